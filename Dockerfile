@@ -18,8 +18,6 @@ RUN touch README.md \
     && rm -rf .tocsin/ivy .tocsin/uv ~/.cache
 
 COPY src src
-# Spark starts the container of an executor on Kubernetes with this one word.
-RUN ln -s /opt/tocsin/src/tocsin/sparkjob/engine/executor.sh /usr/local/bin/executor
 # Making the archive of Spark's classes takes a minute and all of src, but it fits as long as the Java archives are the
 # same: a cache keeps it.
 RUN --mount=type=cache,target=/var/cache/tocsin \

@@ -123,7 +123,7 @@ def _batch_session(settings: Settings, job: str, master: str) -> SparkSession:
         builder = builder.master(spark.master)
         options["spark.sql.shuffle.partitions"] = str(max(spark.shuffle_partitions, spark.resources.slots))
         options = options | {"spark.driver.extraClassPath": connector()}
-        options = on_executors(options, settings, job, spark.resources, scratch)
+        options = on_executors(options, spark, spark.resources)
     elif has_executors:
         options = _as_submitted(options)
     return start_session(builder, options)

@@ -238,7 +238,7 @@ def test_the_address_of_the_supervisors_pod_replaces_no_job_that_is_a_pod(projec
     runner = RunnerSettings(kind="kubernetes", image="shop:1")
 
     def jobs(address: str, **more: Any) -> dict[str, Desired]:
-        spark = SparkSettings(master="k8s://https://api", driver_host=address, driver_pod=f"pod-{address}", **more)
+        spark = SparkSettings(master="k8s://https://api", driver_host=address, **more)
         return _jobs(project, Settings(project=project, runner=runner, spark=spark))
 
     assert _changed(jobs("10.0.0.1"), jobs("10.0.0.2")) == set()

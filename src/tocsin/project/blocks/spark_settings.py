@@ -88,7 +88,6 @@ class SparkSettings(SettingBlock):
         resources: what each of them gets there.
         driver_host: the name or address at which executors reach the jobs of this machine; unused with `local`. In the
             pods of jobs, the address of the pod.
-        driver_pod: the pod of the job, with which its executors go; only Tocsin sets it, in the pods of jobs.
         conf: further options of Spark for them, such as spark.kubernetes.container.image. None that Tocsin sets.
         trigger_seconds: checkpoint cadence of a detector in real-time mode, 5 at least. Longer is a better p99, and
             more replay after a crash.
@@ -105,7 +104,6 @@ class SparkSettings(SettingBlock):
     master: Annotated[str, AfterValidator(_master)] = LOCAL
     resources: ResourceSettings = ResourceSettings()
     driver_host: str = LOOPBACK
-    driver_pod: str | None = None
     conf: Annotated[dict[str, str], AfterValidator(_conf)] = Field(default_factory=dict)
     trigger_seconds: int = Field(default=60, ge=5, le=300)
     ingest_trigger_seconds: int = Field(default=15, ge=5, le=300)

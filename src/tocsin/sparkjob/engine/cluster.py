@@ -18,9 +18,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from tocsin.model.errors import ConfigError, TransientError
-from tocsin.project.blocks.spark_settings import KUBERNETES, LOCAL, ResourceSettings, SparkSettings
+from tocsin.project.blocks.spark_settings import LOCAL, ResourceSettings, SparkSettings
 from tocsin.project.settings import PROJECT_FILE
-from tocsin.sparkjob.engine import executor_pods
 from tocsin.sparkjob.failures import root_cause
 
 _ANSWER_SECONDS = 2.0
@@ -73,13 +72,11 @@ def asking() -> Iterator[None]:
     """Let Spark ask for executors in the block.
 
     Raises:
-        ClusterLost: Kubernetes or YARN refuses, or is away; a retry helps once it does not.
+        ClusterLost: YARN refuses, or is away; a retry helps once it does not.
     """
     try:
         yield
     except Py4JJavaError as error:
-        if refused := executor_pods.refusal(error):
-            raise ClusterLost(f"no executors can be asked for: {refused}") from error
         if _YARN_CLIENT in str(error):
             raise ClusterLost(f"no executors can be asked for: YARN: {root_cause(error)}") from error
         raise
@@ -88,8 +85,6 @@ def asking() -> Iterator[None]:
 def begin(session: SparkSession, folder: Path) -> None:
     """Send this version of Tocsin to the Python workers of the executors; `folder` keeps the archive meanwhile.
 
-    Executors that a killed driver of this job has left are removed where they stay, so only for the holder of its lock.
-
     Other packages must be installed there. A declared file needs nothing: its functions travel with the plan.
     """
     package, archive = Path(__file__).parents[2], folder / "tocsin.zip"
@@ -97,13 +92,6 @@ def begin(session: SparkSession, folder: Path) -> None:
         for path in sorted(package.rglob("*.py")):
             file.write(path, path.relative_to(package.parent))
     session.sparkContext.addPyFile(str(archive))
-    if _is_on_kubernetes(session):
-        try:
-            with asking():
-                executor_pods.remove_former(session)
-        except ClusterLost:
-            session.stop()
-            raise
 
 
 def refusal_of_masters(spark: SparkSettings) -> str | None:
@@ -130,18 +118,11 @@ def await_executor(session: SparkSession, spark: SparkSettings) -> None:
     while not executors_of(session):
         if time.monotonic() > deadline:
             what = f"{session.sparkContext.master} gave no executor within {_ROOM_SECONDS:.0f} s"
-            if why := why_missing(session):
-                raise TransientError(f"{what}: {why}")
             if spark.master == LOCAL:  # spark-submit has said what one gets
                 raise TransientError(f"{what}: stop what fills it, or add a worker")
             one = f"{spark.resources.cores} free cores and {spark.resources.memory // 2**20} MB for an executor"
             raise TransientError(f"{what}: it needs {one}; stop what fills it, add a worker, or lower spark.resources")
         time.sleep(0.1)
-
-
-def why_missing(session: SparkSession) -> str:
-    """Say why executors have not come, if their cluster tells; Kubernetes does."""
-    return executor_pods.shortage(session) if _is_on_kubernetes(session) else ""
 
 
 def executors_of(session: SparkSession) -> frozenset[str]:
@@ -172,10 +153,6 @@ def has_lost_executor(session: SparkSession, before: frozenset[str], error: str)
     while not (has_lost := is_lost(session) or not before <= executors_of(session)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return has_lost
-
-
-def _is_on_kubernetes(session: SparkSession) -> bool:
-    return str(session.sparkContext.master).startswith(KUBERNETES)
 
 
 def _context(session: SparkSession) -> Any:

@@ -27,7 +27,7 @@ from tocsin.sparkjob.session import consumer_group
 SLOTS_SECONDS = 60.0
 """So long executors may take to come before the cluster is asked anew."""
 
-_LOOK_SECONDS, _ASK_SECONDS = 0.2, 5.0
+_LOOK_SECONDS = 0.2
 REAL_TIME, MICRO_BATCH = "real-time", "micro-batch"
 
 
@@ -120,19 +120,15 @@ class Run:
                 f"{self.job} needs {needed} task slots at once; {what} (its file may declare resources=)",
                 key="spark.resources",
             )
-        reported, why, began, asked = "", "", time.monotonic(), 0.0
+        reported, began = "", time.monotonic()
         while True:
             before, self.executors = self.executors, cluster.executors_of(self.spark)
             self.executors_lost += len(before - self.executors)
             there = len(self.executors) * self.resources.cores
             if there >= needed:
                 return there
-            waited = time.monotonic() - began
-            if waited > asked + _ASK_SECONDS:
-                why, asked = cluster.why_missing(self.spark), waited
-            lacking = f"needs {needed} task slots at once; executors with {there} have registered"
-            reason = ": ".join(filter(None, (lacking, why)))
-            if waited > SLOTS_SECONDS:
+            reason = f"needs {needed} task slots at once; executors with {there} have registered"
+            if time.monotonic() - began > SLOTS_SECONDS:
                 raise cluster.ClusterLost(f"{reason} (asking anew after {SLOTS_SECONDS:.0f} s)")
             if reason != reported:
                 reported = reason

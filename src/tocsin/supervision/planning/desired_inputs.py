@@ -22,7 +22,7 @@ _NOT_INGESTED = {*_FOR_PEOPLE, "history_days", "partitions", "silent_after"}
 _DETECTED = {"name", "lateness", "columns"}
 _NOT_JOINED = {*_FOR_PEOPLE, "keep", "max_rows"}
 _LIMITS = {"memory_mb"}
-_ON_CLUSTERS = {"master", "resources", "conf", *(_OF_PODS := {"driver_host", "driver_pod"})}
+_ON_CLUSTERS = {"master", "resources", "conf", *(_OF_PODS := {"driver_host"})}
 _BESIDES_HEAP_MB = 1500
 """Three times what a job of ours holds besides its heap: JVM, RocksDB, Python and its workers."""
 _WORKER_MB, _FEW_PARTITIONS = 150, 8

@@ -20,14 +20,7 @@ from tocsin.supervision.runners.job_pod import COMPONENT, INSTANCE, driver_field
 from tocsin.supervision.runners.process_labels import instance_of
 
 SUPERVISOR = "tocsin-supervisor"
-_SETTINGS, _EXECUTORS = "tocsin-settings", "tocsin-executors"
-_OF_DRIVERS = [
-    {
-        "apiGroups": [""],
-        "resources": ["pods"],
-        "verbs": ["create", "get", "list", "watch", "delete", "deletecollection"],
-    }
-]
+_SETTINGS = "tocsin-settings"
 # Where the image of docs/kubernetes.md has the project, and what writes there.
 _PROJECT, _STATE = "/opt/tocsin", "/var/lib/tocsin"
 _ADDRESSES = (
@@ -63,7 +56,7 @@ def manifests(settings: Settings, *, storage: str = "20Gi", storage_class: str |
 def rights(settings: Settings) -> list[Manifest]:
     """Write the accounts of the supervisor and of the jobs, and what they may do.
 
-    That of jobs may do nothing unless their executors are pods; batches of the supervisor have such too.
+    That of jobs may do nothing; docs/cluster.md has the rule for executors that are pods.
     """
     rules = [
         {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["list", "create", "delete"]},
@@ -75,7 +68,6 @@ def rights(settings: Settings) -> list[Manifest]:
     return [
         *(_of(settings, "v1", "ServiceAccount", account) for account in accounts),
         *_role(settings, SUPERVISOR, rules, SUPERVISOR),
-        *(_role(settings, _EXECUTORS, _OF_DRIVERS, *accounts) if settings.spark.is_on_kubernetes else ()),
     ]
 
 

@@ -135,13 +135,7 @@ def driver_fields(settings: Settings) -> dict[str, Any]:
     """Write what the container of a driver needs to tell executors where it is; nothing if it has none."""
     if settings.spark.master == LOCAL:
         return {}
-    fields = {"DRIVER_HOST": "status.podIP", "DRIVER_POD": "metadata.name"}
-    return {
-        "env": [
-            {"name": f"TOCSIN_SPARK__{name}", "valueFrom": {"fieldRef": {"fieldPath": path}}}
-            for name, path in fields.items()
-        ]
-    }
+    return {"env": [{"name": "TOCSIN_SPARK__DRIVER_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]}
 
 
 def _pod(launch: Launch, settings: Settings, name: str) -> dict[str, Any]:

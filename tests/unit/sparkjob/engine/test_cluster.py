@@ -91,10 +91,5 @@ def test_a_batch_begins_with_one_executor_and_says_what_a_cluster_without_room_l
     await_executor(session("0"), full)
     with pytest.raises(TransientError, match=r"it needs 3 free cores and 1024 MB for an executor; stop what fills it"):
         await_executor(session(), full)
-    monkeypatch.setattr(cluster, "why_missing", lambda _: "Unschedulable: no room")
-    with pytest.raises(TransientError, match=rf"^{MASTER} gave no executor within 0 s: Unschedulable: no room$"):
-        await_executor(session(), full)
-    monkeypatch.undo()
-    monkeypatch.setattr(cluster, "_ROOM_SECONDS", 0.1)
     with pytest.raises(TransientError, match=rf"^{MASTER} gave no executor within 0 s: stop what fills it, or add a"):
         await_executor(session(), SparkSettings())  # where spark-submit names the cluster
