@@ -14,7 +14,7 @@ PRESENT = $(wildcard $(CHECKED))
 # Containers often set it; each of the hundreds of processes of a test run would compile all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-s3 setup-browser demo up test test-all test-long test-fast setup-k8s test-k8s setup-prometheus setup-yarn setup-containers test-containers faults lint format bench lock upgrade sbom python clean
+.PHONY: help setup setup-s3 setup-browser demo up test test-all test-long test-fast setup-k8s test-k8s setup-prometheus setup-containers test-containers faults lint format bench lock upgrade python clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -52,9 +52,6 @@ test-k8s: setup ## The Kubernetes runner on a real API server, built with Go onc
 setup-prometheus: setup ## Build Prometheus 3 with Go, for the tests that Debian's is too old for
 	@$(BIN)/python -m tests.rig.prometheus_server
 
-setup-yarn: setup ## Fetch YARN for its tests (66 MB)
-	@$(PROVISION) yarn
-
 setup-containers: setup ## Install podman and podman-compose (Debian, as root)
 	@sh tests/containers/setup.sh
 
@@ -86,9 +83,6 @@ lock: python ## Write the locks anew after a change of what is asked for
 
 upgrade: python ## The same, with the newest versions that may be had
 	@$(PROVISION) lock --upgrade
-
-sbom: setup ## Write all that is installed, with versions, hashes and licences, as CycloneDX
-	@$(PROVISION) sbom
 
 clean: ## Stop the stack and remove everything that was generated
 	@if [ -x $(BIN)/tocsin ]; then $(BIN)/tocsin dev down || true; fi

@@ -13,7 +13,6 @@ from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.provision import browser, install_stamp, jars, java, node, python_env
 from tocsin.provision.lock_files import lock
 from tocsin.provision.paths import Paths, here
-from tocsin.provision.sbom.bill import write_bill
 
 _SILENT_SECONDS = 1.0
 
@@ -25,13 +24,11 @@ def main(arguments: list[str] | None = None) -> int:
     verbs.add_parser("install", help="everything that Tocsin runs on (the default)")
     verbs.add_parser("bench", help="the peers that `make bench` measures, in a folder of their own")
     verbs.add_parser("s3", help="the Java archives of checkpoints in an object store")
-    verbs.add_parser("yarn", help="the Java archives of the YARN that a test starts")
     verbs.add_parser("image", help="what an image holds: no tools for tests, no mail sink; all of it from the locks")
     classes = verbs.add_parser("classes", help="the archive of Spark's classes, which takes all of Tocsin to make")
     classes.add_argument("--kept", type=Path, required=True, help="folder that holds it from one image to the next")
     verbs.add_parser("browser", help="a browser for the tests of the pages")
     verbs.add_parser("lock", help="write the locks anew").add_argument("--upgrade", action="store_true")
-    verbs.add_parser("sbom", help="write what an installation is made of, as CycloneDX")
     options = parser.parse_args(arguments)
     paths = here()
     try:
@@ -97,8 +94,6 @@ _DO: dict[str, Callable[[Paths, argparse.Namespace], None]] = {
     "image": _install_image,
     "lock": lambda paths, options: lock(paths, options.upgrade),
     "s3": _install_archives,
-    "yarn": _install_archives,
-    "sbom": lambda paths, _: print(write_bill(paths)),
 }
 
 

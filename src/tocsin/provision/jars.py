@@ -20,7 +20,7 @@ from tocsin.provision.paths import Paths
 from tocsin.provision.process import Command, run
 
 LOCK = "jars.toml"
-CONFIGURATIONS = ("spark", "broker", "bench", "s3", "yarn")
+CONFIGURATIONS = ("spark", "broker", "bench", "s3")
 
 # One resolver, with no address: Ivy then asks the public repository of Maven artifacts.
 _SETTINGS = """<ivysettings>

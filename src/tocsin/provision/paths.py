@@ -32,7 +32,7 @@ class Paths:
         self.node, self.java = home / "node", home / "java"
 
     def jars(self, configuration: str) -> Path:
-        """Folder of the Java archives of one section of the lock: "spark", "broker", "s3", "bench" or "yarn"."""
+        """Folder of the Java archives of one section of the lock: "spark", "broker", "s3" or "bench"."""
         return self.bench / "jars" if configuration == "bench" else self.home / "jars" / configuration
 
     def package(self, name: str) -> Path:

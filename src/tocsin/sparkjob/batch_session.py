@@ -24,7 +24,6 @@ from tocsin.sparkjob.session import (
     connector,
     engine_options,
     log_and_archive,
-    on_executors,
     scratch_folder,
     start_session,
 )
@@ -123,7 +122,7 @@ def _batch_session(settings: Settings, job: str, master: str) -> SparkSession:
         builder = builder.master(spark.master)
         options["spark.sql.shuffle.partitions"] = str(max(spark.shuffle_partitions, spark.resources.slots))
         options = options | {"spark.driver.extraClassPath": connector()}
-        options = on_executors(options, spark, spark.resources)
+        options = cluster.with_executors(options, spark, spark.resources)
     elif has_executors:
         options = _as_submitted(options)
     return start_session(builder, options)

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.sizes import FINDING_BYTES
-from tocsin.project.blocks.spark_settings import YARN, ResourceSettings, SparkSettings
+from tocsin.project.blocks.spark_settings import ResourceSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java, use_archive
 from tocsin.provision.paths import here
@@ -55,7 +55,6 @@ def streaming_session(
 
     Raises:
         ConfigError: the Kafka connector is not installed, or an option is not the user's; a retry does not help.
-        ClusterLost: YARN does not let it ask for executors; a retry helps once it does.
     """
     os.environ["MALLOC_ARENA_MAX"] = "2"  # the JVM inherits it: glibc keeps an arena for each thread otherwise
     os.environ["SPARK_LOCAL_IP"] = settings.spark.driver_host if resources is not None else "127.0.0.1"
@@ -67,7 +66,7 @@ def streaming_session(
     storage = settings.storage
     options |= prepare_s3a(storage, storage.checkpoints, scratch, has_executors=resources is not None)
     if resources is not None:
-        options = on_executors(options, settings.spark, resources)
+        options = cluster.with_executors(options, settings.spark, resources)
     builder = SparkSession.builder.master(settings.spark.master if resources else f"local[{slots}]").appName(job)
     session = start_session(builder, options)
     if resources is not None:
@@ -75,20 +74,9 @@ def streaming_session(
     return session
 
 
-def on_executors(options: dict[str, str], spark: SparkSettings, resources: ResourceSettings) -> dict[str, str]:
-    """Add to the `options` of a session what executors of its cluster need; errors as of `cluster.with_executors`."""
-    usual = cluster.YARN_OPTIONS if spark.master == YARN else {}
-    return cluster.with_executors(options, spark, resources, usual)
-
-
 def start_session(builder: SparkSession.Builder, options: dict[str, Any]) -> SparkSession:
-    """Start a session, or take the one that runs.
-
-    Raises:
-        ClusterLost: YARN does not let it ask for executors; a retry helps once it does.
-    """
-    with cluster.asking():
-        session = builder.config(map=options).getOrCreate()
+    """Start a session, or take the one that runs."""
+    session = builder.config(map=options).getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
 

@@ -19,7 +19,7 @@ _SECRET = re.compile(r"secret|password|token|credential|access\.?key", re.IGNORE
 _NO_SECRET = re.compile(r"(file|path|enabled)$|^spark\.kubernetes\.(driver|executor)\.secret", re.IGNORECASE)
 """Names of files and switches; those of Kubernetes are the names of Secrets, and where they are mounted."""
 _HERE = ("localhost", LOOPBACK)
-KUBERNETES, YARN = "k8s://", "yarn"
+KUBERNETES = "k8s://"
 IMAGES = ("spark.kubernetes.container.image", "spark.kubernetes.executor.container.image")
 """The options that name the image of executors."""
 
@@ -84,7 +84,7 @@ class SparkSettings(SettingBlock):
 
     Attributes:
         master: where the tasks of detectors and views run: `local` in threads of the job, `spark://host:port` (several
-            masters with commas), `yarn` or `k8s://...` on executors of that cluster.
+            masters with commas), `k8s://...` or `yarn` (untried) on executors of that cluster.
         resources: what each of them gets there.
         driver_host: the name or address at which executors reach the jobs of this machine; unused with `local`. In the
             pods of jobs, the address of the pod.

@@ -9,18 +9,14 @@ import os
 import socket
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.project.blocks.spark_settings import LOCAL, ResourceSettings, SparkSettings
 from tocsin.project.settings import PROJECT_FILE
-from tocsin.sparkjob.failures import root_cause
 
 _ANSWER_SECONDS = 2.0
 _REMOVAL_SECONDS = 5.0
@@ -30,22 +26,12 @@ _ROOM_SECONDS = 60.0
 _BROKEN = ("streaming shuffle", "ClosedChannelException", "Connection reset", "Connection refused")
 
 
-_YARN_CLIENT = "YarnClientSchedulerBackend"
-# Hadoop's own is a quarter of an hour, in which a job would say nothing.
-YARN_OPTIONS = {
-    "spark.hadoop.yarn.resourcemanager.connect.max-wait.ms": "20000",
-    "spark.hadoop.yarn.resourcemanager.connect.retry-interval.ms": "5000",
-}
-
-
 class ClusterLost(TransientError):
     """The cluster has ended the session, or gives it no executors: only a new session helps."""
 
 
-def with_executors(
-    options: dict[str, str], spark: SparkSettings, resources: ResourceSettings, usual: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """Add to the `options` of a session what executors with `resources` need, and the user's own, before the `usual`.
+def with_executors(options: dict[str, str], spark: SparkSettings, resources: ResourceSettings) -> dict[str, str]:
+    """Add to the `options` of a session what executors with `resources` need, and the user's own.
 
     The archives of the Kafka connector, on the class path of the driver, are sent to them, as are any in `spark.jars`.
 
@@ -64,22 +50,7 @@ def with_executors(
     }
     if both := sorted(options.keys() & spark.conf.keys()):
         raise ConfigError.one(PROJECT_FILE, f"{both[0]} is set by Tocsin; leave it out", key="spark.conf")
-    return {**(usual or {}), **options, **spark.conf}
-
-
-@contextmanager
-def asking() -> Iterator[None]:
-    """Let Spark ask for executors in the block.
-
-    Raises:
-        ClusterLost: YARN refuses, or is away; a retry helps once it does not.
-    """
-    try:
-        yield
-    except Py4JJavaError as error:
-        if _YARN_CLIENT in str(error):
-            raise ClusterLost(f"no executors can be asked for: YARN: {root_cause(error)}") from error
-        raise
+    return options | spark.conf
 
 
 def begin(session: SparkSession, folder: Path) -> None:

@@ -28,13 +28,11 @@ def session(*executors: str, stopped: bool = False) -> Any:
 
 
 def test_executors_get_the_connector_and_no_more_cores_than_the_job_is_to_have() -> None:
-    usual = {"spark.a": "usual", "spark.c": "usual"}
-    options = with_executors(OWN, SparkSettings(conf={"spark.a": "b"}), ResourceSettings(executors=3, cores=2), usual)
+    options = with_executors(OWN, SparkSettings(conf={"spark.a": "b"}), ResourceSettings(executors=3, cores=2))
     assert options["spark.jars"] == "/jars/a.jar,/jars/b.jar"
     stored = with_executors(OWN | {"spark.jars": "/s3/c.jar"}, SparkSettings(), ResourceSettings())
     assert stored["spark.jars"] == "/jars/a.jar,/jars/b.jar,/s3/c.jar"
     assert (options["spark.cores.max"], options["spark.executor.cores"], options["spark.a"]) == ("6", "2", "b")
-    assert options["spark.c"] == "usual"
 
 
 @pytest.mark.parametrize("key", ["spark.ui.enabled", "spark.cores.max"])
