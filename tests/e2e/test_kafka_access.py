@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
+import os
+import re
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -15,25 +18,33 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports them, but not in mypy's sense
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
-from tests.rig.command_line import invoke
 from tests.rig.compute_job import Events
 from tests.rig.detect_job import text
 from tests.rig.samples.project import copy_project
-from tests.rig.secured_broker import ADMIN, SecuredBroker, allow_scram
+from tests.rig.secured_broker import SecuredBroker, allow_scram
 from tests.rig.waiting import await_that, awaited, patient
 from tocsin.dev.servers.ports import free_ports
 from tocsin.history.land.landing import land
 from tocsin.ingest.producer import LineProducer
-from tocsin.kafka.access.access_rules import wanted_rules
 from tocsin.kafka.job_reports import read_reports
 from tocsin.kafka.reader import TopicReader
+from tocsin.kafka.topics import ensure_topics
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
 from tocsin.project.blocks.kafka_login import OPERATOR, ROLES
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings, load_settings
 from tocsin.provision.java import find_java
+from tocsin.provision.paths import here
 from tocsin.runtime.process_exit import ExitCode
 from tocsin.supervision.runners.job_command import job_launch
 from tocsin.supervision.runners.process_labels import Labels
@@ -97,15 +108,15 @@ class Secured:
             f'bootstrap_servers = "{kafka.bootstrap_servers}"',
             'security_protocol = "SASL_SSL"',
             f'sasl_mechanism = "{mechanism}"',
-            'sasl_username = "operator"',
-            f'sasl_password_file = "{self.broker.secured.password_file("operator")}"',
+            'sasl_username = "tocsin-operator"',
+            f'sasl_password_file = "{self.broker.secured.password_file("tocsin-operator")}"',
             f'ssl_ca_file = "{kafka.ssl_ca_file}"',
             'topic_prefix = "acme."',
         ]
         for role in ROLES:
             if role == OPERATOR:  # the login above
                 continue
-            user = changes.get(role, role)
+            user = f"tocsin-{changes.get(role, role)}"
             lines += [f"[kafka.logins.{role}]", f'username = "{user}"']
             lines += [f'password_file = "{self.broker.secured.password_file(user)}"']
         lines += ["[spark]", "trigger_seconds = 5", "ingest_trigger_seconds = 5"]
@@ -115,10 +126,20 @@ class Secured:
         (self.folder / "tocsin.toml").write_text("\n".join(lines))
         return load_settings(self.folder)
 
-    def topics(self, *words: str, by_admin: bool = True) -> str:
-        login = ["--username", ADMIN, "--password-file", str(self.broker.secured.password_file(ADMIN))]
-        done = invoke(["topics", *words, *(login if by_admin else [])], env={"TOCSIN_PROJECT": str(self.folder)})
-        return done.output if done.exception is None else str(done.exception)
+    def allow(self) -> None:
+        """Run the commands of the page, with a `kafka-acls.sh` of the test."""
+        tool = self.folder.parent / "bin" / "kafka-acls.sh"
+        tool.parent.mkdir()
+        tool.write_text('#!/bin/sh\nprintf "%s\\t" "$@"; echo\n')
+        tool.chmod(0o755)
+        (script,) = re.findall(r"```sh\n(.*?)```", (here().root / "docs/kafka-security.md").read_text(), re.DOTALL)
+        path = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"
+        run = ["sh", "-euc", script.replace('p=""', 'p="acme."')]
+        calls = subprocess.run(run, env={"PATH": path}, capture_output=True, text=True, check=True).stdout
+        rules = [rule for call in calls.splitlines() for rule in _rules(call.split("\t")[:-1])]
+        admin = AdminClient(self.broker.secured.client.for_librdkafka())
+        for written in admin.create_acls(rules, request_timeout=patient(15)).values():
+            written.result()
 
     @contextlib.contextmanager
     def running(self, settings: Settings, *jobs: str) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
@@ -154,37 +175,42 @@ class Secured:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured")
-    broker = SecuredBroker(folder / "broker", tuple(ROLES))
+    broker = SecuredBroker(folder / "broker", tuple(f"tocsin-{role}" for role in ROLES))
     copy_project(folder / "project")
     ports = dict(zip(("drain", "web", "metrics"), free_ports(3), strict=True))
     (folder / "project" / "senders").write_text("lines:secret\n")
     (folder / "project" / "senders").chmod(0o600)
     try:
         broker.start()
-        yield Secured(folder / "project", broker, ports)
+        secured = Secured(folder / "project", broker, ports)
+        secured.allow()
+        ensure_topics(_as_operator(secured.configure()), read_catalog(secured.folder))
+        yield secured
     finally:
         broker.stop()
 
 
-def test_rules_are_written_once(secured: Secured) -> None:
-    settings = secured.configure()
-    wanted = wanted_rules(settings, read_catalog(settings.project))
-    shown = secured.topics("--acls", "--dry-run")
-    assert shown.count("kafka-acls.sh") == len(wanted)
-    first, second = secured.topics("--acls"), secured.topics("--acls")
-    assert (first.count("added: "), second.count("added: ")) == (len(wanted), 0)
-    assert secured.topics("--acls", "--dry-run").strip() == ""
+def _as_operator(settings: Settings) -> Settings:
+    return settings.model_copy(update={"kafka": settings.kafka.for_role("operator")})
 
 
-def test_who_may_not_write_rules_is_told_what_to_give(secured: Secured) -> None:
-    said = secured.topics("--acls", by_admin=False)
-    assert "User:operator may not write rules; give --username and --password-file" in said
+def _rules(words: list[str]) -> Iterator[AclBinding]:
+    """Read one call of `kafka-acls.sh`."""
+    given = list(itertools.pairwise(words))
+    (principal,) = (value for option, value in given if option == "--allow-principal")
+    operations = [AclOperation[value.upper()] for option, value in given if option == "--operation"]
+    assert ("--resource-pattern-type", "prefixed") in given
+    kinds = {"--topic": ResourceType.TOPIC, "--group": ResourceType.GROUP}
+    for option, name in given:
+        for operation in operations if option in kinds else ():
+            pattern, allow = ResourcePatternType.PREFIXED, AclPermissionType.ALLOW
+            yield AclBinding(kinds[option], name, pattern, principal, "*", operation, allow)
 
 
 def test_a_burst_becomes_a_finding_with_a_login_for_each_role(secured: Secured) -> None:
     settings = secured.configure()
     catalog = read_catalog(settings.project)
-    operator = settings.model_copy(update={"kafka": settings.kafka.for_role("operator")})
+    operator = _as_operator(settings)
     jobs = ("ingest:logins", "detector:failed_logins", "indexer", "notifier")
     with secured.running(settings, *jobs) as processes:
 
@@ -216,11 +242,10 @@ def test_the_other_kinds_do_their_work_with_their_logins(secured: Secured) -> No
     for path, text_of_file in DECLARED.items():
         (secured.folder / path).parent.mkdir(exist_ok=True)
         (secured.folder / path).write_text(text_of_file)
-    secured.configure()
-    assert "added: " in secured.topics("--acls")
     allow_scram(secured.broker.secured)
     settings = secured.configure("SCRAM-SHA-512")
-    operator = settings.model_copy(update={"kafka": settings.kafka.for_role("operator")})
+    operator = _as_operator(settings)
+    ensure_topics(operator, read_catalog(settings.project))
     events, now = Events(operator, "lines"), datetime.now(UTC)
     for number in range(4):  # the third twice
         events.write(0, now, writer="ann", at=text(now), number=number)
@@ -258,16 +283,16 @@ def test_a_job_without_a_right_ends_and_says_which(secured: Secured) -> None:
     with secured.running(settings, "detector:failed_logins") as processes:
         assert processes["detector:failed_logins"].wait(patient(60)) == ExitCode.MISCONFIGURED
     said = secured.said(settings, "detector:failed_logins")
-    assert "User:notifier lacks" in said
+    assert "User:tocsin-notifier lacks" in said
     assert "Write on topic acme.findings" in said
     assert "Read on topic acme.events.logins" in said
-    assert "run: tocsin topics --acls" in said
+    assert "docs/kafka-security.md" in said
 
 
 def test_a_wrong_password_ends_the_job(secured: Secured) -> None:
     settings = secured.configure()
-    password = secured.broker.secured.password_file("indexer")
+    password = secured.broker.secured.password_file("tocsin-indexer")
     password.write_text("wrong\n")
     with secured.running(settings, "indexer") as processes:
         assert processes["indexer"].wait(patient(60)) == ExitCode.MISCONFIGURED
-    assert "User:indexer cannot log in" in secured.said(settings, "indexer")
+    assert "User:tocsin-indexer cannot log in" in secured.said(settings, "indexer")

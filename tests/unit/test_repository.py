@@ -257,7 +257,7 @@ def test_every_decision_is_in_the_index_and_says_how_it_stands() -> None:
     for number, path in zip(numbers, decisions, strict=True):
         text = path.read_text(encoding="utf-8")
         assert f"]({path.name})" in index
-        status = r"Status: (proposed|accepted|replaced by \d{4})\. \d{4}-\d\d-\d\d\."
+        status = r"Status: (proposed|accepted|superseded|replaced by \d{4})\. \d{4}-\d\d-\d\d\.[^\n]*"
         assert re.match(rf"# {number}: \S.*\n\n{status}\n", text)
         assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
 

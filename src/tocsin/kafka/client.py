@@ -18,7 +18,7 @@ UNAUTHORIZED = (
 )
 """What Kafka answers to a principal without the right."""
 
-MEND = "run: tocsin topics --acls"
+GIVE_RIGHTS = "give it the rights of its role (docs/kafka-security.md)"
 
 
 @contextlib.contextmanager
@@ -34,7 +34,7 @@ def reaching(kafka: KafkaSettings, topic: str) -> Iterator[None]:
     except KafkaException as error:
         cause = error.args[0]
         if isinstance(cause, KafkaError) and cause.code() in UNAUTHORIZED:
-            raise refused(kafka, f"has no right to use {topic} ({cause.name()}); {MEND}") from error
+            raise refused(kafka, f"has no right to use {topic} ({cause.name()}); {GIVE_RIGHTS}") from error
         text = cause.str() if isinstance(cause, KafkaError) else str(cause)
         raise TransientError(f"cannot reach Kafka at {kafka.bootstrap_servers} for {topic}: {text}") from error
 

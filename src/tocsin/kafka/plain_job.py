@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from tocsin.kafka.access.access_check import check_access
+from tocsin.kafka.access_check import check_access
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import FailureCause, JobState

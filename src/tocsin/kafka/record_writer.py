@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tocsin.kafka.client import MEND, UNAUTHORIZED, reaching
+from tocsin.kafka.client import GIVE_RIGHTS, UNAUTHORIZED, reaching
 from tocsin.model.errors import TransientError
 from tocsin.project.settings import Settings
 
@@ -130,5 +130,5 @@ class RecordWriter:
             self.delivered += 1
         else:
             self.failed += 1
-            mend = f"; {MEND}" if error.code() in UNAUTHORIZED else ""
+            mend = f"; {GIVE_RIGHTS}" if error.code() in UNAUTHORIZED else ""
             self.error = self.error or f"{error.str()}{mend}"

@@ -122,7 +122,7 @@ def test_ticks_that_are_refused_are_told_once_and_once_more_when_they_are_writte
     def partitions() -> list[int]:
         asked["partitions"] += 1
         if asked["partitions"] <= 2:
-            raise ConfigError.one("Kafka", "User:ingest has no right to use events.logins; run: tocsin topics --acls")
+            raise ConfigError.one("Kafka", "User:ingest has no right to use events.logins; give it the rights")
         return [0]
 
     def true_after() -> tuple[datetime, Position] | None:
@@ -140,4 +140,4 @@ def test_ticks_that_are_refused_are_told_once_and_once_more_when_they_are_writte
         ("warning", "ticks not written, trying on"),
         ("info", "ticks written again"),
     ]
-    assert all("run: tocsin topics --acls" in str(one) for one in logs)
+    assert all("give it the rights" in str(one) for one in logs)

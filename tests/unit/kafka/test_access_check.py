@@ -9,12 +9,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
     AclOperation,
 )
 
-from tocsin.kafka.access import access_check
-from tocsin.kafka.access.access_check import check_access
+from tocsin.kafka import access_check
+from tocsin.kafka.access_check import check_access
 from tocsin.model.errors import ConfigError
+from tocsin.project.blocks.kafka_login import OPERATOR, ROLES
 from tocsin.project.setting_blocks import KafkaSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
+from tocsin.supervision.job_kinds import KINDS
 
 KAFKA = KafkaSettings(
     security_protocol="SASL_SSL",
@@ -25,7 +27,7 @@ KAFKA = KafkaSettings(
 )
 SETTINGS = Settings(kafka=KAFKA, project=here().root)
 ALL = [AclOperation.READ, AclOperation.WRITE]
-JOB, TOPICS = "detector:failed_logins", ("acme.events.logins", "acme.findings")
+JOB, TOPICS = "detector:failed_logins", (("acme.events.logins",), ("acme.findings",))
 
 
 @pytest.fixture
@@ -50,16 +52,27 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any] | None]:
 
 def test_a_topic_of_other_jobs_without_rules_is_no_fault(answers: dict[str, list[Any] | None]) -> None:
     answers["acme.raw.logins"] = []
-    check_access(SETTINGS, JOB, TOPICS)
+    check_access(SETTINGS, JOB, *TOPICS)
     check_access(SETTINGS, "drain")
     answers["acme.findings"] = [AclOperation.READ]
-    for job, topics in ((JOB, TOPICS), ("indexer", None)):
-        if topics is None:
-            answers["acme.findings"] = []
-        with pytest.raises(ConfigError, match=r"on topic acme\.findings"):
-            check_access(SETTINGS, job, topics)
+    with pytest.raises(ConfigError, match=r"me lacks Write on topic acme\.findings, which detector:"):
+        check_access(SETTINGS, JOB, *TOPICS)
+    answers["acme.findings"] = []
+    with pytest.raises(ConfigError, match=r"me lacks Read on topic acme\.findings, which indexer needs"):
+        check_access(SETTINGS, "indexer")
 
 
 def test_a_broker_that_does_not_report_rights_refuses_none(answers: dict[str, list[Any] | None]) -> None:
     answers["acme.findings"] = None
-    check_access(SETTINGS, JOB, TOPICS)
+    check_access(SETTINGS, JOB, *TOPICS)
+
+
+def test_each_kind_of_job_is_a_role_and_the_operator_has_no_login_beside_the_base_one() -> None:
+    assert set(ROLES) == {*KINDS, OPERATOR}
+    login = {"username": "x", "password_file": here().root / "x"}
+    logins = KAFKA.model_dump() | {"logins": {"indexer": login}}
+    kafka = KafkaSettings(**logins)
+    own, base = kafka.for_role("indexer"), kafka.for_role("ingest")
+    assert (own.sasl_username, own.logins, base.sasl_username) == ("x", {}, "me")
+    with pytest.raises(ValueError, match="the operator logs in by sasl_username"):
+        KafkaSettings(**logins | {"logins": {"operator": login}})

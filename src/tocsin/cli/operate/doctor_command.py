@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
 import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, table
 from tocsin.model.sizes import printable
-
-if TYPE_CHECKING:
-    from tocsin.project.catalog import Catalog
-    from tocsin.project.setting_blocks import KafkaSettings
-    from tocsin.project.settings import Settings
 
 
 def doctor(json: options.Json = False) -> None:
@@ -37,33 +29,17 @@ def doctor(json: options.Json = False) -> None:
         raise typer.Exit(1)
 
 
-def topics(
-    acls: Annotated[bool, typer.Option("--acls", help="Also write the rules (ACLs) that each login needs.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the missing rules, as commands.")] = False,
-    username: Annotated[str, typer.Option(help="Write the rules as this principal, which may alter the cluster.")] = "",
-    password_file: Annotated[Path | None, typer.Option(help="File with its password.")] = None,
-) -> None:
+def topics() -> None:
     """Create the topics that the sources of this project need; harmless when they exist.
 
     `tocsin dev up` does this too. Nothing is ever deleted or reconfigured: differences are listed.
     """
     from tocsin.kafka.topics import ensure_topics, wanted_topics
-    from tocsin.model.errors import ConfigError
     from tocsin.project.catalog import load_project
 
-    if bool(username) != (password_file is not None):
-        raise ConfigError.one("--username", "goes together with --password-file")
-    if (username or dry_run) and not acls:
-        raise ConfigError.one("--username and --dry-run", "are about rules; add --acls")
     settings, catalog = load_project()
-    writer = settings.kafka.for_role("operator")
-    if username:
-        writer = writer.model_copy(update={"sasl_username": username, "sasl_password_file": password_file})
-    if acls:
-        _rules(settings, catalog, writer, write=not dry_run)
-    if dry_run:
-        return
-    report = ensure_topics(settings.model_copy(update={"kafka": writer}), catalog)
+    operator = settings.kafka.for_role("operator")
+    report = ensure_topics(settings.model_copy(update={"kafka": operator}), catalog)
     for name in report.created:
         line(f"created {name}")
     for sentence in report.grown:
@@ -71,16 +47,3 @@ def topics(
     for sentence in report.differences:
         line(sentence, style="yellow")
     line(f"{counted(len(wanted_topics(settings, catalog)), 'topic')} at {settings.kafka.bootstrap_servers}")
-
-
-def _rules(settings: Settings, catalog: Catalog, writer: KafkaSettings, *, write: bool) -> None:
-    """Write the missing rules, or print them as commands; list those that nothing needs."""
-    from tocsin.kafka.access.access_rules import as_commands, ensure_rules, wanted_rules
-
-    report = ensure_rules(settings, catalog, writer, write=write)
-    for sentence in as_commands(report.missing, writer.bootstrap_servers) if not write else report.missing:
-        line(str(sentence) if not write else f"added: {sentence}")
-    for sentence in report.unneeded:
-        line(f"not needed: {sentence}", style="yellow")
-    if write:
-        line(f"{counted(len(wanted_rules(settings, catalog)), 'rule')} at {writer.bootstrap_servers}")

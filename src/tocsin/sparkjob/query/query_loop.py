@@ -19,7 +19,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tocsin.kafka.access.access_check import check_access
+from tocsin.kafka.access_check import check_access
 from tocsin.kafka.reader import TopicReader
 from tocsin.kafka.reporter import Reporter
 from tocsin.kafka.topic_set import Position, lag_of, partition_of
@@ -104,7 +104,7 @@ class QueryLoop:
     def _missing(self) -> str | None:
         """Name what Kafka lacks, in a sentence; None when nothing. ConfigError if it refuses what the job needs."""
         try:
-            check_access(self._settings, self._work.job, (*self._work.reads, *self._work.writes))
+            check_access(self._settings, self._work.job, self._work.reads, self._work.writes)
             for name in self._work.writes:
                 with TopicReader(self._settings, self._work.job, name) as topic:
                     if not topic.partitions():

@@ -10,18 +10,16 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from tocsin.kafka.access.role_rights import TOPIC, Right, rights_of
-from tocsin.kafka.client import MEND, UNAUTHORIZED, refused
+from tocsin.kafka.client import GIVE_RIGHTS, UNAUTHORIZED, refused
 from tocsin.model.errors import TransientError
 from tocsin.model.names import INDEXER, VIEW, JobName, Names
 from tocsin.project.blocks.kafka_login import ROLES
-from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 
 _SECONDS = 10.0
 
 
-def check_access(settings: Settings, job: str, topics: Iterable[str] | None = None) -> None:
+def check_access(settings: Settings, job: str, reads: Iterable[str] = (), writes: Iterable[str] = ()) -> None:
     """Return when the principal of `settings` may do on topics what `job` needs; nothing is asked without a login.
 
     Topics that do not exist are left out: the job says itself that it waits for them. So are topics whose rights the
@@ -30,35 +28,34 @@ def check_access(settings: Settings, job: str, topics: Iterable[str] | None = No
     Args:
         settings: with the login of the job.
         job: its name.
-        topics: those that it reads or writes, beside that of reports; None for a job without Spark.
+        reads: the topics it reads, beside that of reports and those of a job without Spark.
+        writes: likewise those it writes.
 
     Raises:
         ConfigError: Kafka refuses the login, or rights are missing; names them all.
         TransientError: Kafka cannot be reached; a retry helps.
     """
-    role = JobName.parse(job).kind
-    if not settings.kafka.security_protocol.startswith("SASL") or role not in ROLES:
+    if not settings.kafka.security_protocol.startswith("SASL") or JobName.parse(job).kind not in ROLES:
         return
-    # Not all topics of its role: a new one without rules must stop no other job.
-    used = {settings.names.job_metrics, *(_used_alone(settings.names, job) if topics is None else topics)}
-    declared = rights_of(role, settings, read_catalog(settings.project))
-    rights = {one for one in declared if one.kind == TOPIC and one.name in used and not one.is_beginning}
-    allowed = _allowed(settings, {one.name for one in rights})
-    missing = sorted(one for one in rights if one.name in allowed and one.operation.upper() not in allowed[one.name])
+    reports, (also_read, also_written) = settings.names.job_metrics, _topics_alone(settings.names, job)
+    needed = {("Read", name) for name in (*reads, *also_read, reports)}
+    needed |= {("Write", name) for name in (*writes, *also_written, reports)}
+    allowed = _allowed(settings, {name for _, name in needed})
+    missing = [
+        f"{operation} on topic {name}"
+        for operation, name in sorted(needed)
+        if operation.upper() not in allowed.get(name, {"READ", "WRITE"})
+    ]
     if missing:
-        raise refused(settings.kafka, f"lacks {_listed(missing)}, which {job} needs; {MEND}")
+        raise refused(settings.kafka, f"lacks {', '.join(missing)}, which {job} needs; {GIVE_RIGHTS}")
 
 
-def _used_alone(names: Names, job: str) -> set[str]:
-    """Name the topics without which `job`, which has no Spark, can do nothing."""
+def _topics_alone(names: Names, job: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Name the topics that `job` reads and those that it writes if it is one without Spark that needs them."""
     parsed = JobName.parse(job)
     if parsed.kind == VIEW:
-        return {names.view(parsed.name)}
-    return {names.findings} if parsed.kind == INDEXER else set()
-
-
-def _listed(missing: list[Right]) -> str:
-    return ", ".join(str(one) for one in missing)
+        return (names.view(parsed.name),), (names.view(parsed.name),)
+    return ((names.findings,), ()) if parsed.kind == INDEXER else ((), ())
 
 
 def _allowed(settings: Settings, topics: set[str]) -> dict[str, set[str]]:
