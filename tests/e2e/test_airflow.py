@@ -39,7 +39,6 @@ from tests.e2e.under_airflow import (
 )
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
-from tocsin.runtime.code_versions import version_in_force
 from tocsin.supervision.job_states import memory_of
 from tocsin.supervision.switches import ask_switches, read_switches
 
@@ -271,7 +270,7 @@ def test_an_edited_detector_is_replaced_alone(running: Running) -> None:
     others, old = running.pids(DETECTOR), running.stack.report(DETECTOR)
     path = running.stack.project / "detectors" / "failed_logins.py"
     path.write_text(path.read_text().replace("urgent=100", "urgent=110"))
-    second = version_in_force(running.stack.settings, DETECTOR)
+    second = running.declared_version()
     assert second != old.version
     running.await_version(second)
     await_that(lambda: running.stack.pid(DETECTOR) == running.stack.report(DETECTOR).pid, SECONDS)
@@ -289,9 +288,8 @@ def test_a_change_that_cannot_run_stops_nothing_is_told_once_mail_leaves_and_can
     with running.without_mail():
         path.write_text(text + "import no_such_module\n")
         running.await_look(lambda: running.condition(DETECTOR) == "misconfigured", 120)
-        running.admin.trigger(DAG, action="roll back")
-        running.await_look(lambda: running.condition(DETECTOR) == "fine", 2 * SECONDS)
         path.write_text(text)
+        running.await_look(lambda: running.condition(DETECTOR) == "fine", 2 * SECONDS)
         running.await_look(lambda: "failed" in running.admin.runs("mails").values(), 150)
     await_that(lambda: [*running.admin.runs(DAG).values()].count("failed") == 1, SECONDS)  # it shows the condition
     owner = "security@example.com"
@@ -301,15 +299,6 @@ def test_a_change_that_cannot_run_stops_nothing_is_told_once_mail_leaves_and_can
     assert "no_such_module" in mail["html"]
     assert "the version before keeps running" in mail["html"]
     assert running.pids() == before, "the process that ran before the change still runs"
-
-
-def test_one_action_brings_the_version_before_back(running: Running) -> None:
-    others, second = running.pids(DETECTOR), running.stack.report(DETECTOR).version
-    running.admin.trigger(DAG, action="roll back")
-    await_that(lambda: version_in_force(running.stack.settings, DETECTOR) != second, SECONDS)
-    running.await_version(version_in_force(running.stack.settings, DETECTOR))
-    await_that(lambda: running.stack.pid(DETECTOR) == running.stack.report(DETECTOR).pid, SECONDS)
-    assert running.pids(DETECTOR) == others
 
 
 @pytest.mark.long
@@ -385,19 +374,16 @@ def test_a_crash_loop_is_one_mail(running: Running) -> None:
     (running.stack.project / "detectors" / "wrong.py").unlink()
 
 
-def test_roll_forward_pause_unpause_and_the_end_of_a_detector_touch_no_other_job(running: Running) -> None:
+def test_pause_unpause_and_the_end_of_a_detector_touch_no_other_job(running: Running) -> None:
     others = running.pids(DETECTOR)
     path = running.stack.project / "detectors" / "failed_logins.py"
-    first = version_in_force(running.stack.settings, DETECTOR)
-    running.admin.trigger(DAG, action="roll forward")
-    await_that(lambda: version_in_force(running.stack.settings, DETECTOR) != first, SECONDS)
     running.admin.pause(DAG, True)
     await_that(lambda: running.stack.pid(DETECTOR) is None, SECONDS)
     kept = json.loads((running.stack.state / "supervision" / "desired.json").read_text())
     assert kept["off"][DAG] is True
     running.admin.pause(DAG, False)
     running.await_new(DETECTOR, None, BY_EVENT)
-    running.await_version(version_in_force(running.stack.settings, DETECTOR))
+    running.await_version(running.declared_version())
     path.unlink()
     await_that(lambda: running.stack.pid(DETECTOR) is None, SECONDS)
     assert running.pids(DETECTOR) == others

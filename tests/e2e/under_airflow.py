@@ -30,6 +30,7 @@ from tocsin.history.places import IMPORTED, Places, begin
 from tocsin.kafka.reader import Offsets, TopicReader
 from tocsin.model.finding import Origin
 from tocsin.model.job_report import JobState
+from tocsin.project.catalog import read_catalog
 from tocsin.project.source_file import read_source
 from tocsin.runtime.heartbeat import read_beat
 from tocsin.supervision.job_states import memory_of
@@ -59,6 +60,10 @@ class Running:
     def pids(self, *without: str) -> dict[str, int | None]:
         """The process of each job."""
         return {job: self.stack.pid(job) for job in JOBS if job not in without}
+
+    def declared_version(self) -> str:
+        """The version in the detector's file."""
+        return read_catalog(self.stack.project).detector("failed_logins").version
 
     def await_new(self, job: str, old: int | None, seconds: float = SECONDS) -> float:
         """Wait for another process of `job`; how long it took."""

@@ -15,10 +15,9 @@ from tocsin.history.day_status import published_days, why_not
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError
 from tocsin.model.source import Source
-from tocsin.project.catalog import Catalog
+from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.settings import Settings
 from tocsin.quality.suites.suite_catalog import rules_digest
-from tocsin.runtime.code_versions import catalog_in_force
 from tocsin.tables.dated_versions import DatedVersions, days_of
 
 # Measured with `bench backfill` on 6, 60 and 300 million rows of 60 days, rounded up.
@@ -80,7 +79,7 @@ def declared(
     Raises:
         ConfigError: one is not declared or cannot be read, or they read several sources. A retry does not help.
     """
-    catalog = catalog or catalog_in_force(settings)
+    catalog = catalog or read_catalog(settings.project)
     specs = [catalog.detector(name) for name in dict.fromkeys(names)]
     sources = {source.name: source for source in (catalog.history_source(spec) for spec in specs)}
     if len(sources) != 1:
@@ -133,7 +132,7 @@ def without_table(settings: Settings, catalog: Catalog | None = None) -> Callabl
     Raises:
         TransientError: the catalogue of history, or the versions of a table, cannot be read; a retry helps.
     """
-    in_force = cache(lambda: catalog or catalog_in_force(settings))
+    in_force = cache(lambda: catalog or read_catalog(settings.project))
     published = cache(lambda source: published_days(settings, in_force().source(source)).keys())
     first = cache(
         lambda name: min((one.day for one in DatedVersions(settings, in_force().table(name)).read()), default=date.max)
@@ -151,7 +150,7 @@ def without_table(settings: Settings, catalog: Catalog | None = None) -> Callabl
 
 def table_queries(settings: Settings, catalog: Catalog | None = None) -> Callable[[str], str]:
     """Identify the query of a table that is made of history, by its name; empty for others. Reads when it is asked."""
-    in_force = cache(lambda: catalog or catalog_in_force(settings))
+    in_force = cache(lambda: catalog or read_catalog(settings.project))
 
     def made_by(name: str) -> str:
         spec = in_force().table(name)

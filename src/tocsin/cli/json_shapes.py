@@ -71,8 +71,8 @@ class VersionShape(BaseModel, frozen=True):
         version: see `DetectorShape`.
         fingerprint: of its checkpoint; versions that differ in their limits alone share one, and all of a flow.
         first_at, last_at: when it was started first, and last.
-        in_force: whether it is the one that is to run.
-        rolled_back: whether that is so although it is not the one of its file.
+        in_force: whether it is the one of the file.
+        file: the copy of it in the state folder.
     """
 
     version: str
@@ -80,7 +80,7 @@ class VersionShape(BaseModel, frozen=True):
     first_at: datetime
     last_at: datetime
     in_force: bool
-    rolled_back: bool
+    file: str
 
 
 class JobPlanShape(BaseModel, frozen=True):

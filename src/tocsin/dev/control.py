@@ -16,7 +16,7 @@ from tocsin.dev.servers import airflow_servers, kafka_server, mail_sink
 from tocsin.model.errors import ConfigError, Fault, TransientError, nearest
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.code_versions import catalog_in_force
+from tocsin.runtime.code_versions import installed_catalog
 from tocsin.runtime.lock import LockHeld, hold
 from tocsin.supervision.health import JobFacts, Standing, health
 from tocsin.supervision.job_kinds import broken_jobs, desired_jobs
@@ -102,7 +102,7 @@ def components(settings: Settings) -> list[ComponentStatus]:
     """All servers and jobs that run or should run, in the order of the flow."""
     servers = LocalRunner(servers_instance(settings), settings.log)
     jobs = LocalRunner(instance_of(settings), settings.log)
-    found = look(settings, catalog_in_force(settings), jobs.list())
+    found = look(settings, installed_catalog(settings), jobs.list())
     broken = broken_jobs(found.catalog)
     wanted = [job for job, one in wanted_jobs(settings).items() if one.readable or job in broken]
     strays = [job for job in found.processes if job not in wanted]
@@ -133,7 +133,7 @@ def wanted_jobs(settings: Settings, catalog: Catalog | None = None) -> dict[str,
 
     `catalog` is what is in force; None to read it.
     """
-    declared, running = desired_jobs(catalog or catalog_in_force(settings), settings), read_running(settings.state)
+    declared, running = desired_jobs(catalog or installed_catalog(settings), settings), read_running(settings.state)
     if running is None or running.airflow_url is None:
         return declared
     return not_stopped(settings.state, declared)
@@ -145,7 +145,7 @@ def component_log(settings: Settings, name: str) -> str:
     Raises:
         ConfigError: there is no such component; names the nearest.
     """
-    names = [*_SERVERS, *_AIRFLOW, LOG, *desired_jobs(catalog_in_force(settings), settings)]
+    names = [*_SERVERS, *_AIRFLOW, LOG, *desired_jobs(installed_catalog(settings), settings)]
     if name not in names and not settings.log(name).exists():
         raise ConfigError(
             [Fault("component", f"no '{name}' (there are: {', '.join(names)})", nearest=nearest(name, names))]

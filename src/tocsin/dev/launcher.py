@@ -31,7 +31,7 @@ from tocsin.project.blocks.spark_settings import LOCAL
 from tocsin.project.settings import Settings, load_settings
 from tocsin.provision.java import find_java
 from tocsin.runtime import logs
-from tocsin.runtime.code_versions import catalog_in_force
+from tocsin.runtime.code_versions import installed_catalog
 from tocsin.runtime.lock import LockHeld, hold
 from tocsin.supervision.runners.local import LocalRunner
 from tocsin.supervision.runners.log_rotation import rotate
@@ -81,7 +81,7 @@ def up(project: Path | None, options: Options, progress: StartupProgress, stop: 
             state_folder.prepare(state)
         withdraw(state)  # or what a killed launcher announced would be taken for settings
         settings = load_settings(project)
-        needed = needed_kinds(settings, catalog_in_force(settings))
+        needed = needed_kinds(settings, installed_catalog(settings))
         chosen = ports.choose(
             settings, free=options.free_ports, mail_page=options.mail_page, airflow=options.airflow, needed=needed
         )

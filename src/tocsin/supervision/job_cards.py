@@ -28,8 +28,7 @@ _SWITCH = """
 |---|---|
 | pause, unpause | is stopped, is started |
 | Trigger, `restart` | is restarted at once; that does not count as a failure |
-{drain}| Trigger, `roll back`, `roll forward` | runs an earlier version until its file changes; runs its file again |
-| Trigger, `status` | is described in the log of the task |
+{drain}| Trigger, `status` | is described in the log of the task |
 | edit the file | is replaced, if its computation has changed |
 
 A failed run here shows a condition, such as a crash loop, lag or late events. The owner gets one mail about it.

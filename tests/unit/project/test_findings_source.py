@@ -12,8 +12,6 @@ from tests.rig.command_line import invoke
 from tocsin.kafka.topics import wanted_topics
 from tocsin.model.errors import ConfigError
 from tocsin.project.catalog import read_catalog
-from tocsin.project.code.versioned_kinds import VERSIONED
-from tocsin.project.declaration import read_spec
 from tocsin.project.settings import Settings
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "takeover"
@@ -97,16 +95,6 @@ def test_what_it_cannot_read_is_told(project: Path, name: str, old: str, new: st
 def test_who_reads_a_detector_that_is_taken_out_is_taken_out_too(project: Path) -> None:
     (project / "sources" / "logins.toml").unlink()
     assert told(project).keys() == {f"detectors/{path.stem}" for path in EXAMPLE.glob("detectors/*.py")}
-
-
-def test_an_earlier_version_that_would_close_a_loop_does_not_fit(project: Path) -> None:
-    earlier = project / "kept" / "failed_logins.py"
-    earlier.parent.mkdir()
-    shutil.copy(project / "detectors" / "failed_logins.py", earlier)
-    fits, catalog = VERSIONED["detector"].fits, read_catalog(project)
-    assert fits(read_spec(earlier), catalog)
-    earlier.write_text(earlier.read_text().replace('source="logins"', 'source="findings.taken_over"'))
-    assert not fits(read_spec(earlier), catalog)
 
 
 def test_plan_and_explain_know_it(project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,9 +1,13 @@
-"""Versions that ran are kept, and an earlier one can be put in force."""
+"""Versions that ran are kept, and what an earlier release has pinned does not start unasked."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -12,18 +16,14 @@ from tocsin.model.errors import ConfigError
 from tocsin.project.catalog import read_catalog
 from tocsin.project.code.versioned_kinds import versioned_job
 from tocsin.project.settings import Settings
-from tocsin.runtime import code_versions
 from tocsin.runtime.code_versions import (
     KEPT,
     FollowedCatalog,
-    catalog_in_force,
+    installed_catalog,
     keep_version,
+    kept_detector,
     kept_file,
     kept_versions,
-    read_pins,
-    roll_back,
-    roll_forward,
-    version_in_force,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -52,8 +52,8 @@ class Installation:
         self.file.write_text(text)
 
     def run(self, fingerprint: str = "f1") -> str:
-        """What a job does that starts; the version that is in force."""
-        spec = catalog_in_force(self.settings).detector(NAME)
+        """What a job does that starts; its version."""
+        spec = read_catalog(self.settings.project).detector(NAME)
         keep_version(self.settings, JOB, spec.version, spec.path.read_bytes(), fingerprint)
         return spec.version
 
@@ -63,80 +63,58 @@ def one(tmp_path: Path) -> Installation:
     return Installation(tmp_path)
 
 
-def test_the_version_before_is_in_force_until_the_file_changes(one: Installation) -> None:
+def pin(one: Installation, version: str, job: str = JOB) -> Path:
+    """Leave the file that `tocsin rollback` of an earlier release wrote; returns it."""
+    over = hashlib.sha256(one.file.read_bytes()).hexdigest()
+    path = one.settings.state / "supervision" / "pins.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({job: {"version": version, "over": over, "at": "2026-11-01T00:00:00Z"}}))
+    return path
+
+
+def test_a_detector_that_an_earlier_release_has_pinned_starts_only_when_a_person_has_decided(one: Installation) -> None:
     first = one.run()
     one.edit(60)
-    second = one.run("f2")
-    assert roll_back(one.settings, JOB).version == first
-    assert one.run() == first
-    assert catalog_in_force(one.settings).detector(NAME).levels.email == 50
-    assert [v.version for v in kept_versions(one.settings, JOB)] == [first, second], "in the order of their first start"
-    one.edit(70)
-    assert version_in_force(one.settings, JOB) not in (first, second)
-    assert read_pins(one.settings) == {}
+    one.run("f2")
+    pins = pin(one, first)
+    copy = kept_file(one.settings, JOB, first)
+    catalog = installed_catalog(one.settings)
+    assert catalog.detectors == {}
+    (fault,) = catalog.broken[f"detectors/{NAME}"].faults
+    assert str(fault) == (
+        f"{one.file}: was rolled back to version {first} by an earlier release, and this one runs files as they are: "
+        f"copy {copy} over it; or, to run what it says, delete {pins}"
+    )
+    shutil.copy(copy, one.file)
+    assert installed_catalog(one.settings).detector(NAME).version == first
 
 
-def test_back_twice_is_two_versions_back_and_forward_is_the_file(one: Installation) -> None:
-    first = one.run()
-    one.edit(60)
-    second = one.run()
-    one.edit(70)
-    third = one.run()
-    assert roll_back(one.settings, JOB).version == second
-    assert roll_back(one.settings, JOB).version == first
-    with pytest.raises(ConfigError, match="no version that ran before"):
-        roll_back(one.settings, JOB)
-    assert roll_forward(one.settings, JOB)
-    assert version_in_force(one.settings, JOB) == third
-    assert not roll_forward(one.settings, JOB)
+@pytest.mark.parametrize("end", ["pins removed", "another file", "file gone"])
+def test_a_pin_of_an_earlier_release_ends(one: Installation, end: str) -> None:
+    followed, pins = FollowedCatalog(one.settings), pin(one, one.run())
+    assert followed.read().broken
+    if end == "pins removed":
+        pins.unlink()
+    elif end == "another file":
+        one.edit(70)
+    else:
+        one.file.unlink()
+    assert not followed.read().broken
+    assert (NAME in followed.read().detectors) == (end != "file gone")
 
 
-def test_a_version_that_never_ran_is_gone_back_from_too(one: Installation) -> None:
-    first = one.run()
-    one.edit(60)
-    assert roll_back(one.settings, JOB).version == first
+def test_who_reads_the_findings_of_a_pinned_detector_is_broken_too_and_no_other(one: Installation) -> None:
+    reader = one.text.replace('source="logins"', 'source="findings.failed_logins"')
+    one.file.with_name("reader.py").write_text(reader)
+    pin(one, one.run())
+    broken = installed_catalog(one.settings).broken
+    assert broken.keys() == {f"detectors/{NAME}", "detectors/reader"}
 
 
-def test_a_file_that_cannot_be_read_is_no_hindrance(one: Installation) -> None:
-    first = one.run()
-    one.file.write_text("this is no Python")
-    assert version_in_force(one.settings, JOB) == ""
-    assert roll_back(one.settings, JOB).version == first
-    catalog = catalog_in_force(one.settings)
-    assert catalog.detector(NAME).version == first
-    assert not catalog.broken
-
-
-def test_what_does_not_touch_the_findings_is_that_of_the_file(one: Installation) -> None:
-    one.run()
-    one.edit(60, **{'stage="live"': 'stage="shadow"'})
-    one.run()
-    roll_back(one.settings, JOB)
-    spec = catalog_in_force(one.settings).detector(NAME)
-    assert spec.levels.email == 50
-    assert spec.stage == "shadow"
-
-
-def test_a_file_that_is_gone_is_no_detector(one: Installation) -> None:
-    one.run()
-    one.edit(60)
-    one.run()
-    roll_back(one.settings, JOB)
-    one.file.unlink()
-    assert NAME not in catalog_in_force(one.settings).detectors
-    with pytest.raises(ConfigError, match="no detector"):
-        roll_back(one.settings, JOB)
-
-
-def test_a_version_by_its_name(one: Installation) -> None:
-    first = one.run()
-    for email in (60, 70, 80):
-        one.edit(email)
-        one.run()
-    assert roll_back(one.settings, JOB, first).version == first
-    with pytest.raises(ConfigError, match=f"no version '{first[:-1]}x' is kept .*did you mean '{first}'"):
-        roll_back(one.settings, JOB, f"{first[:-1]}x")
-    assert version_in_force(one.settings, JOB) == first, "a mistake changes nothing"
+def test_pins_that_cannot_be_read_are_an_error_that_says_what_to_do(one: Installation) -> None:
+    pin(one, one.run()).write_text("{")
+    with pytest.raises(ConfigError, match=r"pins.json: is broken.* remove it: then each job runs"):
+        installed_catalog(one.settings)
 
 
 def test_only_the_last_few_are_kept_and_their_files_with_them(one: Installation) -> None:
@@ -160,33 +138,15 @@ def test_what_a_killed_start_has_left_beside_a_kept_file_is_removed_with_it(one:
 
 
 def test_a_process_that_starts_again_keeps_the_file_that_it_runs(one: Installation) -> None:
-    spec, text = catalog_in_force(one.settings).detector(NAME), one.file.read_bytes()
+    spec, text = read_catalog(one.settings.project).detector(NAME), one.file.read_bytes()
     keep_version(one.settings, JOB, spec.version, text, "f1")
     one.edit(60)
     keep_version(one.settings, JOB, spec.version, text, "f1")
     one.run()
-    roll_back(one.settings, JOB)
-    assert catalog_in_force(one.settings).detector(NAME).levels.email == 50
+    assert kept_detector(one.settings, NAME, spec.version).levels.email == 50
 
 
-def test_a_broken_file_of_pins_starts_no_version_that_was_rolled_back(one: Installation) -> None:
-    one.run()
-    one.edit(60)
-    one.run()
-    roll_back(one.settings, JOB)
-    followed = FollowedCatalog(one.settings)
-    before = followed.read()
-    code_versions.pins_file(one.settings).write_text("{")
-    with pytest.raises(ConfigError, match=r"pins.json: is broken.* restore it from a backup, or remove it"):
-        catalog_in_force(one.settings)
-    assert followed.read() is before
-    with pytest.raises(ConfigError, match="is broken"):
-        FollowedCatalog(one.settings).read()
-    code_versions.pins_file(one.settings).unlink()
-    assert followed.read().detector(NAME).levels.email == 60
-
-
-def test_a_followed_catalog_is_read_again_when_a_file_or_the_version_in_force_has_changed(one: Installation) -> None:
+def test_a_followed_catalog_is_read_again_when_a_file_has_changed(one: Installation) -> None:
     followed = FollowedCatalog(one.settings)
     one.run()
     first = followed.read()
@@ -197,92 +157,26 @@ def test_a_followed_catalog_is_read_again_when_a_file_or_the_version_in_force_ha
     second = followed.read()
     assert second.detector(NAME).levels.email == 60
     assert followed.read() is second
-    roll_back(one.settings, JOB)
-    assert followed.read().detector(NAME).levels.email == 50
 
 
-class Flows:
-    """A project with two flows, one of which has run in two versions."""
-
-    def __init__(self, folder: Path) -> None:
-        shutil.copytree(ROOT / "examples" / "words", folder / "project")
-        self.settings = Settings(project=folder / "project", state=folder / "state")
-        self.file = folder / "project" / "flows" / "words.py"
-        self.first = self.run()
-        self.edit("\"word != ''\"", "\"word != '' AND word != 'a'\"")
-        self.second = self.run()
-
-    def edit(self, old: str, new: str) -> None:
-        text = self.file.read_text()
-        assert old in text
-        self.file.write_text(text.replace(old, new))
-
-    def run(self) -> str:
-        spec = catalog_in_force(self.settings).flow("words")
-        keep_version(self.settings, WORDS, spec.version, spec.path.read_bytes(), "query")
-        return spec.version
+def test_a_flow_that_an_earlier_release_has_pinned_takes_no_source_away(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples" / "words", tmp_path / "project")
+    settings = Settings(project=tmp_path / "project", state=tmp_path / "state")
+    one = SimpleNamespace(settings=settings, file=settings.project / "flows" / "words.py")
+    pin(cast(Installation, one), "0123abcd", WORDS)
+    catalog = installed_catalog(settings)
+    assert catalog.broken.keys() == {"flows/words"}
+    assert "words" in catalog.sources
+    assert "words" in read_catalog(settings.project).flows
 
 
-@pytest.fixture
-def flows(tmp_path: Path) -> Flows:
-    return Flows(tmp_path)
-
-
-def test_a_flow_goes_back_and_forward_as_a_detector_does(flows: Flows) -> None:
-    assert [v.version for v in kept_versions(flows.settings, WORDS)] == [flows.first, flows.second]
-    flows.edit('stage="live"', 'stage="shadow"')
-    assert roll_back(flows.settings, WORDS).version == flows.first
-    spec = catalog_in_force(flows.settings).flow("words")
-    assert (spec.version, spec.stage) == (flows.first, "shadow"), "what does not compute is that of the file"
-    assert "AND word" not in spec.path.read_text()
-    assert roll_forward(flows.settings, WORDS)
-    assert version_in_force(flows.settings, WORDS) == flows.second
-
-
-def test_a_flow_whose_file_cannot_be_read_goes_back_too(flows: Flows) -> None:
-    flows.file.write_text("this is no Python")
-    assert roll_back(flows.settings, WORDS, flows.first).version == flows.first
-    catalog = catalog_in_force(flows.settings)
-    assert (catalog.flow("words").version, catalog.broken) == (flows.first, {})
-    assert [feeder.job for feeder in catalog.upstream("words")] == [WORDS, "ingest:lines"]
-
-
-@pytest.mark.parametrize("is_readable", [True, False])
-def test_a_flow_does_not_go_back_to_another_source(flows: Flows, is_readable: bool) -> None:
-    """Where it is in one source is nowhere in another, and what it wrote may be another flow's by now."""
-    other = flows.file.with_name("text_transformer.py")
-    text = other.read_text()
-    assert 'to="shouted"' in text
-    other.write_text(text.replace('to="shouted"', 'to="words"'))
-    flows.file.write_text(text if is_readable else "this is no Python")
-    with pytest.raises(ConfigError, match="cannot run any more"):
-        roll_back(flows.settings, WORDS, flows.first)
-    assert read_pins(flows.settings) == {}, "nothing has changed"
-
-
-def test_an_earlier_version_that_joins_a_table_that_is_gone_does_not_run(one: Installation) -> None:
-    one.edit(50, **{'stage="live"': 'stage="live", tables=["gone"]', "(events: DataFrame)": "(events, tables)"})
-    (one.settings.project / "tables").mkdir()
-    table = 'title = "a"\nowner = "a@example.com"\nsource = "logins"\nkey = "user_id"\nsettle = "1 minute"\n'
-    (one.settings.project / "tables" / "gone.toml").write_text(
-        f'{table}[schema]\nuser_id = "string"\naction = "string"'
-    )
-    first = one.run()
-    one.file.write_text(one.text)
-    one.run()
-    assert roll_back(one.settings, JOB).version == first
-    (one.settings.project / "tables" / "gone.toml").unlink()
-    assert version_in_force(one.settings, JOB) != first
-    roll_forward(one.settings, JOB)
-    with pytest.raises(ConfigError, match="cannot run any more"):
-        roll_back(one.settings, JOB, first)
-
-
-def test_a_name_is_that_of_a_detector_or_a_flow(flows: Flows) -> None:
-    assert versioned_job(read_catalog(flows.settings.project), "words") == WORDS
-    (flows.settings.project / "detectors").mkdir()
-    (flows.settings.project / "detectors" / "words.py").write_text("broken")
-    catalog = read_catalog(flows.settings.project)
+def test_a_name_is_that_of_a_detector_or_a_flow(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(ROOT / "examples" / "words", project)
+    assert versioned_job(read_catalog(project), "words") == WORDS
+    (project / "detectors").mkdir()
+    (project / "detectors" / "words.py").write_text("broken")
+    catalog = read_catalog(project)
     with pytest.raises(ConfigError, match="say detector:words or flow:words"):
         versioned_job(catalog, "words")
     assert versioned_job(catalog, WORDS) == WORDS

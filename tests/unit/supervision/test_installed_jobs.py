@@ -96,7 +96,7 @@ def test_a_new_file_is_seen_and_an_unchanged_one_is_not_read_again(
     remember(jobs, **waiting, detector__failed_logins=Past(retry_at=later))
     assert jobs.drift() == frozenset()
     with monkeypatch.context() as patch:
-        patch.setattr("tocsin.runtime.code_versions.catalog_in_force", lambda _: pytest.fail("read again"))
+        patch.setattr("tocsin.runtime.code_versions.installed_catalog", lambda _: pytest.fail("read again"))
         assert jobs.drift() == frozenset()
     folder = jobs.settings.project / "detectors"
     shutil.copy(folder / "failed_logins.py", folder / "second.py")

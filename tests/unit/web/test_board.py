@@ -274,12 +274,12 @@ def test_a_paused_detector_is_off_and_one_that_still_runs_stops(place: Place) ->
 def test_a_detector_that_drains_says_when_it_stops_and_one_that_has_can_be_started_again(place: Place) -> None:
     state = place.settings.state
     place.run(JOB)
-    place.says(JOB, reason="rolled back")
+    place.says(JOB, reason="1 record set aside")
     ask_drain(state, JOB)
     row = place.row(JOB)
     assert (row.severity, row.state, row.may_restart) == (Standing.WARNING, "running", True)
     assert "stops once it has read everything up to" in row.reason
-    assert row.reason.endswith("; rolled back")
+    assert row.reason.endswith("; 1 record set aside")
     finish_drain(state, JOB, asked_at(state, JOB) or 0.0)
     assert place.verdict()[:2] == (Standing.WARNING, "stopping")
     place.stop()

@@ -9,7 +9,7 @@ from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, Param, get_parsing_context
 
 from tocsin.airflow.dags.mail_dag import RunMail
-from tocsin.airflow.tasks.actions import DRAIN, RESTART, ROLL_BACK, ROLL_FORWARD, STATUS, act
+from tocsin.airflow.tasks.actions import DRAIN, RESTART, STATUS, act
 from tocsin.model.names import DETECTOR, FLOW, JobName
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import load_settings
@@ -18,8 +18,6 @@ from tocsin.supervision.switches import read_switches, switched_jobs
 
 _ASK = "`restart`: stop the job and start it at once. `status`: describe it in the task's log."
 _ASK_DRAIN = "`drain`: read everything up to now, then stop until a `restart`, or until it is paused and unpaused."
-_ASK_VERSION = "`roll back`: run an earlier version until the file changes. `roll forward`: run the file again."
-_ASK_WHICH = "The version to roll back to; empty: the one before."
 
 
 def job_dags() -> list[DAG]:
@@ -58,17 +56,14 @@ def _dag(card: Card) -> DAG:
 
 
 def _form(card: Card) -> dict[str, Param]:
-    """List what can be asked of the jobs of a DAG. Detectors and flows have versions to go back to."""
+    """List what can be asked of the jobs of a DAG."""
     kind = JobName.parse(card.jobs[0]).kind
-    if kind not in (DETECTOR, FLOW):
-        job = Param(card.jobs[0], type="string", enum=list(card.jobs))
-        return {"action": Param(RESTART, type="string", enum=[RESTART, STATUS], description_md=_ASK), "job": job}
     drain = {DRAIN: _ASK_DRAIN} if kind == DETECTOR else {}
-    actions, ask = [RESTART, *drain, STATUS, ROLL_BACK, ROLL_FORWARD], " ".join([_ASK, *drain.values(), _ASK_VERSION])
-    return {
-        "action": Param(RESTART, type="string", enum=actions, description_md=ask),
-        "version": Param(None, type=["null", "string"], description_md=_ASK_WHICH),
-    }
+    actions, ask = [RESTART, *drain, STATUS], " ".join([_ASK, *drain.values()])
+    form = {"action": Param(RESTART, type="string", enum=actions, description_md=ask)}
+    if kind in (DETECTOR, FLOW):
+        return form
+    return form | {"job": Param(card.jobs[0], type="string", enum=list(card.jobs))}
 
 
 class ActionMail(RunMail):

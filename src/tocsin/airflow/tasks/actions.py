@@ -9,12 +9,10 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from tocsin.detect.drain_request import ask_drain
 from tocsin.project.settings import load_settings
-from tocsin.runtime.code_versions import roll_back, roll_forward
 from tocsin.supervision.health import health
 from tocsin.supervision.installed_jobs import InstalledJobs
 
 RESTART, DRAIN, STATUS = "restart", "drain", "status"
-ROLL_BACK, ROLL_FORWARD = "roll back", "roll forward"
 _LINES = 50
 
 log = structlog.get_logger()
@@ -29,7 +27,6 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
 
     Raises:
         AirflowFailException: the run carries news; its failure is what tells them.
-        ConfigError: there is no version to go back to.
         TransientError, OSError: see `InstalledJobs.restart`, `ask_drain`.
     """
     event = (context["dag_run"].conf or {}).get("event")
@@ -44,12 +41,6 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
     elif params["action"] == DRAIN:
         ask_drain(settings.state, job)
         log.info("drain requested; the job then stays stopped until a restart", job=job)
-    elif params["action"] == ROLL_BACK:
-        version = roll_back(settings, job, params["version"] or None).version
-        log.info("rolled back until the file changes", job=job, version=version)
-    elif params["action"] == ROLL_FORWARD:
-        was_rolled_back = roll_forward(settings, job)
-        log.info("rolled forward to the file" if was_rolled_back else "already runs the file", job=job)
     else:
         _describe(installation, job)
 

@@ -19,10 +19,10 @@ from tocsin.model.detector import DetectorSpec, Levels
 from tocsin.model.errors import ConfigError
 from tocsin.model.finding import Finding, Origin
 from tocsin.model.names import detector_job
-from tocsin.project.catalog import Catalog
+from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.settings import Settings
 from tocsin.replay.recorded import LATEST
-from tocsin.runtime.code_versions import catalog_in_force, kept_versions
+from tocsin.runtime.code_versions import kept_versions
 
 _INSTANT = timedelta(microseconds=1)
 
@@ -66,7 +66,7 @@ def explain_finding(settings: Settings, beginning: str, most_events: int) -> Fin
     with closing(open_store(settings)) as database:
         stored = _only(database, beginning)
         details = None if stored.alert is None else show_alert(database, stored.alert)
-    catalog = catalog_in_force(settings)
+    catalog = read_catalog(settings.project)
     finding = stored.finding
     spec = catalog.detectors.get(finding.detector)
     ran = [one for one in kept_versions(settings, detector_job(finding.detector)) if one.version == finding.version]

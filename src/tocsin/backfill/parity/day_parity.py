@@ -20,9 +20,9 @@ from tocsin.kafka.job_reports import read_reports
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.names import INDEXER, detector_job
 from tocsin.model.source import Source
-from tocsin.project.catalog import Catalog
+from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.code_versions import catalog_in_force, kept_versions
+from tocsin.runtime.code_versions import kept_versions
 from tocsin.runtime.heartbeat import read_beat
 
 _MOST = 100_000
@@ -47,7 +47,7 @@ def compare_day(
         TransientError: Kafka, the catalogue of history or the lease database does not answer; a retry helps.
         LockHeld: another comparison of this detector recomputes; a retry helps once it has ended.
     """
-    catalog = catalog_in_force(settings)
+    catalog = read_catalog(settings.project)
     catalog.detector(name)
     backfills = Backfills(settings, name)
     day, published = _backfilled(settings, catalog, name, day)

@@ -22,8 +22,8 @@ from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError
 from tocsin.model.finding import Finding
 from tocsin.model.names import parity_job
+from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.code_versions import catalog_in_force
 from tocsin.runtime.leases.lead import lead_batch
 from tocsin.sparkjob.batch_session import running_batch
 
@@ -36,7 +36,7 @@ def compare_today(settings: Settings, name: str, streamed: Callable[[date], Sequ
         TransientError: Kafka, the catalogue of history or the lease database does not answer; a retry helps.
         LockHeld: another comparison of this detector recomputes; a retry helps once it has ended.
     """
-    catalog = catalog_in_force(settings)
+    catalog = read_catalog(settings.project)
     spec = catalog.detector(name)
     days, job = Days(settings, catalog.history_source(spec)), parity_job(name)
     with (

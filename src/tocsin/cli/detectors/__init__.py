@@ -1,1 +1,1 @@
-"""Verbs about detectors: check, backfill, compare, roll back."""
+"""Verbs about detectors: check, backfill, compare."""

@@ -63,23 +63,17 @@ def _in_shadow(settings: Settings, catalog: Catalog, name: str) -> DetectorSpec:
     """Return the detector `name` if it may be promoted.
 
     Raises:
-        ConfigError: it is in another stage, has no cases, or an earlier version of it runs instead of the file.
+        ConfigError: it is in another stage, or has no cases.
     """
     from tocsin.cases.case_presence import faults_of_cases
     from tocsin.model.detector import Stage
     from tocsin.model.errors import ConfigError
-    from tocsin.model.names import detector_job
-    from tocsin.runtime.code_versions import version_in_force
 
     spec = catalog.detector(name)
     if spec.stage is not Stage.SHADOW:
         first = {Stage.LIVE: "is live already", Stage.DRAFT: 'is a draft; put stage="shadow" into the file first'}
         what = first.get(spec.stage, 'is retired; put stage="shadow" into the file first')
         raise ConfigError.one(spec.path, what, key="stage")
-    running = version_in_force(settings, detector_job(name))
-    if running != spec.version:
-        what = f"is rolled back to version {running}; end that first: tocsin rollback {name} --undo"
-        raise ConfigError.one(spec.path, what)
     if faults := faults_of_cases([spec]):
         raise ConfigError(faults)
     return spec

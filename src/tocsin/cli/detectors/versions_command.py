@@ -1,4 +1,4 @@
-"""`tocsin versions`, `rollback` and `skip-backlog`: which version of a detector or flow runs, what a detector skips."""
+"""`tocsin versions` and `skip-backlog`: which versions of a detector or flow ran, and what a detector skips."""
 
 from __future__ import annotations
 
@@ -17,52 +17,33 @@ _Name = Annotated[str, typer.Argument(help="Of a detector or a flow; flow:NAME i
 
 
 def versions(name: _Name, json: options.Json = False) -> None:
-    """List the versions of a detector or flow that ran here and can be rolled back to, in the order of first runs."""
+    """List the versions of a detector or flow that ran here, in the order of first runs.
+
+    A copy of each is in the state folder: to go back to one, copy it over the file in the project.
+    """
     from tocsin.cli.json_shapes import VersionShape
     from tocsin.project.catalog import load_project
-    from tocsin.project.code.versioned_kinds import versioned_job
-    from tocsin.runtime.code_versions import kept_versions, read_pins, version_in_force
+    from tocsin.project.code.versioned_kinds import declared_version, versioned_job
+    from tocsin.runtime.code_versions import kept_file, kept_versions
 
     settings, catalog = load_project()
     job = versioned_job(catalog, name)
-    current, pinned = version_in_force(settings, job), job in read_pins(settings)
+    current = declared_version(catalog, job)
     found = [
-        VersionShape(**one.model_dump(), in_force=one.version == current, rolled_back=one.version == current and pinned)
-        for one in kept_versions(settings, job)
+        VersionShape(
+            **version.model_dump(),
+            in_force=version.version == current,
+            file=str(kept_file(settings, job, version.version)),
+        )
+        for version in kept_versions(settings, job)
     ]
-    columns = ("VERSION", "FIRST RAN", "STARTED LAST", "CHECKPOINT", "NOTE")
+    columns = ("VERSION", "FIRST RAN", "STARTED LAST", "CHECKPOINT", "COPY", "NOTE")
     write_list(found, columns, _row, json=json, empty=f"no version of {name} has run here yet")
 
 
-def _row(one: VersionShape) -> tuple[object, ...]:
-    note = "rolled back to" if one.rolled_back else "in force" if one.in_force else None
-    return (one.version, utc(one.first_at), utc(one.last_at), one.fingerprint, note)
-
-
-def rollback(
-    name: _Name,
-    to: Annotated[str | None, typer.Option(help="The version to go back to; default: the one before.")] = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Run what is in the file again.")] = False,
-) -> None:
-    """Run an earlier version of a detector or a flow until its file changes.
-
-    The running version keeps running until the earlier one can take over. That of a detector goes on from the
-    checkpoint that it left: it reads what it missed since it was replaced; findings that exist already notify nobody
-    again. That of a flow goes on where the running one is; what is written stays as it is.
-    """
-    from tocsin.project.catalog import load_project
-    from tocsin.project.code.versioned_kinds import versioned_job
-    from tocsin.runtime.code_versions import roll_back, roll_forward
-
-    settings, catalog = load_project()
-    job = versioned_job(catalog, name)
-    if undo:
-        was_rolled_back = roll_forward(settings, job)
-        line(f"{job}: the version in its file runs" + (" again" if was_rolled_back else " already"))
-        return
-    version = roll_back(settings, job, to)
-    line(f"{job}: rolled back to version {version.version}, which first ran {utc(version.first_at)},")
-    line(f"until its file changes; `tocsin rollback {name} --undo` ends that sooner")
+def _row(version: VersionShape) -> tuple[object, ...]:
+    note = "in the file" if version.in_force else None
+    return (version.version, utc(version.first_at), utc(version.last_at), version.fingerprint, version.file, note)
 
 
 def skip_backlog(detector: _Detector) -> None:

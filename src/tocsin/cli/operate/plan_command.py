@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from tocsin.model.errors import Fault
     from tocsin.project.catalog import Catalog
     from tocsin.project.settings import Settings
-    from tocsin.runtime.code_versions import Pin
     from tocsin.supervision.planning.deploy_plan import JobPlan, StateNames
 
 _Spark = Annotated[bool, typer.Option("--spark", help="Have Spark plan all code, to know exactly whose state fits.")]
@@ -48,7 +46,7 @@ def plan(job: _Job = None, spark: _Spark = False, json: options.Json = False) ->
 
 def _plans(spark: bool) -> list[JobPlan]:
     from tocsin.project.settings import load_settings
-    from tocsin.runtime.code_versions import catalog_in_force, read_pins
+    from tocsin.runtime.code_versions import installed_catalog
     from tocsin.supervision.job_kinds import desired_jobs
     from tocsin.supervision.planning.deploy_plan import Deploy, plan_job
     from tocsin.supervision.planning.start_record import read_starts
@@ -57,7 +55,7 @@ def _plans(spark: bool) -> list[JobPlan]:
     from tocsin.supervision.switches import not_stopped
 
     settings = load_settings()
-    catalog = catalog_in_force(settings)
+    catalog = installed_catalog(settings)
     desired = desired_jobs(catalog, settings)
     snapshot = look(settings, catalog, process_reader(settings)())
     jobs = [*desired, *(one for one in snapshot.jobs if one not in desired)]
@@ -68,16 +66,7 @@ def _plans(spark: bool) -> list[JobPlan]:
         snapshot=snapshot,
         states=_states(settings, catalog) if spark else None,
     )
-    pins = read_pins(settings)
-    plans = [plan_job(deploy, job) for job in jobs]
-    return [replace(one, reasons=[*_rolled_back(pins.get(one.job)), *one.reasons]) for one in plans]
-
-
-def _rolled_back(pin: Pin | None) -> list[str]:
-    """Say that the present file is not what runs, whatever a deploy does."""
-    if pin is None:
-        return []
-    return [f"rolled back to version {pin.version}: its file counts again once it has changed"]
+    return [plan_job(deploy, job) for job in jobs]
 
 
 def _jobs() -> list[str]:

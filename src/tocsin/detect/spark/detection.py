@@ -22,8 +22,9 @@ from tocsin.detect.spark.step_query import NULL_ENTITY, detector_function
 from tocsin.ingest.backlog import FeederLag
 from tocsin.model.durations import longest
 from tocsin.model.names import detector_job
+from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.code_versions import catalog_in_force, keep_version
+from tocsin.runtime.code_versions import keep_version
 from tocsin.sparkjob.declared_function import QueryFunction
 from tocsin.sparkjob.query.checkpoint import Checkpoint, Needed, open_checkpoint
 from tocsin.sparkjob.query.drain import SLACK, unread_upstream
@@ -43,7 +44,7 @@ class Detection(KeyedQuery[DetectorPlan]):
     observations = (OBSERVATION, WRITTEN, NULL_ENTITY, STEPS)
 
     def __init__(self, settings: Settings, name: str) -> None:
-        catalog = catalog_in_force(settings)
+        catalog = read_catalog(settings.project)
         self.spec = catalog.detector(name)
         self.function = self.spec.function
         chains = [catalog.upstream(source) for source in self.spec.sources]

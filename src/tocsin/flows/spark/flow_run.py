@@ -22,8 +22,9 @@ from tocsin.kafka.reader import came_in_at
 from tocsin.kafka.topic_set import Position, TopicSet, as_json, partition_of
 from tocsin.model.errors import ConfigError
 from tocsin.model.source import Source
+from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.code_versions import catalog_in_force, keep_version, rolled_back_sentence
+from tocsin.runtime.code_versions import keep_version
 from tocsin.sparkjob.declared_function import DeclaredFunction
 from tocsin.sparkjob.events import count_ticks
 from tocsin.sparkjob.failures import first_line
@@ -42,7 +43,7 @@ class FlowRun(Mover):
     _flow: PlannedFlow  # of the session that runs
 
     def __init__(self, settings: Settings, name: str) -> None:
-        catalog = catalog_in_force(settings)
+        catalog = read_catalog(settings.project)
         self.spec = catalog.flow(name)
         super().__init__(settings, catalog, catalog.upstream(self.spec.to)[0], catalog.source(self.spec.to))
         self.version, self._catalog = self.spec.version, catalog
@@ -83,9 +84,6 @@ class FlowRun(Mover):
         """Begin where the checkpoint before was; see `Mover.starts`."""
         own = {place: offset for place, offset in self._starts.items() if partition_of(place)[0] in topics}
         return as_json(own) if own else super().starts(topics)
-
-    def _reason(self, behind_seconds: float | None = None) -> str:
-        return rolled_back_sentence(self._settings, self.spec.path, self.version) + super()._reason(behind_seconds)
 
     def poll(self, run: Run) -> str | None:
         """Let the next batch join the newest rows; see `Mover.poll`."""

@@ -19,9 +19,9 @@ from tocsin.ingest.ticks import TrueAfter, by_clock
 from tocsin.kafka.reader import appended_at
 from tocsin.kafka.topic_set import TopicSet
 from tocsin.model.job_report import MUCH_IGNORED, MUCH_QUARANTINED
+from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.quality.suites.suite_catalog import read_row_rules
-from tocsin.runtime.code_versions import catalog_in_force
 from tocsin.sparkjob.query.poison import Read, SetAside
 from tocsin.sparkjob.query.work import Run
 
@@ -35,7 +35,7 @@ class Ingest(Mover):
     observation = OBSERVATION
 
     def __init__(self, settings: Settings, name: str) -> None:
-        catalog = catalog_in_force(settings)
+        catalog = read_catalog(settings.project)
         source = catalog.recorded_source(name)
         super().__init__(settings, catalog, catalog.upstream(name)[0], source)
         self.writes = (*self.writes, settings.names.quarantine(name))

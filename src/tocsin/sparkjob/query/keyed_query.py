@@ -27,7 +27,6 @@ from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import JobState
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
-from tocsin.runtime.code_versions import rolled_back_sentence
 from tocsin.runtime.time_limit import time_limit
 from tocsin.sparkjob.declared_function import Declared, DeclaredFunction, QueryFunction
 from tocsin.sparkjob.events import by_source, count_ticks, parse_events, prepare_events, used_columns
@@ -171,8 +170,7 @@ class KeyedQuery(ABC, Generic[_Plan]):
             self._delay.choose(run.topics.only(self._fed), run.position)
         decision = self._delay.decision
         mode, reason = choose_mode(self.plan, decision, self._refusal, needed, slots)
-        rolled_back = rolled_back_sentence(self._settings, self._declared.path, self.version)
-        self._reason = rolled_back + checkpoint.gap_sentence + reason
+        self._reason = checkpoint.gap_sentence + reason
         query = self._start_query(run, checkpoint, mode)
         self._began(run, mode)
         return Started(

@@ -15,7 +15,7 @@ Inputs = Mapping[str, str]
 
 # Addresses that may hold a password; passwords themselves are in files, and never read for this.
 _SECRET = {"database", "postgres", "redis", "influx"}
-# The title is a part of the docstring; the path of a file is that of a version that was rolled back to.
+# The title is a part of the docstring.
 _TOLD_ELSEWHERE = {"name", "path", "version", "code", "title"}
 
 

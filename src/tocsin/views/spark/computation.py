@@ -19,8 +19,8 @@ from tocsin.model.errors import TransientError
 from tocsin.model.names import compute_job
 from tocsin.model.sizes import VIEW_BYTES
 from tocsin.model.source import Source
+from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.code_versions import catalog_in_force
 from tocsin.sparkjob.query.checkpoint import Checkpoint, Needed, begin_at, open_checkpoint
 from tocsin.sparkjob.query.keyed_query import KeyedQuery
 from tocsin.sparkjob.query.leadership import remove_other_checkpoints
@@ -57,7 +57,7 @@ class Computation(KeyedQuery[QueryPlan]):
     observations = (OBSERVATION, WRITTEN)
 
     def __init__(self, settings: Settings, name: str) -> None:
-        catalog = catalog_in_force(settings)
+        catalog = read_catalog(settings.project)
         self.spec = catalog.view(name)
         self._rebuild = ""
         self._history: HistoryPart | None = None

@@ -18,10 +18,10 @@ from tocsin.cases import worker_link
 from tocsin.cases.case_report import CaseOutcome, CaseProblem, DetectorOutcome, TestReport, Way
 from tocsin.cli.detectors import promote_command
 from tocsin.model.detector import DetectorSpec
+from tocsin.project.catalog import read_catalog
 from tocsin.project.declaration import read_spec
 from tocsin.project.settings import Settings, load_settings
 from tocsin.provision.paths import here
-from tocsin.runtime import code_versions
 from tocsin.runtime.code_versions import Version, keep_version
 from tocsin.supervision.job_kinds import desired_jobs
 from tocsin.supervision.planning.start_record import note_start
@@ -56,7 +56,7 @@ class Scene:
         keep_version(self.settings, JOB, self.spec.version, self.content, "0123456789abcdef")
         known = Version(version=self.spec.version, fingerprint="0" * 16, first_at=since, last_at=since)
         earlier = known.model_copy(update={"version": "0" * 12, "first_at": since - (before or timedelta())})
-        for module in ("tocsin.alerts.evidence.shadow_evidence", code_versions.__name__):
+        for module in ("tocsin.alerts.evidence.shadow_evidence", "tocsin.runtime.code_versions"):
             monkeypatch.setattr(f"{module}.kept_versions", lambda *_: [earlier, known] if before else [known])
         found = [
             one.model_copy(update={"version": self.spec.version})
@@ -96,7 +96,7 @@ def test_after_a_day_one_word_of_the_file_changes_and_the_plan_is_told(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.ran(monkeypatch, hours=30, ago=timedelta(hours=36))
-    for job, wanted in desired_jobs(code_versions.catalog_in_force(scene.settings), scene.settings).items():
+    for job, wanted in desired_jobs(read_catalog(scene.settings.project), scene.settings).items():
         note_start(scene.settings.state, job, wanted)
     before = scene.spec.version
     done = invoke(["promote", "failed_logins"])

@@ -11,8 +11,8 @@ from tests.rig.command_line import invoke
 from tests.rig.samples.project import copy_project
 from tocsin.cli.json_shapes import JobPlanShape
 from tocsin.model.errors import ConfigError
+from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import load_settings
-from tocsin.runtime.code_versions import catalog_in_force, keep_version, roll_back
 from tocsin.supervision.job_kinds import desired_jobs
 from tocsin.supervision.planning.start_record import note_start
 
@@ -42,7 +42,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def ran(project: Path) -> Path:
     settings = load_settings()
-    for job, wanted in desired_jobs(catalog_in_force(settings), settings).items():
+    for job, wanted in desired_jobs(read_catalog(settings.project), settings).items():
         note_start(settings.state, job, wanted)
     return project
 
@@ -72,20 +72,6 @@ def test_the_same_files_do_nothing(ran: Path) -> None:
     assert all(one == ("nothing", []) for one in plan().values())
     shown = invoke(["plan", DETECTOR]).stdout.splitlines()
     assert [line.split() for line in shown[1:]] == [[DETECTOR, "nothing"], ["1", "job:", "nothing"]]
-
-
-def test_a_version_that_was_rolled_back_is_named(ran: Path) -> None:
-    settings = load_settings()
-    spec = catalog_in_force(settings).detector("failed_logins")
-    keep_version(settings, DETECTOR, spec.version, spec.path.read_bytes(), "a")
-    edit(ran, 'window="10 seconds"', 'window="20 seconds"')
-    changed = catalog_in_force(settings).detector("failed_logins")
-    keep_version(settings, DETECTOR, changed.version, changed.path.read_bytes(), "b")
-    roll_back(settings, DETECTOR)
-    why = f"rolled back to version {spec.version}: its file counts again once it has changed"
-    assert plan()[DETECTOR] == ("nothing", [why])
-    edit(ran, 'window="20 seconds"', 'window="30 seconds"')
-    assert plan()[DETECTOR][1][0] == "the window changed from 10 s to 30 s"
 
 
 CHANGES = {
