@@ -60,7 +60,6 @@ WAITING = {
     "alerts/test_recording.py",
     "alerts/test_returns.py",
     "backfill/parity/test_day_parity.py",
-    "backfill/test_backtest_chart.py",
     "cli/detectors/test_explain_finding.py",
     "cli/operate/test_top_command.py",
     "detect/test_stepper.py",

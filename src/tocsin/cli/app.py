@@ -31,7 +31,6 @@ from tocsin.cli.detectors import (
     explain_command,
     findings_command,
     parity_command,
-    promote_command,
     run_command,
     test_command,
     trial_command,
@@ -85,7 +84,6 @@ app.command("backfill")(backfill_command.backfill)
 app.command("backtest")(trial_command.backtest)
 app.command("diff")(trial_command.diff)
 app.command("parity")(parity_command.parity)
-app.command("promote")(promote_command.promote)
 app.command("detectors")(check_command.detectors)
 app.command("explain")(explain_command.explain)
 app.command("skip-backlog")(versions_command.skip_backlog)

@@ -120,20 +120,11 @@ def findings_of_day(database: Database, detector: str, day: date) -> list[Stored
 
     Errors as for `list_findings`.
     """
-    return findings_since(database, detector, begin(day), end(day))
-
-
-def findings_since(
-    database: Database, detector: str, since: datetime, until: datetime | None = None
-) -> list[StoredFinding]:
-    """All findings of a detector from `since` on, up to, not including, `until`; else as `findings_of_day`."""
     if not database.is_ready():
         return []
     with database.read() as connection:
         table = (rows := visible(connection)).c
-        own = select(rows).where(table.detector == detector, table.moment >= since)
-        if until is not None:
-            own = own.where(table.moment < until)
+        own = select(rows).where(table.detector == detector, table.moment >= begin(day), table.moment < end(day))
         found = connection.execute(own.order_by(table.moment, table.finding_id)).mappings()
         return [stored_finding(row) for row in found]
 

@@ -43,7 +43,7 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
     The files are read, not imported, so this is quick. Runbooks and files of tables must be there. With --plan flows,
     detectors and views are also imported and planned by Spark, as in their jobs: that finds missing columns and scores
     of unknown kind, and shows the mode. A detector in stage shadow or live needs a case that fires and one that is
-    silent (docs/testing.md).
+    silent (docs/testing.md); those in shadow are listed, since only an edit of the stage lets them notify people.
     """
     from tocsin.cases.case_presence import faults_of_cases
     from tocsin.cli.json_shapes import FaultShape
@@ -64,7 +64,7 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
     if json:
         as_json([FaultShape(**asdict(fault)) for fault in faults])
     else:
-        for one in plans:
+        for one in [*plans, *_shadows(catalog)]:
             line(one)
         for fault in faults:
             line(str(fault), style="red")
@@ -74,6 +74,14 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
         line(f"{broken}{declared} well declared")
     if faults:
         raise typer.Exit(1)
+
+
+def _shadows(catalog: Catalog) -> list[str]:
+    """Say of each detector in shadow how people come to hear of what it finds."""
+    from tocsin.model.detector import Stage
+
+    specs = [spec for spec in catalog.detectors.values() if spec.stage is Stage.SHADOW]
+    return [f'{spec.path}: stage "shadow": notifies nobody until you write stage="live" there' for spec in specs]
 
 
 def _faults_of_files(catalog: Catalog) -> list[Fault]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,9 +27,6 @@ _To = Annotated[datetime | None, typer.Option("--to", formats=_DAY, metavar="DAY
 _Today = Annotated[
     bool, typer.Option("--today", help="Also the current day, from Kafka, up to the last window that is closed.")
 ]
-_Plot = Annotated[
-    Path | None, typer.Option("--plot", metavar="FILE", help="Also draw it, as .png or .html; replaces that file.")
-]
 _With = Annotated[
     str | None,
     typer.Option(
@@ -48,7 +44,6 @@ def backtest(
     first: _From = None,
     last: _To = None,
     today: _Today = False,
-    plot: _Plot = None,
     json: options.Json = False,
 ) -> None:
     """Show what a detector finds on days of history: findings and alerts per day, top entities, cost. Stores nothing.
@@ -56,20 +51,14 @@ def backtest(
     Alerts are counted as if it were live. Starts Spark.
     """
     from tocsin.alerts.alert_policy import alerts_by_day
-    from tocsin.backfill.backtest_chart import check_chart_path, write_chart
     from tocsin.backfill.trial import backtest as run_backtest
     from tocsin.project.settings import load_settings
 
-    if plot is not None:
-        check_chart_path(plot)
     found = run_backtest(load_settings(), detector, _choice(days, first, last, today), alerts_by_day)
     if json:
         as_json(found)
     else:
         _show(found)
-    if plot is not None:
-        write_chart(plot, found)
-        note(f"chart: {plot}")
 
 
 def diff(

@@ -58,6 +58,14 @@ def test_a_good_project(project: Path) -> None:
     assert call("check", "--json") == (0, "[]\n")
 
 
+def test_a_detector_in_shadow_is_listed_with_the_edit_that_lets_it_notify(project: Path) -> None:
+    file = project / "detectors" / "bursts.py"
+    file.write_text(GOOD_DETECTOR.replace('stage="live"', 'stage="shadow"'))
+    code, written = call("check")
+    said = f'{file}: stage "shadow": notifies nobody until you write stage="live" there'
+    assert (code, " ".join(written.split("\n"))) == (0, f"{said} 1 source and 1 detector well declared ")
+
+
 def test_files_that_are_named_must_be_there(project: Path) -> None:
     (project / "docs" / "x.md").unlink()
     (project / "tables").mkdir()
