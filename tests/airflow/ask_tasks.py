@@ -43,7 +43,7 @@ def runs(*there: str) -> list[dict[str, Any]]:
         Incident(job="detector:failed_logins", condition=Condition.CRASH_LOOP, reason="4 failures", at=1, last_at=1),
         Incident(job="notifier", condition=Condition.NO_ROOM, reason="", at=1, last_at=1),
     ]
-    jobs = SimpleNamespace(look=lambda is_off: None, watch=lambda: incidents)
+    jobs = SimpleNamespace(look=lambda is_off: None, watch=lambda days: incidents)
     task = SimpleNamespace(
         get_dr_count=lambda dag_id, run_ids, states: int(dag_id in there),
         get_dag=lambda dag: SimpleNamespace(is_paused=False),

@@ -2,8 +2,10 @@
 
 `mail_lost_days.py TASK RUN OWNERS` fails as the task `seal` or `catch_up` does; OWNERS is a JSON object of one source,
 or of detectors, to address. `mail_lost_days.py parity FOLDER` runs the task `parity` of the first detector with the
-`tocsin` of another environment. `mail_lost_days.py lose RUN` is the end of a run of that detector's backfill whose task
-was killed. `mail_lost_days.py send` does what a look of the supervisor leads to: each mail that waits is tried once.
+`tocsin` of another environment. `mail_lost_days.py pass_over RUN` is a run of `history__logins` that leaves
+refused days out, and prints what its tasks say. `mail_lost_days.py lose RUN` is the end of a run of that detector's
+backfill whose task was killed.
+`mail_lost_days.py send` does what a look of the supervisor leads to: each mail that waits is tried once.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -19,7 +22,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from tocsin.airflow.dags.backfill_dags import backfill_dags
-from tocsin.airflow.dags.history_dags import seal_mail
+from tocsin.airflow.dags.history_dags import history_dags, seal_mail
 from tocsin.airflow.dags.mail_dag import send
 from tocsin.airflow.tasks.backfill_task import backfill_mail
 from tocsin.model.errors import TransientError
@@ -45,6 +48,29 @@ def lose(run_id: str) -> None:
     dag = next(one for one in backfill_dags() if one.dag_id == "backfill__failed_logins")
     tell = dag.on_failure_callback
     tell({"dag": dag, "run_id": run_id, "reason": "task_failure"})
+
+
+def pass_over(run_id: str) -> None:
+    """No day is due; then one is, and nothing is wrong with it. The last run of both fails, and says so to the DAG."""
+    dag = next(one for one in history_dags() if one.dag_id == "history__logins")
+    run = SimpleNamespace(run_id=run_id, run_type="scheduled", logical_date=datetime(2026, 1, 1, 12, tzinfo=UTC))
+    said = {}
+    for name, given in (("is_due", {"dag_run": run}), ("all_well", {})):
+        task = dag.get_task(name)
+        try:
+            with (
+                mock.patch("tocsin.airflow.dags.history_dags.tocsin", return_value="[]"),
+                contextlib.redirect_stdout(None),
+            ):
+                task.python_callable(*task.op_args, **given)
+        except AirflowException as error:
+            said[name] = str(error)
+            ti = SimpleNamespace(log_url="http://airflow/run", task_id=name, try_number=1)
+            for tell in task.on_failure_callback:
+                tell({"dag": dag, "dag_run": run, "ti": ti, "exception": error})
+    if said:
+        dag.on_failure_callback({"dag": dag, "run_id": run_id, "reason": "task_failure"})
+    print(json.dumps(said))
 
 
 def compare(folder: str) -> None:
@@ -81,6 +107,8 @@ if __name__ == "__main__":
         send_all()
     elif what == "lose":
         lose(*rest)
+    elif what == "pass_over":
+        pass_over(*rest)
     elif what == "parity":
         compare(*rest)
     else:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from email.message import EmailMessage
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from tocsin.history.day_versions import write_version
 from tocsin.history.places import Places
 from tocsin.history.seal_runs import begin_sealing
 from tocsin.project.settings import Settings
-from tocsin.quality.unsealed_days import note
+from tocsin.quality.unsealed_days import Refused, note, note_refused, refusal
 from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 from tocsin.quality.verdict_files import Records, VerdictRecord
 from tocsin.supervision.incidents.mail_outbox import Outbox
@@ -70,6 +71,10 @@ class Mails:
     def kill(self, run_id: str) -> None:
         self._run("lose", run_id)
 
+    def pass_over(self, run_id: str) -> Any:
+        """What the tasks say of a run that has no day to seal."""
+        return json.loads(self._run("pass_over", run_id).splitlines()[-1])
+
     def differ(self, stdout: str, stderr: str) -> None:
         """The comparison of a published day by a `tocsin` that says this and fails."""
         self.declare()
@@ -85,7 +90,7 @@ class Mails:
         self._run("send")
         return self.server.mails
 
-    def _run(self, *words: str) -> None:
+    def _run(self, *words: str) -> str:
         own = {
             "AIRFLOW_HOME": str(self.folder / "airflow"),
             "AIRFLOW__API__BASE_URL": "http://airflow",
@@ -93,7 +98,7 @@ class Mails:
             "TOCSIN_STATE": str(self.settings.state),
             "TOCSIN_SMTP__PORT": str(self.server.port),
         }
-        self._interpreter.run("mail_lost_days.py", *words, **own)
+        return self._interpreter.run("mail_lost_days.py", *words, **own)
 
 
 @pytest.fixture
@@ -176,6 +181,8 @@ def test_a_night_names_the_days_that_it_lost_the_rules_that_broke_and_their_repo
     assert "events_arrived: rows is 0, allowed is at least 1." in page
     assert "nothing_lost: missing_offsets is 7, allowed is &lt;= 0." in page
     assert page.count('"http://airflow/tocsin/quality/logins/2026-01-31/v1.html"') == 1
+    assert ">tocsin history accept logins --day 2026-01-31 --by NAME --reason TEXT</p>" in page
+    assert ">tocsin history seal --source logins --day 2026-01-31</p>" in page
     assert '"http://airflow/run"' in page
 
 
@@ -213,3 +220,16 @@ def test_a_run_whose_task_was_killed_is_a_mail_and_one_that_a_task_has_told_of_n
     _, mail = mails.send()
     assert (mail["To"], mail["Subject"]) == ("security@example.com", "[tocsin] backfill__failed_logins: a run failed")
     assert "Run: killed" in html(mail)
+
+
+def test_a_run_that_leaves_a_refused_day_out_fails_without_a_mail_until_the_day_is_good(mails: Mails) -> None:
+    mails.declare()
+    assert mails.pass_over("first") == {}
+    why = {DAY: Refused(version="v1", at=datetime.now(UTC), reason="rows is 0")}
+    note_refused(mails.settings.state, "logins", why)
+    said = mails.pass_over("second")
+    assert list(said) == ["is_due", "all_well"]
+    assert set(said.values()) == {refusal("logins", why)}
+    assert mails.send() == [], "the run that refused it has mailed"
+    note_refused(mails.settings.state, "logins", {})
+    assert mails.pass_over("third") == {}

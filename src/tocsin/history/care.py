@@ -1,4 +1,4 @@
-"""Do by hand what history needs of people: verify that it is whole, roll a day back, and withdraw an import."""
+"""Do by hand what history needs of people: verify, roll a day back, accept one that the gate refuses, withdraw."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import structlog
 
-from tocsin.history.day_status import known
+from tocsin.history.day_status import known, record_refused, standing
 from tocsin.history.day_table import DayTable
-from tocsin.history.day_versions import BrokenVersion, DayVersion, paths, read_version, whole_versions
+from tocsin.history.day_versions import BrokenVersion, DayVersion, note_version, paths, read_version, whole_versions
 from tocsin.history.land.landing import landing_lock
 from tocsin.history.land.landing_ledger import Entry, LandedFile, LandingLedger, read_ledger, record
 from tocsin.history.parquet_files import digest
@@ -21,6 +21,10 @@ from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.names import sealing_job
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
+from tocsin.quality.data_drift import weekdays_before
+from tocsin.quality.report_page import day_page, index_page
+from tocsin.quality.verdict import Acceptance
+from tocsin.quality.verdict_files import Records
 from tocsin.runtime.leases.lead import lead_batch
 from tocsin.storage.stored_path import find_all, remove_tree
 
@@ -78,7 +82,56 @@ def roll_back(settings: Settings, source: Source, day: date, to: str | None = No
             raise ConfigError([Fault(f"{source.name} {day}", fault) for fault in faults])
         about = {"tocsin.run": version.version, "tocsin.code": version.code, "tocsin.day": str(day)}
         table.publish(day, version.version, paths(table.places, day, version), about)
+        record_refused(settings, source, table)
     return version
+
+
+def accept(settings: Settings, source: Source, day: date, by: str, reason: str) -> DayVersion:
+    """Publish the latest version of `day` though the gate refuses it, and record who says so and why.
+
+    A later version of the day is judged as any other.
+
+    Raises:
+        ConfigError: the gate does not refuse it, or its files are not whole.
+        LockHeld: a seal of this source runs; a retry helps once it has ended.
+        TransientError: the catalogue does not answer; a retry helps.
+        OSError: the disk is full or cannot be written; a retry goes on.
+    """
+    where = f"{source.name} {day}"
+    with (
+        lead_batch(settings, settings.checkpoint(sealing_job(source.name)) / "lock"),
+        DayTable(settings, source) as table,
+    ):
+        found = {one.day: one for one in standing(source.name, known(settings, source, table))}.get(day)
+        if found is None or not found.refused:
+            what = "is not refused by the quality gate" if found is None else f"is {found.state}, not refused"
+            raise ConfigError.one(where, f"{what}; `tocsin history list --source {source.name}` shows the days")
+        version = whole_versions(table.places)[day][-1]
+        faults = list(_version_faults(table.places, day, version, False))
+        if faults:
+            raise ConfigError([Fault(where, fault) for fault in faults])
+        acceptance = Acceptance(by=by, at=datetime.now(UTC), reason=reason)
+        about = {"tocsin.run": version.version, "tocsin.code": version.code, "tocsin.day": str(day)}
+        about |= {"tocsin.report": version.report or "", "tocsin.accepted_by": by}
+        table.publish(day, version.version, paths(table.places, day, version), about)
+        version = version.model_copy(update={"published_at": acceptance.at, "accepted": acceptance})
+        note_version(settings, table.places, day, version)
+        log.warning("refused day accepted", source=source.name, day=str(day), by=by, reason=reason)
+        record_refused(settings, source, table)
+        _show_accepted(settings, source, version, acceptance)
+    return version
+
+
+def _show_accepted(settings: Settings, source: Source, version: DayVersion, acceptance: Acceptance) -> None:
+    """Say on the pages that a day was accepted."""
+    records, day = Records(settings.state), version.facts.day
+    record = records.latest(source.name, day)
+    if record is not None and record.verdict.run_id == version.version:
+        verdict = record.verdict.model_copy(update={"accepted": acceptance})
+        record = record.model_copy(update={"verdict": verdict})
+        before = records.profiles(source.name, weekdays_before(day))
+        records.write(record, day_page(record, records, before, source))
+    records.write_index(index_page(records))
 
 
 def _earlier(
@@ -166,6 +219,7 @@ def withdraw(settings: Settings, source: Source, what: date | Path) -> Withdrawn
         days = sorted({day for _, own in chosen for day in own})
         emptied = tuple(day for day in days if not left.runs(day))
         table.withdraw([day for day in emptied if day in table.published()], {"tocsin.run": "withdrawal"})
+        record_refused(settings, source, table)
     files = tuple(entry.imported.name for entry, _ in chosen if entry.imported is not None)
     events = sum(file.total for entry, own in chosen for day in own for file in entry.of(day))
     log.info("import withdrawn", source=source.name, files=files, days=[str(day) for day in days])

@@ -19,8 +19,7 @@ from tocsin.history.seal_runs import verdict_text
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.quality.suites.suite_catalog import rules_digest
-from tocsin.quality.unsealed_days import unsealed_days
-from tocsin.quality.verdict import Severity
+from tocsin.quality.unsealed_days import Refused, judge_or_accept, note_refused, unsealed_days
 from tocsin.storage.stored_path import read_each
 
 _MISSING = "nothing has landed for it; unless the day was empty, import it: tocsin history import"
@@ -65,7 +64,9 @@ class DayStanding(BaseModel, frozen=True):
         report: of that verdict, relative to the state folder.
         published_at: when the version that counts was published; null when none does.
         due: whether it is to be sealed at once: it is ready, and was not sealed or tried within the last 20 hours.
-        note: what it waits for, why it could not be sealed or was refused; empty when there is nothing to say.
+        refused: whether the gate refuses the latest version; an earlier one may count.
+        note: what it waits for, why it could not be sealed or was refused, who accepted it; empty when there is nothing
+            to say.
     """
 
     source: str
@@ -80,12 +81,8 @@ class DayStanding(BaseModel, frozen=True):
     report: str | None = None
     published_at: datetime | None = None
     due: bool = False
+    refused: bool = False
     note: str = ""
-
-    @property
-    def is_refused(self) -> bool:
-        """Return whether the gate refused the latest version and nothing has landed since; an earlier may count."""
-        return self.severity == Severity.CRITICAL and self.state in (DayState.REFUSED, DayState.PUBLISHED)
 
 
 def known(settings: Settings, source: Source, table: DayTable) -> SealFacts:
@@ -167,13 +164,30 @@ def list_days(settings: Settings, source: Source) -> list[DayStanding]:
     """List the state of every day of `source`, the oldest first; errors as for `known`."""
     with DayTable(settings, source) as table:
         found = standing(source.name, known(settings, source, table))
-    return [one.model_copy(update={"note": _refusal(settings, one)}) if one.is_refused else one for one in found]
+    return [one.model_copy(update={"note": _refusal(settings, one)}) if one.refused else one for one in found]
+
+
+def record_refused(settings: Settings, source: Source, table: DayTable) -> None:
+    """Note which days of `source` the gate refuses, see `refused_days`. Only for the holder of the sealing lock.
+
+    Raises:
+        BrokenLedger, TransientError: as for `known`.
+        OSError: the disk is full or cannot be written; the next call notes them.
+    """
+    facts = known(settings, source, table)
+    latest = {one.day: facts.versions[one.day][-1] for one in standing(source.name, facts) if one.refused}
+    refused = {
+        day: Refused(version=one.version, at=one.sealed_at, reason=verdict_text(settings, one.report))
+        for day, one in latest.items()
+    }
+    note_refused(settings.state, source.name, refused)
 
 
 def _refusal(settings: Settings, day: DayStanding) -> str:
-    """Say which rules refused the latest version of a day, and the call that judges the day again."""
-    again = f"tocsin history seal --source {day.source} --day {day.day}"
-    return f"{verdict_text(settings, day.report)} When the rule or the data is mended: {again}"
+    """Say which rules refused the latest version of a day, and what judges the day again, or publishes it as it is."""
+    again, accept = judge_or_accept(day.source, day.day)
+    mended = f"{verdict_text(settings, day.report)} When the rule or the data is mended: {again}"
+    return f"{mended}. To publish it as it is: {accept}"
 
 
 def _obstacle(source: Source, day: date, standing: DayStanding | None) -> str:
@@ -222,10 +236,12 @@ def _standing(source: str, day: date, facts: SealFacts, planned: SealPlan, at_on
     versions = facts.versions.get(day, ())
     current = next((one for one in versions if one.version == facts.published.get(day)), None)
     latest = versions[-1] if versions else None
+    state = _state(day, facts, planned, current)
+    accepted = current.accepted.text if current and current.accepted else ""
     return DayStanding(
         source=source,
         day=day,
-        state=_state(day, facts, planned, current),
+        state=state,
         version=facts.published.get(day),
         rows=current.facts.rows if current else None,
         bytes=current.bytes if current else None,
@@ -235,7 +251,8 @@ def _standing(source: str, day: date, facts: SealFacts, planned: SealPlan, at_on
         report=latest.report if latest else None,
         published_at=current.published_at if current else None,
         due=at_once,
-        note="; ".join(filter(None, (_reason(day, facts, planned), *_withdrawn(day, facts.ledger)))),
+        refused=latest is not None and latest.refused and state not in (DayState.WITHDRAWN, DayState.TOO_OLD),
+        note="; ".join(filter(None, (_reason(day, facts, planned), accepted, *_withdrawn(day, facts.ledger)))),
     )
 
 

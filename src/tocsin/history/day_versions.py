@@ -10,9 +10,11 @@ from pydantic import BaseModel, ValidationError
 
 from tocsin.history.places import VERSION_FILE, Places, end
 from tocsin.model.errors import TocsinError
+from tocsin.project.settings import Settings
 from tocsin.quality.day_facts import DayFacts
+from tocsin.quality.verdict import Acceptance
 from tocsin.runtime import state_file
-from tocsin.storage.stored_path import StoredPath, find_all, read_each
+from tocsin.storage.stored_path import ObjectPath, StoredPath, find_all, read_each
 
 log = structlog.get_logger()
 
@@ -48,6 +50,7 @@ class DayVersion(BaseModel, frozen=True, extra="forbid"):
         report: of its verdict, relative to the state folder.
         published_at: when it was, UTC; None while it was not.
         rules: digest of the suites by which it was judged; None for versions from before 2026-11-26.
+        accepted: who published it though the gate refused it; None when nobody did.
     """
 
     version: str
@@ -64,6 +67,7 @@ class DayVersion(BaseModel, frozen=True, extra="forbid"):
     report: str | None = None
     published_at: datetime | None = None
     rules: str | None = None
+    accepted: Acceptance | None = None
 
     @property
     def bytes(self) -> int:
@@ -77,8 +81,8 @@ class DayVersion(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def refused(self) -> bool:
-        """Return whether the gate refused it."""
-        return self.severity == "critical"
+        """Return whether the gate refused it, and nobody has accepted it since."""
+        return self.severity == "critical" and self.accepted is None
 
     @property
     def state(self) -> str:
@@ -96,6 +100,13 @@ def write_version(places: Places, day: date, version: DayVersion) -> None:
     """
     folder = places.version(day, version.version)
     state_file.write(folder / VERSION_FILE, DayVersion, version)
+
+
+def note_version(settings: Settings, places: Places, day: date, version: DayVersion) -> None:
+    """Say what a version holds, on this machine too: Airflow has no client of an object store. Errors as above."""
+    write_version(places, day, version)
+    if isinstance(places.root, ObjectPath):
+        write_version(Places(settings.history_folder, places.source), day, version)
 
 
 def read_version(places: Places, day: date, name: str) -> DayVersion:

@@ -16,7 +16,7 @@ from tocsin.history.day_versions import DayVersion, whole_versions
 from tocsin.history.places import Places
 from tocsin.model.names import sealing_job
 from tocsin.project.settings import Settings
-from tocsin.quality.unsealed_days import unsealed_days
+from tocsin.quality.unsealed_days import judge_or_accept, unsealed_days
 from tocsin.quality.verdict import Verdict
 from tocsin.runtime import state_file
 
@@ -31,6 +31,7 @@ class DayOutcome:
         published: whether what the run has made of it counts now.
         said: what became of it and why.
         report: the verdict on it, relative to the state folder; None when there is none.
+        commands: what to type for it.
     """
 
     subject: str
@@ -38,6 +39,7 @@ class DayOutcome:
     published: bool
     said: str
     report: str | None
+    commands: tuple[str, ...] = ()
 
 
 class Sealing(BaseModel, frozen=True, extra="forbid"):
@@ -104,9 +106,8 @@ def seal_outcomes(settings: Settings, source: str, run_id: str) -> list[DayOutco
             )
             found[day] = DayOutcome(source, day, True, words, version.report)
         elif version.refused:
-            found[day] = DayOutcome(
-                source, day, False, f"refused: {verdict_text(settings, version.report)}", version.report
-            )
+            said, commands = f"refused: {verdict_text(settings, version.report)}", judge_or_accept(source, day)
+            found[day] = DayOutcome(source, day, False, said, version.report, commands)
     return [found[day] for day in sorted(found)]
 
 

@@ -10,7 +10,7 @@ from datetime import date
 
 import structlog
 
-from tocsin.history.day_status import known
+from tocsin.history.day_status import known, record_refused
 from tocsin.history.day_table import DayTable
 from tocsin.history.history_retention import tidy
 from tocsin.history.seal_planning import plan
@@ -101,6 +101,7 @@ def seal(settings: Settings, source: Source, days: Iterable[date] = (), run_id: 
             outcome.refused_before = _refused_before(settings, source, run, outcome)
         if not outcome.disk:
             tidy(settings, source, table)
+            record_refused(settings, source, table)
     return outcome
 
 

@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 
 from tocsin.backfill import backfill_status
 from tocsin.backfill.parity.comparison import DifferenceReason
-from tocsin.history import day_status
+from tocsin.history.day_status import DayState, list_days
 from tocsin.metrics.families import Sample, gauge, moments
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
@@ -35,9 +35,10 @@ class DayFigures:
         history: list[Sample] = []
         newest = []
         for name, source in catalog.sources.items():
-            days = day_status.list_days(self._settings, source)
-            counts = Counter(one.state for one in days)
-            history += [((name, str(state)), counts[state]) for state in day_status.DayState]
+            days = list_days(self._settings, source)
+            # A day is refused also while an earlier version of it counts.
+            counts = Counter(DayState.REFUSED if one.refused else one.state for one in days)
+            history += [((name, str(state)), counts[state]) for state in DayState]
             published = [one.day for one in days if one.version is not None]
             newest += [((name,), datetime.combine(max(published), datetime.min.time(), UTC))] if published else []
         yield gauge("tocsin_history_dates", "Days of each source, by their state", ("source", "state"), history)

@@ -16,9 +16,9 @@ from tocsin.model.sizes import printable
 from tocsin.model.source import Source
 from tocsin.quality.day_profile import Profile
 from tocsin.quality.profile_figures import by_hour, columns, drift, tiles
-from tocsin.quality.unsealed_days import Unsealed, unsealed_days
+from tocsin.quality.unsealed_days import Unsealed, judge_or_accept, unsealed_days
 from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
-from tocsin.quality.verdict_files import Records, VerdictRecord
+from tocsin.quality.verdict_files import Records, VerdictRecord, detector_of
 
 _pages = Environment(
     loader=PackageLoader("tocsin.quality"),
@@ -59,9 +59,10 @@ def day_page(record: VerdictRecord, records: Records, before: Sequence[Profile],
         day=str(verdict.day),
         date=f"{verdict.day:%A, %-d %B %Y}",
         weekday=f"{verdict.day:%A}",
-        tone=str(verdict.severity),
-        words=_WORDS[verdict.severity],
+        tone=str(_tone(verdict)),
+        words=_words(verdict),
         sentence=_sentence(verdict),
+        commands=judge_or_accept(source.name, verdict.day) if _is_refused(verdict) else (),
         strip=_strip(verdict, records),
         tiles=tiles(profile, before) if profile else [],
         hours=by_hour(profile, before) if profile else None,
@@ -122,10 +123,22 @@ def _linked(verdict: Verdict) -> dict[str, str]:
     return {
         "link": f"{verdict.subject}/{verdict.day}/{verdict.run_id}.html",
         "date": str(verdict.day),
-        "tone": str(verdict.severity),
-        "words": _WORDS[verdict.severity],
-        "sign": _SIGNS[verdict.severity],
+        "tone": str(_tone(verdict)),
+        "words": _words(verdict),
+        "sign": _SIGNS[_tone(verdict)],
     }
+
+
+def _is_refused(verdict: Verdict) -> bool:
+    return not (verdict.publishable or verdict.accepted or detector_of(verdict.subject))
+
+
+def _tone(verdict: Verdict) -> Severity:
+    return Severity.WARNING if verdict.accepted else verdict.severity
+
+
+def _words(verdict: Verdict) -> str:
+    return f"published, accepted by {verdict.accepted.by}" if verdict.accepted else _WORDS[verdict.severity]
 
 
 def _failed(verdict: Verdict) -> str:
@@ -153,7 +166,8 @@ def _sentence(verdict: Verdict) -> str:
     names = ", ".join(check.name for check in failed[:3]) + (f" and {len(failed) - 3} more" if len(failed) > 3 else "")
     unjudged = sum(not check.judged for check in verdict.checks)
     end = f" {unjudged} had nothing to compare with." if unjudged else ""
-    end += "" if verdict.publishable else " The version published before, if any, still counts."
+    end += "" if verdict.publishable or verdict.accepted else " The version published before, if any, still counts."
+    end += f" {verdict.accepted.text}" if verdict.accepted else ""
     return f"{len(failed)} of {every} failed: {names}.{end}"
 
 

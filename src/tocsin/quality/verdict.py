@@ -74,6 +74,19 @@ class Check(BaseModel, frozen=True, extra="forbid"):
     samples: tuple[str, ...] = Field(default=(), max_length=MAX_SAMPLES)
 
 
+class Acceptance(BaseModel, frozen=True, extra="forbid"):
+    """Who publishes a day that the gate refused, when (UTC), and why."""
+
+    by: str
+    at: datetime
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """Say the same in one sentence, for people."""
+        return f"Accepted by {self.by} at {self.at:%Y-%m-%d %H:%M} UTC: {self.reason.rstrip('.')}."
+
+
 class Verdict(BaseModel, frozen=True, extra="forbid"):
     """The gate's decision about one day of a source, or about the findings of one detector and day.
 
@@ -84,6 +97,7 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
         judged_at: UTC.
         checks: all of them, in the order in which people want to read them.
         report: the page for people, relative to the state folder; None when none was written.
+        accepted: who publishes the day though the gate refused it; None when nobody does.
     """
 
     subject: str
@@ -92,6 +106,7 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
     judged_at: datetime
     checks: tuple[Check, ...]
     report: Path | None = None
+    accepted: Acceptance | None = None
 
     @property
     def severity(self) -> Severity:
@@ -134,9 +149,11 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
             text = f"{self.subject} on {self.day} passed: {self.outcome}."
         else:
             of = {Severity.WARNING: "has warnings", Severity.CRITICAL: "is not published"}[self.severity]
+            of = "was refused" if self.accepted else of
             text = f"{self.subject} on {self.day} {of}: {len(failed)} of {counts} failed. "
             text += " ".join(f"{_sentence(check)}" for check in failed[:_NAMED])
             text += f" And {len(failed) - _NAMED} more." if len(failed) > _NAMED else ""
+            text += f" {self.accepted.text}" if self.accepted else ""
         return text if self.report is None else f"{text} Report: {self.report}"
 
 

@@ -108,14 +108,17 @@ class InstalledJobs:
         turned = {"switch"} if turned_since(state, read_switches(state)) else set()
         return self.supervisor.drift(not_stopped(state, self._declared)) | turned
 
-    def watch(self) -> list[Incident]:
+    def watch(self, *, days: bool = True) -> list[Incident]:
         """Watch for conditions, and write their mails; returns the incidents of the last day, which are to be shown.
+
+        Args:
+            days: see `Watch.look`.
 
         Raises:
             OSError: the state folder cannot be written.
         """
         since = time.time() - _SHOWN_SECONDS
-        return [one for one in self._watch.look(self.catalog.read()) if one.at > since]
+        return [one for one in self._watch.look(self.catalog.read(), days=days) if one.at > since]
 
     def restart(self, job: str) -> bool:
         """See `Supervisor.restart`; a drain is over."""

@@ -11,6 +11,7 @@ from tocsin.kafka.probe import ask
 from tocsin.model.names import DETECTOR, JobName, dag_of
 from tocsin.model.sizes import printable
 from tocsin.project.settings import Settings
+from tocsin.quality.unsealed_days import refusal, refused_days
 from tocsin.runtime.code_versions import FollowedCatalog
 from tocsin.supervision.health import Standing, unsupervised_reason
 from tocsin.supervision.incidents.chronicle import chronicle_of, read_events
@@ -125,6 +126,9 @@ class Installation:
         if unsupervised := unsupervised_reason(snapshot.looked_seconds if snapshot else None):
             text = f"{unsupervised[0].upper()}{unsupervised[1:]}. Is its DAG paused, or the scheduler down?"
             found.append(Note(severity=problem, text=text))
+        for source in snapshot.catalog.sources if snapshot else ():
+            if days := refused_days(self.settings.state, source):
+                found.append(Note(severity=problem, text=f"{refusal(source, days)}."))
         usage = self._usage.known()
         if usage.error:
             effect = "it is not known" if usage.at is None else "what is shown is older"

@@ -6,6 +6,7 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import typer.main
 
 from tocsin.cli.app import app
+from tocsin.quality.unsealed_days import judge_or_accept
 
 ROOT = Path(__file__).resolve().parents[3]
 # ADRs and the changelog tell of the past; `cli.md` is made from the command.
@@ -129,3 +131,8 @@ def test_what_the_command_does_not_take_is_found() -> None:
     assert fault_in("history list --soure x")
     assert fault("parity", is_whole=True) == "it lacks detector"
     assert fault_in("status VALUE says why") == fault("parity", is_whole=False) == ""
+
+
+def test_calls_for_a_refused_day_lack_nothing() -> None:
+    calls = judge_or_accept("logins", date(2026, 1, 31))
+    assert [fault(call.removeprefix("tocsin "), is_whole=True) for call in calls] == ["", ""]

@@ -2,21 +2,26 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.rig.samples.history import DAY, imported
 from tests.rig.samples.sealed_days import LOGINS, landed, seal_day, sealed
-from tocsin.history.care import roll_back, verify, withdraw
+from tocsin.history.care import accept, roll_back, verify, withdraw
 from tocsin.history.day_status import DayState, list_days
 from tocsin.history.day_table import DayTable
+from tocsin.history.day_versions import read_version
 from tocsin.history.land.landing_ledger import record
 from tocsin.history.parquet_files import digest
 from tocsin.history.places import IMPORTED, VERSION_FILE, Places, begin
+from tocsin.history.sealing import seal
 from tocsin.model.errors import ConfigError
 from tocsin.project.settings import Settings
+from tocsin.quality.unsealed_days import refused_days
+from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
+from tocsin.quality.verdict_files import INDEX, Records, VerdictRecord
 from tocsin.runtime.state_file import write_whole
 from tocsin.storage.stored_path import remove_tree
 
@@ -175,3 +180,79 @@ def test_all_imports_of_a_day_are_withdrawn_and_their_other_days_stay(
     assert [(day, run) for day, run, _ in places.landed_folders() if run.startswith(IMPORTED)] == [(other, first)]
     (tmp_path / "a.jsonl").unlink()
     assert withdraw(settings, LOGINS, tmp_path / "a.jsonl").days == (other,), "by its name, once it is gone"
+
+
+def _refuse(settings: Settings, version: str) -> None:
+    """A version of DAY that the gate refused, with its record, as a seal leaves them."""
+    sealed(settings, version, 7, severity="critical")
+    rule = Check(name="a", stage=CheckStage.DAY, severity=Severity.CRITICAL, passed=False, observed="1", limit="0")
+    records = Records(settings.state)
+    report = records.place("logins", DAY, version)
+    verdict = Verdict(
+        subject="logins", day=DAY, run_id=version, judged_at=datetime.now(UTC), checks=(rule,), report=report
+    )
+    records.write(VerdictRecord(verdict=verdict), "page")
+    seal(settings, LOGINS)
+
+
+def test_a_day_that_the_gate_refuses_is_published_by_name(settings: Settings, places: Places) -> None:
+    with pytest.raises(ConfigError, match="is published, not refused"):
+        accept(settings, LOGINS, DAY, "ann", "a holiday")
+    _refuse(settings, "v3")
+    assert list(refused_days(settings.state, "logins")) == [DAY]
+    assert [one.refused for one in list_days(settings, LOGINS)] == [True]
+    accept(settings, LOGINS, DAY, "ann <ops>", "a holiday")
+    with DayTable(settings, LOGINS) as table:
+        assert table.published() == {DAY: "v3"}
+    assert verify(settings, LOGINS) == []
+    (day,) = list_days(settings, LOGINS)
+    assert (day.state, day.refused, day.version) == (DayState.PUBLISHED, False, "v3")
+    assert day.note.startswith("Accepted by ann <ops> at ")
+    assert day.note.endswith("UTC: a holiday.")
+    assert refused_days(settings.state, "logins") == {}
+    seal(settings, LOGINS)
+    assert refused_days(settings.state, "logins") == {}, "it stays accepted"
+    records = Records(settings.state)
+    page = (settings.state / records.place("logins", DAY, "v3")).read_text()
+    assert "Accepted by ann &lt;ops&gt; at " in page
+    assert "tocsin history accept" not in page
+    assert "published, accepted by ann &lt;ops&gt;" in (records.folder / INDEX).read_text()
+    accepted = read_version(places, DAY, "v3").accepted
+    assert accepted is not None
+    assert (accepted.by, accepted.reason) == ("ann <ops>", "a holiday")
+
+
+def test_an_acceptance_that_was_cut_off_goes_on_and_a_later_version_is_judged_anew(
+    settings: Settings, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _refuse(settings, "v3")
+
+    def full(*_: object) -> None:
+        raise OSError("no room")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="no room"):
+        patched.setattr("tocsin.history.care.note_version", full)
+        accept(settings, LOGINS, DAY, "ann", "a holiday")
+    assert list(refused_days(settings.state, "logins")) == [DAY]
+    assert accept(settings, LOGINS, DAY, "ann", "a holiday").version == "v3"
+    _refuse(settings, "v4")
+    assert list(refused_days(settings.state, "logins")) == [DAY]
+    with DayTable(settings, LOGINS) as table:
+        assert table.published() == {DAY: "v3"}
+
+
+def test_what_is_not_whole_is_not_accepted(settings: Settings, places: Places) -> None:
+    _refuse(settings, "v3")
+    (file,) = places.version(DAY, "v3").glob("*.parquet")
+    _cut(Path(str(file)))
+    with pytest.raises(ConfigError, match="bytes"):
+        accept(settings, LOGINS, DAY, "ann", "a holiday")
+    assert list(refused_days(settings.state, "logins")) == [DAY]
+
+
+def test_a_refused_day_whose_import_was_withdrawn_is_refused_no_more(settings: Settings, tmp_path: Path) -> None:
+    _bring_in(settings, tmp_path / "bad.jsonl", (DAY,))
+    _refuse(settings, "v3")
+    assert list(refused_days(settings.state, "logins")) == [DAY]
+    withdraw(settings, LOGINS, DAY)
+    assert refused_days(settings.state, "logins") == {}

@@ -14,7 +14,7 @@ from tests.rig.samples.visits import DAY, VISITS, profile
 from tocsin.quality.data_drift import drift_checks, usual_figures, weekdays_before
 from tocsin.quality.day_profile import COLUMN_FIGURES, Profile, figure_types
 from tocsin.quality.report_page import day_page, index_page
-from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
+from tocsin.quality.verdict import Acceptance, Check, CheckStage, Severity, Verdict
 from tocsin.quality.verdict_files import INDEX, Records, VerdictRecord
 
 NASTY = "<script>alert(1)</script>\x1b[2J\u202e\"'&"
@@ -155,3 +155,20 @@ def test_pages_lead_to_each_other(tmp_path: Path) -> None:
 
 def test_an_index_of_nothing_says_so(tmp_path: Path) -> None:
     assert "No day has been judged yet." in Read(index_page(Records(tmp_path))).text
+
+
+def test_a_refused_day_is_red_and_names_what_to_type_until_it_is_accepted(tmp_path: Path) -> None:
+    records, refused = Records(tmp_path), record(DAY, check())
+    page = day_page(refused, records, [], VISITS)
+    assert f"<code>tocsin history accept visits --day {DAY} --by NAME --reason TEXT</code>" in page
+    assert f"<code>tocsin history seal --source visits --day {DAY}</code>" in page
+    assert 'class="card verdict critical"' in page
+    records.write(refused, page)
+    assert f'title="{DAY}: not published"' in index_page(records)
+    who = Acceptance(by="ann", at=datetime(2026, 11, 23, tzinfo=UTC), reason=NASTY)
+    accepted = VerdictRecord(verdict=refused.verdict.model_copy(update={"accepted": who}))
+    text = Read(day_page(accepted, records, [], VISITS)).text
+    assert "PUBLISHED, ACCEPTED BY ANN" in text
+    assert "Accepted by ann at 2026-11-23 00:00 UTC: <script>" in text
+    assert "tocsin history" not in text
+    assert "still counts" not in text

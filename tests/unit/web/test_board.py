@@ -19,6 +19,7 @@ from tocsin.detect.drain_request import ask_drain, asked_at, finish_drain
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.project.settings import Settings
+from tocsin.quality.unsealed_days import Refused, note_refused
 from tocsin.runtime.heartbeat import beat, note_look
 from tocsin.supervision.health import Standing
 from tocsin.supervision.incidents.chronicle import ChronicleEntry, What, record
@@ -419,3 +420,11 @@ def test_fifty_detectors_are_looked_at_in_no_time(place: Place, monkeypatch: pyt
     for _ in range(20):
         place.page.board({})
     assert looks == [], "all who look share one look"
+
+
+def test_a_day_that_the_gate_refuses_is_a_note(place: Place) -> None:
+    at = datetime(2026, 2, 1, tzinfo=UTC)
+    note_refused(place.settings.state, "logins", {at.date(): Refused(version="v1", at=at, reason="rows is 0")})
+    (note,) = place.board().notes
+    assert note.severity is Standing.PROBLEM
+    assert note.text.startswith("logins: the quality gate refuses 2026-02-01.")

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
 from airflow.sdk import DAG, CronTriggerTimetable, TriggerRule
 
 from tocsin.airflow.addresses import REPORTS, address_of
-from tocsin.airflow.dags.mail_dag import FailedRunMail, LostDaysMail, RunMail
+from tocsin.airflow.dags.mail_dag import DaysRefused, FailedRunMail, LostDaysMail, RunMail
 from tocsin.airflow.tasks.announcement import announcement
 from tocsin.airflow.tasks.backfill_task import Backfill
 from tocsin.airflow.tasks.command import tocsin
@@ -22,6 +21,7 @@ from tocsin.model.names import backfill_dag, history_dag
 from tocsin.model.source import Source
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import load_settings
+from tocsin.quality.unsealed_days import refusal, refused_days
 
 _NIGHT = 2
 _DOC = """
@@ -32,7 +32,8 @@ that need it, judge them and publish them. `refresh_tables` then makes the table
 
 A day with a critical verdict is not published and fails the run, even if a retry fixes everything else: {owner} gets
 one mail with the broken rules and the day's report. The version published before still counts, and other days are
-not affected. For a warning see the log and the day's report, the button *Quality report* of the task.
+not affected. Later runs fail too, without a mail, until the day is judged again and passes, or somebody accepts it with
+`tocsin history accept`. For a warning see the log and the day's report, the button *Quality report* of the task.
 `tocsin history list` shows every day.
 
 Each published day is an event of the asset `{asset}` with the day as partition key, for DAGs that are to run when a
@@ -79,7 +80,7 @@ def _dag(source: Source, detectors: Mapping[str, str], *, tables: bool) -> DAG:
             task_id="seal", program="seal", arguments=arguments, mail=seal_mail(source.name, source.owner)
         )
         # A run has failed when its last task has: what is refused must not look well because what followed it was.
-        all_well = EmptyOperator(task_id="all_well")
+        all_well = PythonOperator(task_id="all_well", python_callable=check_refused, op_args=[source.name])
         land >> due >> seal >> all_well
         seal >> announcement(source.name, history_dag(source.name), seal.mail)
         _follow_up(source, detectors, seal, all_well, tables=tables)
@@ -121,4 +122,16 @@ def _is_due(source: str, dag_run: Any) -> bool:
         return True
     due = [one["day"] for one in json.loads(tocsin("history", "list", "--source", source, "--json")) if one["due"]]
     print("due:", *due)
+    if not due:
+        check_refused(source)
     return bool(due)
+
+
+def check_refused(source: str) -> None:
+    """Fail while the gate refuses a day of `source`: a run that leaves it out must not look well.
+
+    Raises:
+        DaysRefused: there is one; it says what to type.
+    """
+    if days := refused_days(load_settings().state, source):
+        raise DaysRefused(refusal(source, days))

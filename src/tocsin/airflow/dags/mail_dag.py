@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from tocsin.airflow.addresses import address_of
 from tocsin.alerts.notify.channel import SENDING_SECONDS, Result
@@ -34,6 +34,8 @@ _KILLED = (
     "A task of the run ended without giving a reason: its process was killed, or could not start. "
     "The next run resumes from there; nothing is lost."
 )
+_TYPED = 3
+"""Of so many days, the newest, a mail names the commands."""
 _KEPT = "The versions published before still count for these days. Other days are not affected."
 
 log = structlog.get_logger()
@@ -53,8 +55,15 @@ class RunMail:
         self.to, self.what, self.more = to, what, more
 
     def __call__(self, context: Any) -> None:
-        """Let the mail leave; see `tell`."""
-        tell(context, self.to, failure(context, self.what, **self.more))
+        """Let the mail leave, see `tell`, unless it would repeat one."""
+        if isinstance(context.get("exception"), DaysRefused):
+            Outbox(load_settings().state).remove(_name_of_run(context))
+        else:
+            tell(context, self.to, failure(context, self.what, **self.more))
+
+
+class DaysRefused(AirflowFailException):
+    """Raised while a gate refuses days, of which the owner was notified when it refused them."""
 
 
 class FailedRunMail:
@@ -115,6 +124,7 @@ class LostDaysMail:
             notice,
             subject=f"[tocsin] {self.what} of {subjects}: {len(days)} day{'s' * (len(days) > 1)} not published",
             paragraphs=(_KEPT, self.then),
+            commands=[command for one in days[-_TYPED:] for command in one.commands],
             days=[
                 ((one.subject, str(one.day), " ".join(one.said.split())), address_of(one.report) if one.report else "")
                 for one in days

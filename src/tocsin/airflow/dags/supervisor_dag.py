@@ -69,7 +69,8 @@ def _look(ti: Any) -> list[dict[str, Any]]:
     settings = load_settings()
     jobs = InstalledJobs(settings)
     jobs.look(lambda dag: is_paused(ti, dag))
-    shown = [one for one in jobs.watch() if not has_run(dag_of(one.job), one.name)]
+    # A run of history that refuses a day mails by itself, with the links of Airflow.
+    shown = [one for one in jobs.watch(days=False) if not has_run(dag_of(one.job), one.name)]
     mails = [name for name in Outbox(settings.state).waiting() if not has_run(MAILS_DAG, name, _UNDER_WAY)]
     runs = [_run_that_fails(one) for one in shown]
     runs += [{"trigger_dag_id": MAILS_DAG, "trigger_run_id": name} for name in mails]

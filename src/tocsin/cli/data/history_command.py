@@ -1,4 +1,4 @@
-"""`tocsin history`: land, seal, list, verify and take back the days that are kept beyond Kafka."""
+"""`tocsin history`: land, seal, accept, list, verify and take back the days that are kept beyond Kafka."""
 
 from __future__ import annotations
 
@@ -69,6 +69,36 @@ def seal(source: _Source, days: _Days = None) -> None:
 
 app.command("import")(import_)
 app.command("withdraw")(withdraw)
+
+
+@app.command()
+def accept(
+    source: Annotated[str, typer.Argument(help="Its name.")],
+    day: Annotated[datetime, typer.Option("--day", formats=["%Y-%m-%d"], metavar="DAY", help="The refused UTC day.")],
+    by: Annotated[str, typer.Option("--by", metavar="NAME", help="Who decides; it is recorded.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why the day is good as it is; recorded.")],
+) -> None:
+    """Publish a day as it is though the quality gate refuses it.
+
+    Who, when and why stay in `history list`, `history show` and the quality page. Events that land later make a new
+    version of the day, which is judged as any other.
+    """
+    from tocsin.history.care import accept as accept_day
+    from tocsin.history.places import writing_history
+    from tocsin.project.catalog import load_project
+
+    for name, value in (("--by", by), ("--reason", reason)):
+        if not value.strip():
+            raise typer.BadParameter("must not be empty", param_hint=name)
+    settings, catalog = load_project()
+    declared = catalog.source(source)
+    with writing_history(settings):
+        version = accept_day(settings, declared, day.date(), by.strip(), reason.strip())
+    rows = counted(version.facts.rows, "event")
+    line(f"{version.version} counts for {day:%Y-%m-%d}: {rows}, accepted by {by.strip()}")
+    if detectors := [spec.name for spec in catalog.detectors_of(source) if spec.sources == (source,)]:
+        names = " --detector ".join(detectors)
+        line(f"the next night runs the detectors over it; at once: tocsin backfill --detector {names}")
 
 
 @app.command("list")
@@ -172,5 +202,7 @@ def _show(version: DayVersion, *, counts: bool) -> None:
     line(f"  files      {len(version.files)} in {version.buckets} buckets of {version.key}, {version.bytes:,} bytes")
     line(f"  from       {counted(len(version.runs), 'run')} of landing{f', on {version.base}' if version.base else ''}")
     line(f"  verdict    {version.severity or 'none'}{f': {version.report}' if version.report else ''}")
+    if version.accepted:
+        line(f"  accepted   {version.accepted.text}", style="yellow")
     if facts.holes:
         line(f"  missing    {counted(facts.holes, 'offset')} that never landed", style="yellow")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tocsin.metrics.reported_jobs import JobStatus
+    from tocsin.project.settings import Settings
 
 _Job = Annotated[str | None, typer.Argument(help="Only this job, such as ingest:logins or notifier.")]
 
@@ -23,8 +24,8 @@ _Job = Annotated[str | None, typer.Argument(help="Only this job, such as ingest:
 def status(job: _Job = None, json: options.Json = False) -> None:
     """Show each job: health, mode and why, lag in records and seconds, memory and CPU, last finding.
 
-    Exit code 1 when a job that should run has failed, has stopped, is silent, keeps crashing, never ran or has waited
-    for more than ten minutes, and when the supervisor has not looked at the jobs for two.
+    Exit code 1 when a job that should run does not or has waited for ten minutes, when the supervisor has not looked at
+    the jobs for two, and, without JOB, when the quality gate refuses a day.
     """
     from tocsin.kafka.job_reports import read_reports
     from tocsin.metrics.reported_jobs import StatusReader, last_findings
@@ -35,9 +36,9 @@ def status(job: _Job = None, json: options.Json = False) -> None:
     reader = StatusReader(settings, lambda: read_reports(settings))
     found, unknown = last_findings(settings, reader.wanted(job))
     reading = reader.read(job, found)
-    shown = reading.jobs
     if unknown:
         note(f"{unknown}; last findings unknown", style="yellow")
+    shown = reading.jobs
     if reading.kafka_away:
         note(f"{reading.kafka_away}; showing the last heartbeats of jobs on this machine", style="yellow")
     if json:
@@ -58,8 +59,20 @@ def status(job: _Job = None, json: options.Json = False) -> None:
         logged = next((one.job for one in problems if not one.fault), None)
         if logged is not None:
             note(f"more on {logged}: tocsin dev logs {logged}")
-    if problems or unsupervised is not None:
+    if _tells_refused(settings, job) or problems or unsupervised is not None:
         raise typer.Exit(1)
+
+
+def _tells_refused(settings: Settings, job: str | None) -> bool:
+    """Tell which days the gates refuse, unless only one job is asked about; return whether there are any."""
+    from tocsin.project.catalog import read_catalog
+    from tocsin.quality.unsealed_days import refusal, refused_days
+
+    sources = () if job else read_catalog(settings.project).sources
+    found = {name: days for name in sources if (days := refused_days(settings.state, name))}
+    for source, days in found.items():
+        note(refusal(source, days), style="red")
+    return bool(found)
 
 
 def _show(shown: Sequence[JobStatus]) -> None:

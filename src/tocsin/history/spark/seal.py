@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from tocsin.history.day_status import day_rules
 from tocsin.history.day_table import DayTable
-from tocsin.history.day_versions import BrokenVersion, DayVersion, SealedFile, paths, read_version, write_version
+from tocsin.history.day_versions import BrokenVersion, DayVersion, SealedFile, note_version, paths, read_version
 from tocsin.history.land.arrow_events import columns_of
 from tocsin.history.land.landing_ledger import Entry, LandedFile, LandingLedger
 from tocsin.history.parquet_files import digest, fault, rows_in
@@ -114,7 +114,7 @@ class Sealer:
             rows = sum(file.total for file in ledger.files(day))
             self._write(self._events(day, inputs), folder, rows)
             version = self._describe(day, name, ledger, inputs)
-            self._note(day, version)
+            note_version(self.settings, self.places, day, version)
         except (PySparkException, Py4JError) as error:  # the latter where Java has thrown an Error, as on a full disk
             _discard(folder)
             if is_unwritable(str(error)) or (isinstance(self.places.root, Path) and refusal(self.places.root)):
@@ -220,12 +220,6 @@ class Sealer:
             rules=day_rules(self.settings, self.source.name),
         )
 
-    def _note(self, day: date, version: DayVersion) -> None:
-        """Say what a version holds; for Airflow, which has no client of an object store, on this machine too."""
-        write_version(self.places, day, version)
-        if isinstance(self.places.root, ObjectPath):
-            write_version(Places(self.settings.history_folder, self.source.name), day, version)
-
     def _judge(self, day: date, version: DayVersion) -> SealedDay:
         """Stage, judge and publish."""
         files = paths(self.places, day, version)
@@ -235,13 +229,13 @@ class Sealer:
         verdict = self.gate.judge(day, sealed, version.facts)
         report = None if verdict.report is None else str(verdict.report)
         judged = version.model_copy(update={"severity": verdict.severity.value, "report": report})
-        self._note(day, judged)
+        note_version(self.settings, self.places, day, judged)
         if not verdict.publishable:
             log.error("day refused", source=self.source.name, verdict=verdict.text, branch=branch)
             return SealedDay(day, judged, verdict)
         self.table.publish(day, version.version, files, about | {"tocsin.report": report or ""})
         judged = judged.model_copy(update={"published_at": datetime.now(UTC)})
-        self._note(day, judged)
+        note_version(self.settings, self.places, day, judged)
         tell = log.warning if verdict.severity is Severity.WARNING else log.info
         tell("published", source=self.source.name, day=str(day), version=version.version, verdict=verdict.text)
         return SealedDay(day, judged, verdict)

@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 
 from tocsin.model.durations import span
 from tocsin.model.job_report import LONG_WAIT_SECONDS, MUCH_IGNORED, MUCH_QUARANTINED, JobReport, JobState
@@ -125,6 +126,7 @@ class Memory:
         owners: of each job, as the last readable version of its file said.
         set_aside: by job, how many records it had set aside when people last heard of that.
         first_batches: by ingest and flow job, the start of its process, and when that had finished a batch first.
+        refused: by source, the days that its gate refuses and of which its owner was notified.
     """
 
     incidents: Mapping[str, Incident] = field(default_factory=dict)
@@ -133,6 +135,7 @@ class Memory:
     owners: Mapping[str, str] = field(default_factory=dict)
     first_batches: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     set_aside: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, tuple[date, ...]] = field(default_factory=dict)
 
 
 def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:

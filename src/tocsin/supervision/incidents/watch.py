@@ -7,17 +7,20 @@ its incident, so a process that ends anywhere on the way loses no mail and write
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 
 import structlog
 
 from tocsin.alerts.notify.direct_mail import operators, send_now
 from tocsin.alerts.notify.mail.compose import Notice
+from tocsin.model.durations import days_text
 from tocsin.model.job_report import SILENT_SECONDS
 from tocsin.model.names import DETECTOR, INDEXER, INGEST, JobName, detector_job
 from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.settings import Settings
+from tocsin.quality.unsealed_days import Refused, judge_or_accept, refused_days
 from tocsin.runtime import state_file
 from tocsin.runtime.heartbeat import read_beat
 from tocsin.supervision.incidents.conditions import Bounds, Facts, Incident, Memory, is_due, judge
@@ -39,8 +42,12 @@ class Watch:
         self._history = memory_of(settings.state, charge)
         self._file = settings.state / "supervision" / "incidents.json"
 
-    def look(self, catalog: Catalog) -> list[Incident]:
+    def look(self, catalog: Catalog, *, days: bool = True) -> list[Incident]:
         """Look once, and write the mails that are due; returns the incidents of which people have been told.
+
+        Args:
+            catalog: what is declared.
+            days: whether to mail about days that a gate refuses; not where the runs of history do.
 
         Raises:
             OSError: the state folder cannot be written; a later look writes what is due.
@@ -65,7 +72,24 @@ class Watch:
             written = {key: replace(incident, written=True) for key, incident in due.items()}
             memory = replace(memory, incidents={**memory.incidents, **written})
             state_file.write(self._file, Memory, memory)
+        if days:
+            self._write_refused(catalog, memory)
         return [incident for incident in memory.incidents.values() if incident.written]
+
+    def _write_refused(self, catalog: Catalog, memory: Memory) -> None:
+        """Write a mail to the owner of each source whose gate refuses further days, and remember these."""
+        known = {name: refused_days(self._settings.state, name) for name in catalog.sources}
+        refused = {name: tuple(days) for name, days in known.items() if days}
+        outbox = Outbox(self._settings.state)
+        for name, own in refused.items():
+            new = {day: known[name][day] for day in own if day not in memory.refused.get(name, ())}
+            for number, to in enumerate(catalog.sources[name].owner.split(",") if new else ()):
+                mail = f"refused__{name}__{max(one.version for one in new.values())}-{number}"
+                outbox.put(mail, addressed(refused_notice(name, new), mail, to.strip(), self._settings))
+        # Of a source whose file cannot be read now, what was written before still counts.
+        refused |= {name: days for name, days in memory.refused.items() if name not in known}
+        if refused != memory.refused:
+            state_file.write(self._file, Memory, replace(memory, refused=refused))
 
     def _write(self, incidents: Sequence[Incident], to: Sequence[str]) -> None:
         """Write the mail about one incident, or about several with one cause."""
@@ -195,6 +219,23 @@ def notice_of(incident: Incident, log: str, lines: Sequence[str]) -> Notice:
         commands=commands(incident),
         output=lines,
         output_of=f"The end of its log ({log})",
+    )
+
+
+def refused_notice(source: str, days: Mapping[date, Refused]) -> Notice:
+    """Describe `days` of `source` that its gate refuses, at least one."""
+    newest = max(days)
+    return Notice(
+        subject=f"[tocsin] history of {source}: {days_text(list(days))} refused",
+        paragraphs=(
+            "The quality gate refuses what was sealed for these days, and detectors do not run over it. A version that "
+            "was published before still counts. Other days are not affected.",
+            "Once the rule or the data is mended, the first command judges a day again. The second publishes it as it "
+            "is, and records who decided that and why. Until then `tocsin status` shows the day, and ends with 1.",
+            f"Runbook: {RUNBOOKS}#refused-day",
+        ),
+        commands=[*judge_or_accept(source, newest), f"tocsin history list --source {source}"],
+        days=[((source, str(day), one.reason), "") for day, one in days.items()],
     )
 
 

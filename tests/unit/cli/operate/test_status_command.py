@@ -1,6 +1,6 @@
 import json
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from tocsin.model.errors import TransientError
 from tocsin.model.job_report import FailureCause, JobReport, JobState
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
+from tocsin.quality.unsealed_days import Refused, note_refused
 from tocsin.runtime import heartbeat
 from tocsin.runtime.heartbeat import note_look
 from tocsin.supervision.health import Standing
@@ -136,6 +137,20 @@ class TestVerb:
         os.utime(path, (path.stat().st_mtime - 420,) * 2)
         code, _, err = self.call("notifier")
         assert (code, "has not looked at the jobs for 7 min" in err) == (1, True)
+
+    def test_a_day_that_the_gate_refuses_is_told_until_it_is_good(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reports(monkeypatch, *self.all_well())
+        day = date(2026, 1, 31)
+        note_refused(self.state, "logins", {day: Refused(version="v1", at=NOW, reason="rows is 0")})
+        code, out, err = self.call()
+        assert code == 1
+        assert "logins: the quality gate refuses 2026-01-31. Why: tocsin history list --source logins." in err
+        assert "tocsin history accept logins --day 2026-01-31 --by NAME --reason TEXT" in err
+        code, out, _ = self.call("--json")
+        assert (code, len(json.loads(out))) == (1, 4)
+        assert self.call("notifier")[0] == 0, "who asks about one job gets an answer about that one"
+        note_refused(self.state, "logins", {})
+        assert self.call()[0] == 0
 
     def test_all_well(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reports(monkeypatch, *self.all_well())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from tocsin.model.job_report import JobReport, JobState
 from tocsin.project.catalog import read_catalog
 from tocsin.project.setting_blocks import AlertSettings, SmtpSettings
 from tocsin.project.settings import Settings
+from tocsin.quality.unsealed_days import Refused, note_refused
 from tocsin.runtime.heartbeat import beat
 from tocsin.supervision.incidents.mail_outbox import Outbox, send_waiting
 from tocsin.supervision.incidents.watch import Watch
@@ -167,3 +168,36 @@ def test_a_source_says_how_long_it_may_be_quiet(one: Installation) -> None:
     file.write_text('silent_after = "20 minutes"\n' + file.read_text())
     bounds = Watch(one.settings, "jobs", LocalRunner("tests", one.settings.log))._bounds(read_catalog(one.project))
     assert bounds.patience == {"ingest:logins": 1200.0}
+
+
+def _refuse(one: Installation, *days: int) -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    made = {date(2026, 1, day): Refused(version=f"v{day}", at=at, reason="rows is <0>") for day in days}
+    note_refused(one.settings.state, "logins", made)
+
+
+def test_days_that_a_gate_refuses_are_a_mail_until_they_are_good(one: Installation) -> None:
+    _refuse(one, 30, 31)
+    one.look()
+    one.look()
+    subject = "[tocsin] history of logins: {} refused"
+    assert one.mails() == [("platform@example.com", subject.format("2026-01-30 to 2026-01-31 (2 days)"))]
+    page = one.page()
+    assert "rows is &lt;0&gt;" in page
+    assert ">tocsin history seal --source logins --day 2026-01-31</p>" in page
+    assert ">tocsin history accept logins --day 2026-01-31 --by NAME --reason TEXT</p>" in page
+    assert "docs/runbooks.md#refused-day" in page
+    _refuse(one, 29, 30)
+    one.look()
+    assert [what for _, what in one.mails()[1:]] == [subject.format("2026-01-29")]
+    _refuse(one)
+    one.look()
+    _refuse(one, 30)
+    one.look()
+    assert [what for _, what in one.mails()[2:]] == [subject.format("2026-01-30")], "it was good meanwhile"
+
+
+def test_with_airflow_the_run_that_refused_a_day_mails(one: Installation) -> None:
+    _refuse(one, 31)
+    Watch(one.settings, "jobs", LocalRunner("tests", one.settings.log)).look(read_catalog(one.project), days=False)
+    assert one.mails() == []
