@@ -74,8 +74,6 @@ WAITING = {
     "quality/test_great_expectations.py",
     "recovery/test_backup.py",
     "replay/test_replay.py",
-    "runtime/leases/test_lead.py",
-    "runtime/leases/test_lease_keeper.py",
     "runtime/test_logs.py",
     "sparkjob/engine/test_jvm.py",
     "sparkjob/test_time_limit.py",

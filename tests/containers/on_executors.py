@@ -10,11 +10,6 @@ from tests.containers.scenario import processes
 
 _DETECTOR, _WORKERS = "detector:failed_logins", ("spark-worker-1", "spark-worker-2")
 _READ = "from urllib.request import urlopen; print(urlopen('http://127.0.0.1:8080/json/').read().decode())"
-_COUNT = """
-import psycopg
-with psycopg.connect(open("/run/tocsin/leases").read().strip()) as leases:
-    print(*leases.execute("SELECT count(*) FROM tocsin_leases").fetchone())
-"""
 
 
 def works_on_executors(stack: Composed, jobs: str) -> str:
@@ -28,16 +23,14 @@ def works_on_executors(stack: Composed, jobs: str) -> str:
 
 
 def keeps_state_apart(stack: Composed, jobs: str) -> str:
-    """Checkpoints and history are in the bucket, leases in PostgreSQL; the state folder has no checkpoint"""
+    """Checkpoints and history are in the bucket; the state folder has no checkpoint"""
     stack.execute(jobs, "tocsin", "history", "land", "--source", "logins")  # its hour may not have come
     checkpoints, history = _objects(stack, "checkpoints"), _objects(stack, "history")
     assert history
     assert any("/commits/" in path and "failed_logins" in path for path in checkpoints), checkpoints
     local = stack.execute(jobs, "find", "/var/lib/tocsin/checkpoints", "-path", "*/commits/*").split()
     assert local == [], local
-    leases = int(stack.execute(jobs, "python", "-c", _COUNT))
-    assert leases
-    return f"{len(checkpoints)} objects of checkpoints, {len(history)} of history; {leases} leases"
+    return f"{len(checkpoints)} objects of checkpoints, {len(history)} of history"
 
 
 def _objects(stack: Composed, what: str) -> list[str]:

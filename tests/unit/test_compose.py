@@ -173,18 +173,15 @@ def test_secrets_are_made_once_and_for_their_user_alone(tmp_path: Path) -> None:
     for _ in range(2):
         subprocess.run([shell, options, script], check=True)
         made = {path.name: path.read_text() for path in tmp_path.iterdir()}
-        assert made.keys() == {"password", "database", "tables", "leases", "s3-key", "s3"}
+        assert made.keys() == {"password", "database", "tables", "s3-key", "s3"}
         assert re.fullmatch("[0-9a-f]{48}", made["password"])
         assert made["s3-key"] != made["password"]
         server = f"airflow:{made['password']}@postgres:5432"
         assert made["database"] == f"postgresql+psycopg2://{server}/airflow\n"
-        assert (made["tables"], made["leases"]) == (
-            f"postgresql+psycopg://{server}/postgres\n",
-            f"postgresql://{server}/postgres\n",
-        )
+        assert made["tables"] == f"postgresql+psycopg://{server}/postgres\n"
         assert read_credentials(tmp_path / "s3") == {"access_key": "tocsin", "secret_key": made["s3-key"]}
         assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
-        for name in ("database", "tables", "leases", "s3"):
+        for name in ("database", "tables", "s3"):
             (tmp_path / name).unlink()
     assert {name: (tmp_path / name).read_text() for name in ("password", "s3-key")}.items() <= made.items()
 

@@ -28,7 +28,6 @@ from tocsin.alerts.intake import FindingRecord, Rejected, put_aside, read_record
 from tocsin.alerts.recording import Recorded, Rules
 from tocsin.alerts.store.alert_rows import finding_of
 from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.fence import fence_of
 from tocsin.alerts.store.schema import detectors, findings
 from tocsin.kafka.insistence import Insistence
 from tocsin.kafka.reporter import Reporter
@@ -169,7 +168,7 @@ class IndexerJob:
     def __init__(self, settings: Settings, reporter: Reporter, stop: threading.Event) -> None:
         """Describe the job; nothing is opened yet."""
         self._settings, self._reporter, self._stop = settings, reporter, stop
-        self._database = Database(settings.alerts_database, fence=fence_of(settings, INDEXER))
+        self._database = Database(settings.alerts_database)
         self._backfills: FollowedBackfills | None = None
         self._insistence, self._stored, self._batches = Insistence(reporter, stop, self._wait), 0, 0
 

@@ -21,7 +21,7 @@ from tocsin.project.settings import Settings
 from tocsin.quality.data_drift import WEEKS
 from tocsin.quality.report_page import index_page
 from tocsin.quality.verdict_files import Records, detector_of, subject_of
-from tocsin.runtime.leases.lead import try_lead
+from tocsin.runtime.lead import try_lead
 from tocsin.runtime.lock import LockHeld
 
 log = structlog.get_logger()

@@ -23,7 +23,7 @@ from tocsin.model.source import Source
 from tocsin.model.view import ViewSpec
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.leases.lead import lead_batch
+from tocsin.runtime.lead import try_lead
 from tocsin.runtime.lock import Lock, LockHeld
 from tocsin.views.rebuild.rebuild_draft import end_draft, read_draft
 from tocsin.views.rebuild.rebuild_request import ask_rebuild, is_asked, unless_refused
@@ -84,7 +84,7 @@ def hold_rebuild(settings: Settings, name: str) -> Lock:
         LockHeld: somebody does; a retry helps once that has ended.
     """
     try:
-        return lead_batch(settings, settings.checkpoint(rebuild_job(name)) / "lock")
+        return try_lead(settings, settings.checkpoint(rebuild_job(name)) / "lock")
     except LockHeld as error:
         error.args = (f"{name} is being rebuilt already: {error}",)
         raise

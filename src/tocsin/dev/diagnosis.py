@@ -23,7 +23,7 @@ from tocsin.kafka.topics import wanted_topics
 from tocsin.model.durations import span
 from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.project.catalog import Catalog, read_catalog
-from tocsin.project.settings import RUNNING_FILE, Settings, faults_of_sharing, load_settings
+from tocsin.project.settings import RUNNING_FILE, Settings, load_settings
 from tocsin.provision import jars, node
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import Paths, here
@@ -72,7 +72,6 @@ def diagnose() -> Iterator[Diagnosis]:
     yield smtp(settings)
     yield alerts_database(settings)
     yield supervisor(settings)
-    yield from leases(settings)
 
 
 def python() -> Diagnosis:
@@ -218,11 +217,6 @@ def supervisor(settings: Settings) -> Diagnosis:
     if unsupervised is not None:
         return _absent(settings, "supervisor", unsupervised)
     return _ok("supervisor", f"looked at the jobs {span(looked_seconds)} ago")
-
-
-def leases(settings: Settings) -> list[Diagnosis]:
-    """Check that machines share what the leader of a job needs, where leases decide who leads."""
-    return [_problem("leases", str(fault), "docs/leases.md says why") for fault in faults_of_sharing(settings)]
 
 
 def ports(settings: Settings) -> list[Diagnosis]:

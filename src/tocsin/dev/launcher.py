@@ -118,7 +118,6 @@ def _refuse_shared(settings: Settings) -> None:
         raise ConfigError.one("the settings", what, key="runner.kind")
     shared = {
         "storage.checkpoints": settings.storage.checkpoints is not None,
-        "leases": settings.leases.is_on,
         "spark.master": settings.spark.master != LOCAL,
     }
     what = "must be left out for a stack, which has a Kafka of its own and must not touch what other machines share"

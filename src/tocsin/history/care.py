@@ -25,7 +25,7 @@ from tocsin.quality.data_drift import weekdays_before
 from tocsin.quality.report_page import day_page, index_page
 from tocsin.quality.verdict import Acceptance
 from tocsin.quality.verdict_files import Records
-from tocsin.runtime.leases.lead import lead_batch
+from tocsin.runtime.lead import try_lead
 from tocsin.storage.stored_path import find_all, remove_tree
 
 log = structlog.get_logger()
@@ -72,7 +72,7 @@ def roll_back(settings: Settings, source: Source, day: date, to: str | None = No
         TransientError: the catalogue does not answer; a retry helps.
     """
     with (
-        lead_batch(settings, settings.checkpoint(sealing_job(source.name)) / "lock"),
+        try_lead(settings, settings.checkpoint(sealing_job(source.name)) / "lock"),
         DayTable(settings, source) as table,
     ):
         versions = {one.version: one for one in whole_versions(table.places).get(day, ())}
@@ -99,7 +99,7 @@ def accept(settings: Settings, source: Source, day: date, by: str, reason: str) 
     """
     where = f"{source.name} {day}"
     with (
-        lead_batch(settings, settings.checkpoint(sealing_job(source.name)) / "lock"),
+        try_lead(settings, settings.checkpoint(sealing_job(source.name)) / "lock"),
         DayTable(settings, source) as table,
     ):
         found = {one.day: one for one in standing(source.name, known(settings, source, table))}.get(day)
@@ -206,7 +206,7 @@ def withdraw(settings: Settings, source: Source, what: date | Path) -> Withdrawn
     """
     places, now = Places.of(settings, source.name), datetime.now(UTC)
     with (
-        lead_batch(settings, settings.checkpoint(sealing_job(source.name)) / "lock"),
+        try_lead(settings, settings.checkpoint(sealing_job(source.name)) / "lock"),
         landing_lock(settings, source.name),
         DayTable(settings, source) as table,
     ):

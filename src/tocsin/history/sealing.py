@@ -27,7 +27,7 @@ from tocsin.quality.unsealed_days import note
 from tocsin.quality.verdict import Severity
 from tocsin.quality.verdict_files import Records
 from tocsin.runtime import logs, private, process_exit
-from tocsin.runtime.leases.lead import lead_batch
+from tocsin.runtime.lead import try_lead
 from tocsin.runtime.process_exit import ExitCode
 from tocsin.sparkjob.batch_session import running_batch
 from tocsin.sparkjob.entry import code_of
@@ -75,14 +75,13 @@ def seal(settings: Settings, source: Source, days: Iterable[date] = (), run_id: 
     refused counts too, for it is not sealed again.
 
     Raises:
-        LockHeld: another seal of this source runs, here or on another machine; a retry helps once it has ended.
-        LeaseLost: another machine may seal by now; nothing more is published here.
+        LockHeld: another seal of this source runs; a retry helps once it has ended.
         ConfigError: the source or the gate's suites must be fixed first.
         TransientError: the catalogue does not answer; a retry helps.
         BrokenLedger: an entry of the ledger cannot be read.
     """
     job, outcome = sealing_job(source.name), SealingOutcome()
-    with lead_batch(settings, settings.checkpoint(job) / "lock") as lead, DayTable(settings, source) as table:
+    with try_lead(settings, settings.checkpoint(job) / "lock"), DayTable(settings, source) as table:
         table.check()
         run = begin_sealing(settings, source.name, run_id) if run_id else None
         gate = DayGate(settings, source)
@@ -94,7 +93,6 @@ def seal(settings: Settings, source: Source, days: Iterable[date] = (), run_id: 
             with running_batch(settings, job) as spark:
                 sealer = Sealer(spark, settings, source, table, gate)
                 for day in wanted:
-                    lead.check()
                     _one(outcome, day, functools.partial(sealer.seal, day, facts.ledger))
                     _record(settings, source, day, outcome.failed.get(day))
         if run is not None:

@@ -17,10 +17,9 @@ from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import FailureCause, JobState
 from tocsin.model.names import JobName
-from tocsin.project.blocks.lease_settings import LeaseSettings
 from tocsin.project.settings import Settings, load_settings
 from tocsin.runtime import logs, private, process_exit
-from tocsin.runtime.leases.lead import Lead, guard
+from tocsin.runtime.lead import try_lead
 from tocsin.runtime.lock import LockHeld
 from tocsin.runtime.process_exit import ExitCode
 
@@ -35,7 +34,7 @@ def run_program(
 ) -> int:
     """Run one of `jobs`, named by the arguments, until SIGTERM; returns its `ExitCode`.
 
-    One that `is_server` only answers requests: it may run on each machine of an installation.
+    One that `is_server` only answers requests.
     """
     job = _argument(program, arguments, choices=list(jobs))
     return _run_job(job, jobs[job], is_server=is_server)
@@ -66,17 +65,8 @@ def _leading(job: str, work: Work, stop: threading.Event, *, is_server: bool) ->
     try:
         settings = load_settings()
         private.protect(settings.state)
-        of_machine = settings.model_copy(update={"leases": LeaseSettings()})
-        leading = of_machine if is_server else settings
-        with Lead(leading, job) as lead:
-            reporter = Reporter(settings, job, beside=not lead.held)
-            guard(leading, stops=(reporter.fail,))
-            if not lead.await_turn(reporter.stand_by, stop):
-                reporter.close(JobState.STOPPED)
-                return ExitCode.OK
-            if not reporter.leads:
-                reporter.lead()
-            return _run(reporter, work, settings, stop, is_server=is_server)
+        with try_lead(settings, settings.checkpoint(job) / "lock"):
+            return _run(Reporter(settings, job), work, settings, stop, is_server=is_server)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return ExitCode.MISCONFIGURED

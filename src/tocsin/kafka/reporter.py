@@ -60,7 +60,6 @@ class Reporter:
         # One report at a time: the newest is the last, and no reader finds half of one.
         self._sending = threading.Lock()
         self._beat_at = datetime.now(UTC)
-        self._has_failed = False
         self._came_by: float | None = None
         self._behind_since: float | None = None
         self._waits_since: float | None = None
@@ -82,8 +81,6 @@ class Reporter:
         From what changes follows `stalled_seconds`.
         """
         with self._lock:
-            if self._has_failed:
-                return
             before = self._fields.get("batch_id")
             self._fields |= fields
             if self._fields["state"] is JobState.WAITING:
@@ -134,17 +131,6 @@ class Reporter:
             self._beside = False
         self._send()  # before the other heartbeat goes: without any it would be taken for hung
         heartbeat.end_beside(self._settings.state, self._fields["job"])
-
-    def stand_by(self, reason: str, is_away: bool) -> None:
-        """Report that this process waits to lead its job, for a `reason`, or for something outside that `is_away`."""
-        self.update(state=JobState.WAITING if is_away else JobState.READY, reason=reason)
-
-    def fail(self, reason: str) -> None:
-        """Publish as the last word that the job has failed, whatever its own thread says of that: the process ends."""
-        self.update(state=JobState.FAILED, reason=reason, cause=FailureCause(what=reason))
-        self._has_failed = True
-        with contextlib.suppress(TransientError):
-            self._writer.flush(2.0)
 
     def broker_time(self, timeout_seconds: float = 5.0) -> datetime | None:
         """Publish the report and return the time at which the broker appended it, UTC; None when it did not in time.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from tocsin.model.errors import ConfigError, Fault
 from tocsin.model.names import Names, file_name
 from tocsin.project.blocks.history_settings import SERVER, HistorySettings
-from tocsin.project.blocks.lease_settings import LeaseSettings
 from tocsin.project.blocks.runner_settings import RunnerSettings
 from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.project.blocks.storage_settings import FILE, S3, StorageSettings
@@ -39,6 +39,12 @@ from tocsin.project.validation import faults_of
 PROJECT_FILE = "tocsin.toml"
 RUNNING_FILE = "running.toml"
 _UNNAMED = "local"
+_VARIABLE = re.compile("(?:DEFAULT_)?TOCSIN_([A-Z]+)")
+_REMOVED = {
+    "leases": "is no setting any more: one machine supervises the jobs of an installation, or Kubernetes does; stop its"
+    " jobs on all other machines, then remove this (docs/storage.md)"
+}
+"""Blocks of earlier releases, and what to do instead."""
 
 
 class Settings(BaseSettings):
@@ -70,7 +76,6 @@ class Settings(BaseSettings):
     metrics: MetricsSettings = MetricsSettings()
     logs: LogSettings = LogSettings()
     runner: RunnerSettings = RunnerSettings()
-    leases: LeaseSettings = LeaseSettings()
 
     @model_validator(mode="after")
     def _fits_together(self) -> Settings:
@@ -155,8 +160,8 @@ class Settings(BaseSettings):
         return None if file is None else self.project / file
 
     def apart(self, state: Path) -> Settings:
-        """Return a copy for a trial in the folder `state`, which shares neither checkpoints nor leases with any job."""
-        return self.model_copy(update={"state": state, "storage": StorageSettings(), "leases": LeaseSettings()})
+        """Return a copy for a trial in the folder `state`, which shares no checkpoints with any job."""
+        return self.model_copy(update={"state": state, "storage": StorageSettings()})
 
     def checkpoint(self, job: str) -> Path:
         """Folder of `job`: its locks, and what it must find again unless `storage.checkpoints` puts that elsewhere."""
@@ -175,6 +180,7 @@ def load_settings(project: Path | None = None) -> Settings:
     """
     folder = (project or Path(os.environ.get("TOCSIN_PROJECT", "."))).resolve()
     values = _table(folder / PROJECT_FILE)
+    _refuse_removed(values, folder / PROJECT_FILE)
     state = Path(os.environ.get("TOCSIN_STATE") or values.get("state") or ".tocsin/state")
     state = state if state.is_absolute() else folder / state
     values = _merged(values, _table(state / RUNNING_FILE)) | {"project": folder, "state": state}
@@ -188,24 +194,13 @@ def load_settings(project: Path | None = None) -> Settings:
         os.environ.update(overridden)
 
 
-def faults_of_sharing(settings: Settings) -> list[Fault]:
-    """List what machines do not share although leases let any of them lead; nothing without leases.
-
-    Raises:
-        ConfigError: the file that holds the address of the alerts DB cannot be read.
-    """
-    if not settings.leases.is_on:
-        return []
-    where, faults = str(settings.project / PROJECT_FILE), []
-    if settings.storage.checkpoints is None:
-        what = "must be set beside [leases]: a machine that takes a job over finds none of its state otherwise; "
-        what += f"name {S3}bucket/prefix, or a folder that all machines share, {FILE}/shared/folder"
-        faults.append(Fault(where, what, key="storage.checkpoints"))
-    if not settings.alerts_database.startswith(SERVER):
-        what = "must name a PostgreSQL beside [leases]: each machine has an alerts DB of its own otherwise, and sends "
-        what += "mails of its own"
-        faults.append(Fault(where, what, key="alerts.database_file"))
-    return faults
+def _refuse_removed(values: dict[str, Any], path: Path) -> None:
+    """Refuse blocks that an earlier release knew, in the file or in the environment, where others are passed over."""
+    given = {name: str(path) for name in values} | {
+        match[1].lower(): name for name in os.environ if (match := _VARIABLE.match(name.upper()))
+    }
+    if faults := [Fault(given[name], what, key=name) for name, what in _REMOVED.items() if name in given]:
+        raise ConfigError(faults)
 
 
 def _table(path: Path) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 What the jobs have written to Kafka stays there. So each part may be as old as it likes, if it is no newer than what it
 rests on: offsets are read before the database that holds what came before them. Batches write history and its ledgers;
-they are kept from running meanwhile, by their own locks and leases.
+they are kept from running meanwhile, by their own locks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.recovery import state_parts
 from tocsin.recovery.manifest import Manifest, files_in, mark_of, origin_of
-from tocsin.runtime.leases.lead import lead_batch
+from tocsin.runtime.lead import try_lead
 from tocsin.runtime.lock import LockHeld
 from tocsin.storage.job_folders import JobFolders, checkpoint_root
 from tocsin.views.rebuild.rebuild_request import ask_rebuild
@@ -41,12 +41,11 @@ def make_backup(settings: Settings, catalog: Catalog, folder: Path, *, lock_seco
         settings: of the installation.
         catalog: all that is declared.
         folder: of the backup.
-        lock_seconds: how long to wait for a batch that runs, on any machine. One that a lost machine had begun is
-            waited for as `lead_batch` says.
+        lock_seconds: how long to wait for a batch that runs.
 
     Raises:
         ConfigError: there is nothing to back up, `folder` exists, or the alerts DB has another schema.
-        TransientError: Kafka, the alerts DB or the lease database is away, or a batch runs too long; a retry helps.
+        TransientError: Kafka, the alerts DB is away, or a batch runs too long; a retry helps.
         OSError: `folder` cannot be written.
     """
     if not (settings.state / state_parts.CHECKPOINTS).is_dir():
@@ -95,7 +94,7 @@ def _no_batches(settings: Settings, catalog: Catalog, seconds: float) -> Iterato
         for job in (job_of(name) for job_of, declared in kinds for name in declared):
             while True:
                 try:
-                    held.enter_context(lead_batch(settings, settings.checkpoint(job) / "lock"))
+                    held.enter_context(try_lead(settings, settings.checkpoint(job) / "lock"))
                     break
                 except LockHeld as error:
                     if time.monotonic() > deadline:

@@ -27,7 +27,6 @@ from tocsin.recovery.manifest import (
     read_manifest,
 )
 from tocsin.runtime import private
-from tocsin.runtime.leases.lead import live_leases
 from tocsin.runtime.state_file import write_whole
 from tocsin.storage.claim import claim, remove_stored
 from tocsin.storage.job_folders import stored_elsewhere
@@ -91,11 +90,6 @@ def _refuse_running(settings: Settings) -> None:
     running = sorted({one.labels.job for one in runner_of(settings).list()})
     if running:
         raise TransientError(f"{', '.join(running)} run on {settings.state}; stop all jobs, then restore")
-    if led := live_leases(settings):
-        longest = max(one.ends_in or 0.0 for one in led)
-        leaders = ", ".join(f"{one.name.partition('/')[2]} ({one.holder})" for one in led)
-        what = f"led by other machines: {leaders}; stop all jobs there, then restore"
-        raise TransientError(f"{what}. A lease whose machine was lost ends within {longest:.0f} s")
 
 
 def _refuse_another(mark: Path, identity: str) -> None:

@@ -29,17 +29,11 @@ class Lock:
 
     Attributes:
         path: the lock file.
-        term: None: it cannot be lost while this process lives, so nobody needs to tell one holder from the next.
     """
-
-    term: int | None = None
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self._descriptor: int | None = descriptor
-
-    def check(self) -> None:
-        """Do nothing: it is held."""
 
     def release(self) -> None:
         """Give the lock back; a second call does nothing. The file stays, since removing it would let two in."""

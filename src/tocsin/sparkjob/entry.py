@@ -20,7 +20,7 @@ from tocsin.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings, load_settings
 from tocsin.runtime import logs, private, process_exit
-from tocsin.runtime.leases.lead import Lead, guard
+from tocsin.runtime.lead import Lead
 from tocsin.runtime.lock import LockHeld
 from tocsin.runtime.process_exit import ExitCode, on_signals
 from tocsin.sparkjob.engine import jvm
@@ -88,12 +88,6 @@ def _run(name: str, work_of: Callable[[Settings], Work], stop: threading.Event, 
     private.protect(settings.state)
     with Lead(settings, name, beside=beside) as lead:
         reporter = Reporter(settings, name, beside=not lead.held, await_answer=jvm.await_answer)
-        guard(settings, stops=(lambda _: jvm.kill(), reporter.fail), renewed=jvm.end_after)
-        if not lead.await_turn(reporter.stand_by, stop):
-            reporter.close(JobState.STOPPED)
-            return ExitCode.OK
-        if lead.held and not reporter.leads:
-            reporter.lead()
         lead.follow(reporter.lead)
         return _report(settings, reporter, lambda: _claimed(settings, work_of), stop)
 

@@ -50,7 +50,7 @@ class JobKind:
         title: one line about a job without a file.
         wanted: whether the settings ask for such jobs.
         addresses: blocks of the settings whose addresses, which may hold passwords, its jobs are told. All jobs are
-            told those of Kafka and the leases.
+            told those of Kafka.
     """
 
     word: str

@@ -11,7 +11,6 @@ from tocsin.alerts.store.database import Database
 from tocsin.dev import diagnosis
 from tocsin.dev.diagnosis import Diagnosis
 from tocsin.model.errors import ConfigError, Fault
-from tocsin.project.blocks.lease_settings import LeaseSettings
 from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.setting_blocks import KafkaSettings, SmtpSettings
 from tocsin.project.settings import RUNNING_FILE, Settings
@@ -189,11 +188,3 @@ def test_a_server_that_a_view_needs_and_is_not_installed(monkeypatch: pytest.Mon
     assert found.advice.startswith("apt-get install influxdb")
     monkeypatch.setattr("tocsin.dev.servers.sink_servers.shutil.which", lambda *_, **__: "/usr/bin/influxd")
     assert [one.standing for one in diagnosis.sink_servers(settings, catalog)] == [Standing.OK]
-
-
-def test_what_machines_do_not_share(tmp_path: Path) -> None:
-    leases = LeaseSettings(database="postgresql://u@h/d")
-    alone = settings(tmp_path, kafka=1, smtp=1)
-    found = diagnosis.leases(alone.model_copy(update={"leases": leases}))
-    assert [(one.name, one.standing) for one in found] == [("leases", Standing.PROBLEM)] * 2
-    assert diagnosis.leases(alone) == []

@@ -35,7 +35,6 @@ def test_jobs_are_left_to_be_adopted_and_servers_are_not(tmp_path: Path, *, jobs
     ("key", "lines"),
     [
         ("storage.checkpoints", 'instance = "prod"\n[storage]\ncheckpoints = "file:/mnt/shared"'),
-        ("leases", '[leases]\ndatabase = "postgresql://u@db/leases"'),
         ("spark.master", '[spark]\nmaster = "spark://one:7077"\ndriver_host = "jobs"'),
         ("runner.kind", '[runner]\nkind = "kubernetes"\nimage = "tocsin"'),
     ],

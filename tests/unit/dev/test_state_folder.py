@@ -6,7 +6,7 @@ import pytest
 from tocsin.dev import state_folder
 from tocsin.model.errors import ConfigError
 from tocsin.project.settings import Settings
-from tocsin.runtime.leases.lead import lead_batch
+from tocsin.runtime.lead import try_lead
 from tocsin.runtime.private import MARKER
 
 
@@ -24,7 +24,7 @@ def test_what_jobs_left_without_the_stack_may_be_there(tmp_path: Path) -> None:
 
 def test_what_a_batch_left_without_the_stack_is_a_state_folder(tmp_path: Path) -> None:
     state = tmp_path / "a" / "state"
-    with lead_batch(settings := Settings(state=state), settings.checkpoint("landing:logins") / "lock"):
+    with try_lead(settings := Settings(state=state), settings.checkpoint("landing:logins") / "lock"):
         (state / "history" / "landing").mkdir(parents=True)
         (state / "whatever comes").touch()
     assert (state / MARKER).exists()
@@ -40,7 +40,7 @@ def test_what_an_earlier_release_left_without_a_mark_may_be_there(tmp_path: Path
 
 def test_a_batch_marks_no_folder_that_holds_other_things(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    with lead_batch(settings := Settings(state=tmp_path), settings.checkpoint("landing:logins") / "lock"):
+    with try_lead(settings := Settings(state=tmp_path), settings.checkpoint("landing:logins") / "lock"):
         assert not (tmp_path / MARKER).exists()
 
 

@@ -88,6 +88,18 @@ def test_a_misspelt_key_names_the_nearest(tmp_path: Path) -> None:
         load_settings(tmp_path)
 
 
+def test_leases_of_an_earlier_release_are_refused_by_name_wherever_they_are_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tocsin.toml").write_text('[leases]\ndatabase = "postgresql://db/x"\n')
+    with pytest.raises(ConfigError, match=r"tocsin\.toml: leases: is no setting any more: one machine supervises"):
+        load_settings(tmp_path)
+    (tmp_path / "tocsin.toml").unlink()
+    monkeypatch.setenv("TOCSIN_LEASES__DATABASE_FILE", "/etc/tocsin/leases")
+    with pytest.raises(ConfigError, match="TOCSIN_LEASES__DATABASE_FILE: leases: is no setting any more"):
+        load_settings(tmp_path)
+
+
 def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
     (tmp_path / "tocsin.toml").write_text("=")
     with pytest.raises(ConfigError, match=r"tocsin\.toml: is not TOML"):

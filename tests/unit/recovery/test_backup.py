@@ -6,7 +6,6 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -29,11 +28,9 @@ from tocsin.recovery.backup import make_backup
 from tocsin.recovery.manifest import MANIFEST
 from tocsin.recovery.restore import restore
 from tocsin.runtime import private
-from tocsin.runtime.leases.lease_table import LeaseRow
 from tocsin.runtime.lock import hold
 from tocsin.sparkjob.query.checkpoint import begin_at, read_committed, save_place
 
-Elsewhere = Callable[[Settings, str], AbstractContextManager[Settings]]
 INDEXED = {0: 7, 1: 0, 2: 3, 3: 0}
 REACHED = datetime(2026, 11, 21, 12, tzinfo=UTC)
 INGEST, DETECTOR, VIEW = "ingest__logins", "detector__failed_logins", f"{COMPUTE}__totals"
@@ -277,17 +274,6 @@ def test_jobs_that_run_are_named(settings: Settings, backup: Path, monkeypatch: 
     assert not settings.state.exists()
 
 
-def test_jobs_that_other_machines_lead_are_named(
-    settings: Settings, backup: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lease = LeaseRow("prod/indexer", "place", "process 7 on db1", term=3, beats=9, ends_in=41.7)
-    monkeypatch.setattr("tocsin.recovery.restore.live_leases", lambda _: [lease])
-    said = r"led by other machines: indexer \(process 7 on db1\); stop all jobs there, .* ends within 42 s"
-    with pytest.raises(TransientError, match=said):
-        restore(settings, backup)
-    assert not settings.state.exists()
-
-
 @pytest.mark.parametrize("at", ["copy_folder", "copy_file"])
 def test_a_restore_that_broke_off_lets_nothing_start_until_it_is_done_again(
     at: str, settings: Settings, backup: Path, monkeypatch: pytest.MonkeyPatch
@@ -321,15 +307,11 @@ def test_a_backup_that_fails_leaves_nothing(
     assert {path.name for path in tmp_path.iterdir()} == before
 
 
-def test_a_batch_that_runs_is_waited_for_and_named(
-    settings: Settings, catalog: Catalog, tmp_path: Path, led_elsewhere: Elsewhere
-) -> None:
+def test_a_batch_that_runs_is_waited_for_and_named(settings: Settings, catalog: Catalog, tmp_path: Path) -> None:
     job = landing_job("logins")
     with hold(settings.checkpoint(job) / "lock"):
         refuse_backup(settings, catalog, tmp_path, r"land:logins, .* or another backup runs: .* held by process \d+;")
-    with led_elsewhere(settings, job) as with_leases:
-        refuse_backup(with_leases, catalog, tmp_path, r"land:logins, .*: process \d+ on .* leads prod/land__logins;")
-    make_backup(with_leases, catalog, tmp_path / "backup")
+    make_backup(settings, catalog, tmp_path / "backup")
 
 
 def refuse_backup(settings: Settings, catalog: Catalog, tmp_path: Path, what: str) -> None:

@@ -93,8 +93,8 @@ def test_a_server_gives_no_sign_of_life() -> None:
     assert health(JobFacts(at=1000, processes=[], beats=False)).standing is not Standing.OK
 
 
-def test_a_process_that_stands_by_for_another_machine_is_well_and_says_who_leads() -> None:
-    leader = "process 7 on db1 leads prod/notifier"
-    own, elsewhere = beat(JobState.READY, reason=leader), beat(JobState.RUNNING, pid=77)
+def test_a_process_beside_the_one_that_leads_is_well_and_says_what_it_waits_for() -> None:
+    reason = "resumes the running version's checkpoint"
+    own, elsewhere = beat(JobState.READY, reason=reason), beat(JobState.RUNNING, pid=77)
     found = health(JobFacts(at=1000, processes=[PROCESS], beat=elsewhere, beside=own))
-    assert (found.standing, found.word, found.reason) == (Standing.OK, "ready", leader)
+    assert (found.standing, found.word, found.reason) == (Standing.OK, "ready", reason)

@@ -13,13 +13,11 @@ from tocsin.alerts.notify.mail import compose
 from tocsin.alerts.notify.notifier import Notifier
 from tocsin.alerts.notify.supervisor_watch import SupervisorWatch
 from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.fence import fence_of
 from tocsin.alerts.store.job_usage import UsageTally
 from tocsin.kafka.job_reports import ReportReader
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobReport, JobState
-from tocsin.model.names import NOTIFIER
 from tocsin.project.settings import Settings
 
 POLL_SECONDS = 0.5
@@ -34,7 +32,7 @@ class NotifierJob:
     def __init__(self, settings: Settings, reporter: Reporter, stop: threading.Event) -> None:
         """Describe the job; nothing is opened yet."""
         self._settings, self._reporter, self._stop = settings, reporter, stop
-        self._database = Database(settings.alerts_database, fence=fence_of(settings, NOTIFIER))
+        self._database = Database(settings.alerts_database)
         self._reader: ReportReader | None = None
         self._usage = UsageTally()
         self._reports_after = self._tidy_after = 0.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -41,7 +41,6 @@ class Database:
         *,
         read_only: bool = False,
         busy_seconds: float = 5.0,
-        fence: Callable[[Connection], None] | None = None,
     ) -> None:
         """Describe the DB at the SQLAlchemy `address`; nothing is opened yet.
 
@@ -49,10 +48,9 @@ class Database:
             address: `sqlite:///<path>` or `postgresql://...`; another scheme is a ConfigError.
             read_only: never write, and never make a file that is not there.
             busy_seconds: how long a statement waits for a lock before it is a TransientError.
-            fence: what each transaction that writes begins with; it raises where this process may not write.
         """
         self.url = _url(address)
-        self.read_only, self._fence = read_only, fence
+        self.read_only = read_only
         self.engine = (
             _sqlite(self.url, read_only, busy_seconds) if self._is_sqlite else _postgres(self.url, busy_seconds)
         )
@@ -72,13 +70,6 @@ class Database:
             TransientError: locked, read-only, full, away, or another writer was faster; nothing was written and a retry
                 helps.
         """
-        with self._unfenced() as connection:
-            if self._fence is not None:
-                self._fence(connection)
-            yield connection
-
-    @contextmanager
-    def _unfenced(self) -> Iterator[Connection]:
         with (
             self._translated(),
             self.engine.connect().execution_options(writes=True) as connection,
@@ -113,7 +104,7 @@ class Database:
         if self._is_sqlite and self.url.database:
             with self._translated():
                 Path(self.url.database).parent.mkdir(parents=True, exist_ok=True)
-        with self._unfenced() as connection:  # it makes the table that a fence asks
+        with self.write() as connection:
             if not self._is_sqlite:
                 connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
             if not self._is_current(connection):

@@ -64,14 +64,6 @@ detectors = Table(
     Column("facts", JSON, nullable=False),
 )
 
-writer_terms = Table(
-    "writer_terms",
-    metadata,
-    Column("job", String(200), primary_key=True),
-    # The highest term in which that job has written; see `tocsin.alerts.store.fence`.
-    Column("term", BigInteger, nullable=False),
-)
-
 alerts = Table(
     "alerts",
     metadata,

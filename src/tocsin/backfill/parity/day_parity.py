@@ -44,7 +44,7 @@ def compare_day(
 
     Raises:
         ConfigError: the detector is not declared, or the day has no backfill that can be read; says what to do.
-        TransientError: Kafka, the catalogue of history or the lease database does not answer; a retry helps.
+        TransientError: Kafka or the catalogue of history does not answer; a retry helps.
         LockHeld: another comparison of this detector recomputes; a retry helps once it has ended.
     """
     catalog = read_catalog(settings.project)

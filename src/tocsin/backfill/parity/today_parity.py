@@ -24,7 +24,7 @@ from tocsin.model.finding import Finding
 from tocsin.model.names import parity_job
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.leases.lead import lead_batch
+from tocsin.runtime.lead import try_lead
 from tocsin.sparkjob.batch_session import running_batch
 
 
@@ -33,14 +33,14 @@ def compare_today(settings: Settings, name: str, streamed: Callable[[date], Sequ
 
     Raises:
         ConfigError: the detector is not declared, does not run on days, or needs a day that is not published.
-        TransientError: Kafka, the catalogue of history or the lease database does not answer; a retry helps.
+        TransientError: Kafka or the catalogue of history does not answer; a retry helps.
         LockHeld: another comparison of this detector recomputes; a retry helps once it has ended.
     """
     catalog = read_catalog(settings.project)
     spec = catalog.detector(name)
     days, job = Days(settings, catalog.history_source(spec)), parity_job(name)
     with (
-        lead_batch(settings, settings.checkpoint(job) / "lock"),
+        try_lead(settings, settings.checkpoint(job) / "lock"),
         running_batch(settings, job) as spark,
         shared_scratch(spark, settings, job) as folder,
     ):

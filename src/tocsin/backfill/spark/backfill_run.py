@@ -30,7 +30,7 @@ from tocsin.project.settings import Settings, load_settings
 from tocsin.quality.finding_gate import FindingGate, FoundOn
 from tocsin.quality.judging import DAYS
 from tocsin.runtime import logs, private, process_exit
-from tocsin.runtime.leases.lead import lead_batch
+from tocsin.runtime.lead import try_lead
 from tocsin.runtime.lock import LockHeld
 from tocsin.runtime.process_exit import ExitCode
 from tocsin.sparkjob.batch_session import running_batch
@@ -108,7 +108,7 @@ def _lock(settings: Settings, specs: list[DetectorSpec], stack: contextlib.ExitS
     locked, refused = [], []
     for spec in specs:
         try:
-            lock = lead_batch(settings, settings.checkpoint(backfill_job(spec.name)) / "lock")
+            lock = try_lead(settings, settings.checkpoint(backfill_job(spec.name)) / "lock")
         except LockHeld as error:
             log.warning("detector skipped, another backfill runs it", detector=spec.name, error=str(error))
             refused.append(error)

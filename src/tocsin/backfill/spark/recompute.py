@@ -27,7 +27,7 @@ from tocsin.model.names import detector_job, parity_job
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import Version
-from tocsin.runtime.leases.lead import lead_batch
+from tocsin.runtime.lead import try_lead
 from tocsin.sparkjob.batch_session import running_batch
 from tocsin.sparkjob.events import IDENTITY
 from tocsin.sparkjob.query.checkpoint import whole_since
@@ -82,11 +82,11 @@ def recompute(settings: Settings, doubt: Doubt) -> tuple[dict[str, ReportedFindi
 
     Raises:
         LockHeld: the same is being recomputed for this detector; a retry helps once that has ended.
-        TransientError: the lease database, or the cluster, is away; a retry helps.
+        TransientError: the cluster is away; a retry helps.
         ConfigError: the detector's query does not run, or there is no Java.
     """
     job = parity_job(doubt.spec.name)
-    with lead_batch(settings, settings.checkpoint(job) / "lock"), running_batch(settings, job) as spark:
+    with try_lead(settings, settings.checkpoint(job) / "lock"), running_batch(settings, job) as spark:
         return recomputed(spark, settings, doubt)
 
 

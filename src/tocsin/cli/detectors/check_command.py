@@ -169,16 +169,15 @@ def _faults_of_suites(catalog: Catalog) -> list[Fault]:
 def _faults_of_settings(catalog: Catalog) -> list[Fault]:
     """A finding that goes before its day would be missing in the eyes of parity."""
     from tocsin.model.errors import Fault
-    from tocsin.project.settings import PROJECT_FILE, faults_of_sharing, load_settings
+    from tocsin.project.settings import PROJECT_FILE, load_settings
 
     settings = load_settings()
-    faults = faults_of_sharing(settings)
     longest = max(catalog.sources.values(), key=lambda source: source.history_days, default=None)
     if longest is None or longest.history_days <= settings.alerts.history_days:
-        return faults
+        return []
     what = f"must be at least {longest.history_days}, the history_days of source '{longest.name}', not "
     what += f"{settings.alerts.history_days}: `tocsin parity` needs the findings of every day that is kept"
-    return [*faults, Fault(str(settings.project / PROJECT_FILE), what, key="alerts.history_days")]
+    return [Fault(str(settings.project / PROJECT_FILE), what, key="alerts.history_days")]
 
 
 def _row(shown: DetectorShape) -> tuple[object, ...]:

@@ -33,7 +33,7 @@ from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.names import landing_job
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
-from tocsin.runtime.leases.lead import lead_batch
+from tocsin.runtime.lead import try_lead
 from tocsin.runtime.lock import Lock
 from tocsin.runtime.state_file import write_whole
 from tocsin.storage.claim import claim_history
@@ -181,7 +181,7 @@ def landing_lock(settings: Settings, source: str) -> Lock:
         ConfigError: another installation writes history there.
     """
     claim_history(settings)
-    return lead_batch(settings, settings.checkpoint(landing_job(source)) / "lock")
+    return try_lead(settings, settings.checkpoint(landing_job(source)) / "lock")
 
 
 class LandingWriter:

@@ -26,7 +26,7 @@ from tocsin.model.table import FROM, UNTIL, TableSpec
 from tocsin.model.view import ViewSpec
 from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.leases.lead import lead_batch
+from tocsin.runtime.lead import try_lead
 from tocsin.sparkjob.failures import first_line
 from tocsin.sparkjob.plan_traits import find_unrepeatable
 from tocsin.sparkjob.query_plan import analysed
@@ -53,7 +53,7 @@ def refresh(
         TransientError: no day is published that a version could be made of, or history or the disk cannot be used.
         LockHeld: they are being made for somebody else; a retry helps once that has ended.
     """
-    with lead_batch(settings, settings.checkpoint(refresh_job(spec.name)) / "lock"):
+    with try_lead(settings, settings.checkpoint(refresh_job(spec.name)) / "lock"):
         return _refresh(spark, settings, spec, source, sorted(wanted))
 
 

@@ -1,6 +1,6 @@
 """Let one process write a checkpoint: the one that holds its lock.
 
-A new version of a detector or a flow starts beside the one that leads (`tocsin.runtime.leases.lead`). It makes itself
+A new version of a detector or a flow starts beside the one that leads (`tocsin.runtime.lead`). It makes itself
 ready, and leads as soon as that one has ended, however it ended.
 """
 
@@ -13,11 +13,10 @@ from pathlib import Path
 import psutil
 import structlog
 
-from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
 from tocsin.runtime.heartbeat import boot_id
-from tocsin.runtime.leases.lead import try_lead
+from tocsin.runtime.lead import try_lead
 from tocsin.runtime.lock import Lock, LockHeld
 from tocsin.runtime.state_file import write_whole
 from tocsin.sparkjob.engine import jvm
@@ -57,16 +56,13 @@ class Ownership:
 def _await_own(run: Run, checkpoint: Path) -> Lock | None:
     reported = None
     while not run.is_stopping:
-        reason = "resumes the running version's checkpoint"
         try:
             return own(run.settings, checkpoint, jvm.process_id())
         except LockHeld:
             state = JobState.WAITING if run.reporter.leads else JobState.READY
-        except TransientError as error:
-            state, reason = JobState.WAITING, str(error)
-        if (state, reason) != reported:  # each update is a sign of life, and this loop does not need the JVM
-            run.reporter.update(state=state, reason=reason)
-            reported = state, reason
+        if state != reported:  # each update is a sign of life, and this loop does not need the JVM
+            run.reporter.update(state=state, reason="resumes the running version's checkpoint")
+            reported = state
         run.wait(_LOOK_SECONDS)
     return None
 
@@ -78,7 +74,6 @@ def own(settings: Settings, checkpoint: Path, jvm_id: int) -> Lock:
 
     Raises:
         LockHeld: another process writes it; a retry helps once that one has ended.
-        TransientError: the lease database is away; a retry helps.
         OSError: the folder cannot be written.
     """
     lock = try_lead(settings, checkpoint / "lock")

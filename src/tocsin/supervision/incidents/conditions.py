@@ -33,7 +33,6 @@ _REPEATED_SECONDS = 90.0
 
 _OUTSIDE = {
     "the alerts DB": ("alerts DB",),
-    "the lease database": ("lease database",),
     "the object store": ("object store",),
     "Kafka": ("Kafka", "topic ", "cannot write to "),
 }

@@ -16,7 +16,7 @@ from tocsin.supervision.snapshot import Snapshot
 
 # They touch what is made of the state, how it is read, or where: never what is in it.
 _KEEP_STATE = {"declared.levels", "platform"}
-_KEEP_STATE_OF = ("kafka.", "leases.", "spark.", "storage.")
+_KEEP_STATE_OF = ("kafka.", "spark.", "storage.")
 _SHUFFLE, _ELSEWHERE = "spark.shuffle_partitions", "storage.checkpoints"
 _OTHER_TOPIC = {"declared.sources", "kafka.topic_prefix"}
 _NEW_STATE = {"declared.window", "declared.slide", "declared.time_zone", "computed.window", _SHUFFLE, _ELSEWHERE}

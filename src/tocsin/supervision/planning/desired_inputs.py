@@ -170,8 +170,8 @@ def _source(source: Source, *, only: set[str] | None = None, but: set[str] | Non
 def _desired(
     settings: Settings, code: str, *parts: Inputs, besides: Mapping[str, Any] | None = None, **more: Any
 ) -> Desired:
-    """Desire a job that is started with the platform's `code`, the settings of Kafka and leases, and `parts`."""
-    inputs = {"platform": digest(code)} | inputs_of("kafka", settings.kafka) | inputs_of("leases", settings.leases)
+    """Desire a job that is started with the platform's `code`, the settings of Kafka, and `parts`."""
+    inputs = {"platform": digest(code)} | inputs_of("kafka", settings.kafka)
     for part in parts:
         inputs |= part
     return Desired(spec_of(inputs), inputs=inputs, besides=remarks_of(besides or {}, inputs), **more)

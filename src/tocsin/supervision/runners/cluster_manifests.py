@@ -24,7 +24,7 @@ _SETTINGS = "tocsin-settings"
 # Where the image of docs/kubernetes.md has the project, and what writes there.
 _PROJECT, _STATE = "/opt/tocsin", "/var/lib/tocsin"
 _ADDRESSES = (
-    *(("alerts", "database"), ("history", "catalog"), ("leases", "database")),
+    *(("alerts", "database"), ("history", "catalog")),
     *(("views", "postgres"), ("views", "redis"), ("views", "influx")),
 )
 

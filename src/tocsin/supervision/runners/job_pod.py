@@ -28,7 +28,7 @@ GRACE_SECONDS = 30
 _ONCE = "/run/tocsin-once"
 _LONGEST_NAME = 40  # and a hash; the controller makes labels of the name with 11 characters more, of 63
 # Settings that may hold a password.
-_SECRET = ("TOCSIN_ALERTS", "TOCSIN_VIEWS", "TOCSIN_HISTORY", "TOCSIN_LEASES")
+_SECRET = ("TOCSIN_ALERTS", "TOCSIN_VIEWS", "TOCSIN_HISTORY")
 
 # Kubernetes restarts each container of a StatefulSet that ends. When to restart a job is for the policy to decide, so a
 # container that is started again in its pod only waits to be deleted. The log goes to the API and to the state folder:

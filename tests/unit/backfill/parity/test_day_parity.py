@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -32,7 +30,7 @@ from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import keep_version
 from tocsin.runtime.heartbeat import beat
-from tocsin.runtime.leases.lead import LeaseHeld
+from tocsin.runtime.lock import LockHeld, hold
 
 NOON = datetime(2026, 11, 19, 12, tzinfo=UTC)
 SPEC = read_catalog(ROOT).detector("failed_logins")
@@ -201,11 +199,12 @@ def test_a_day_without_a_backfill_is_told_with_the_way_out(here: Installation) -
         assert way_out in str(told.value)
 
 
-def test_what_another_machine_recomputes_is_left_to_it(
-    here: Installation, led_elsewhere: Callable[[Settings, str], AbstractContextManager[Settings]]
-) -> None:
+def test_what_another_process_recomputes_is_left_to_it(here: Installation) -> None:
     doubt = Doubt(spec=SPEC, source=read_catalog(ROOT).source("logins"), days={}, differences=())
-    with led_elsewhere(here.settings, parity_job(SPEC.name)) as settings:
-        for compare in (lambda: recompute(settings, doubt), lambda: compare_today(settings, SPEC.name, lambda _: ())):
-            with pytest.raises(LeaseHeld, match="leads prod/parity__failed_logins"):
+    with hold(here.settings.checkpoint(parity_job(SPEC.name)) / "lock"):
+        for compare in (
+            lambda: recompute(here.settings, doubt),
+            lambda: compare_today(here.settings, SPEC.name, lambda _: ()),
+        ):
+            with pytest.raises(LockHeld, match="held by process"):
                 compare()

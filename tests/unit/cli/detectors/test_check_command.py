@@ -102,18 +102,6 @@ def test_findings_are_kept_no_shorter_than_the_days_of_their_source(project: Pat
     assert call("check")[0] == 0
 
 
-def test_machines_that_take_over_jobs_must_share_what_these_need(project: Path) -> None:
-    leases = 'instance = "prod"\n[leases]\ndatabase = "postgresql://u@h/d"\n'
-    (project / "tocsin.toml").write_text(leases)
-    code, told = call("check")
-    assert code == 1
-    assert "storage.checkpoints: must be set beside [leases]" in told
-    assert "alerts.database_file: must name a PostgreSQL beside [leases]" in told
-    shared = f'{leases}[storage]\ncheckpoints = "file:///shared/x"\n[alerts]\ndatabase = "postgresql://u@h/d"\n'
-    (project / "tocsin.toml").write_text(shared)
-    assert call("check")[0] == 0
-
-
 def test_a_backlog_is_skipped_by_a_request_beside_the_checkpoint(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

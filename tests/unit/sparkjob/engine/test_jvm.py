@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,18 +39,6 @@ def process(gateway: JavaGateway) -> subprocess.Popen[bytes]:
     return gateway.proc  # type: ignore[no-any-return]  # as PySpark names it
 
 
-def test_it_ends_when_nobody_sets_its_time_anew(process: subprocess.Popen[bytes]) -> None:
-    jvm.end_after(0.3)
-    assert process.wait(patient(10)) == 1
-
-
-def test_its_time_can_be_set_anew_again_and_again(process: subprocess.Popen[bytes]) -> None:
-    for _ in range(12):
-        jvm.end_after(patient(3))
-        time.sleep(0.3)
-    assert process.poll() is None
-
-
 def test_it_halts_with_us_though_its_parts_take_their_time_to_stop(
     gateway: JavaGateway, process: subprocess.Popen[bytes]
 ) -> None:
@@ -67,8 +54,3 @@ def test_it_halts_with_us_though_its_parts_take_their_time_to_stop(
     assert process.stdin is not None
     process.stdin.close()  # as it is when this process ends
     assert process.wait(patient(10)) == 1
-
-
-def test_without_one_there_is_nothing_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jvm, "SparkContext", SimpleNamespace(_jvm=None, _gateway=None))
-    jvm.end_after(0)

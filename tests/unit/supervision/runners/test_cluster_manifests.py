@@ -10,7 +10,6 @@ import yaml  # type: ignore[import-untyped]
 
 from tests.rig.stack import ROOT
 from tocsin.model.errors import ConfigError
-from tocsin.project.blocks.lease_settings import LeaseSettings
 from tocsin.project.blocks.runner_settings import SUPERVISOR_POD, PodSettings, RunnerSettings
 from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.project.setting_blocks import AlertSettings, DrainSettings, KafkaSettings
@@ -37,7 +36,6 @@ def objects_of_job(settings: Settings, job: str = "detector:failed_logins", **mo
         command=("python",),
         environment={
             "TOCSIN_ALERTS": '{"database": "postgresql://u:hunter2@db/x"}',
-            "TOCSIN_LEASES": '{"database": "host=db password=hunter3"}',
             "TZ": "UTC",
         },
         directory=settings.state,
@@ -113,7 +111,7 @@ def test_a_driver_knows_its_address_and_has_a_token_only_where_its_executors_are
 
 def test_no_password_is_in_sight(tmp_path: Path) -> None:
     made, environment, secrets = objects_of_job(settings_of(tmp_path))
-    for password in ("hunter2", "hunter3"):
+    for password in ("hunter2",):
         assert password in str(secrets)
         assert password not in str((made, environment))
 
@@ -123,17 +121,15 @@ def test_no_password_is_in_sight(tmp_path: Path) -> None:
     [
         "postgresql://tocsin:hunter2@db/tocsin",
         "postgresql://tocsin@db/tocsin?password=hunter2",
-        "host=db user=tocsin password=hunter2",
     ],
 )
 def test_all_that_does_not_fit_a_cluster_is_said_at_once(tmp_path: Path, address: str) -> None:
-    alerts, leases = AlertSettings(database="postgresql://tocsin:hunter2@db/alerts"), LeaseSettings(database=address)
+    alerts = AlertSettings(database=address)
     wrong = {"instance": "local", "kafka": KafkaSettings(), "runner": RunnerSettings(), "alerts": alerts}
-    wrong["leases"] = leases
     with pytest.raises(ConfigError) as error:
         manifests(settings_of(tmp_path, **wrong))
     keys = {fault.key for fault in error.value.faults}
-    assert keys == {"runner.kind", "kafka.bootstrap_servers", "instance", "alerts.database", "leases.database"}
+    assert keys == {"runner.kind", "kafka.bootstrap_servers", "instance", "alerts.database"}
     assert "hunter2" not in str(error.value)
 
 
