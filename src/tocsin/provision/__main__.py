@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.provision import browser, install_stamp, jars, java, node, python_env
 from tocsin.provision.lock_files import lock
 from tocsin.provision.paths import Paths, here
+from tocsin.provision.process import DISK_FULL
 
 _SILENT_SECONDS = 1.0
 
@@ -37,6 +40,9 @@ def main(arguments: list[str] | None = None) -> int:
     except TocsinError as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
+    except OSError as error:
+        print(f"Set-up: {DISK_FULL if error.errno == errno.ENOSPC else error}; then run: make setup", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("\nSet-up was broken off; to resume: make setup", file=sys.stderr)
         return 130
@@ -45,9 +51,22 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _install(paths: Paths, options: argparse.Namespace) -> None:
     started = time.monotonic()
-    done = [
+    done = [_step("uv", lambda: python_env.install_uv(paths), "a few seconds")]
+    with ThreadPoolExecutor(1) as beside:
+        airflow = beside.submit(_step, "Airflow", lambda: python_env.install_airflow(paths), "up to half a minute")
+        done += _install_spark(paths)
+    done.append(airflow.result())
+    if options.verb == "bench":
+        done.append(_step("the peers' Python packages", lambda: python_env.install_bench(paths)))
+        done.append(_step("the peers' Java archives", lambda: bool(jars.install(paths, ["bench"]))))
+    found = java.find_java(paths)
+    state_of_it = "done" if any(done) else "nothing to do"
+    print(f"Set-up: {state_of_it} ({time.monotonic() - started:.1f} s; Java {found.version} from {found.origin})")
+
+
+def _install_spark(paths: Paths) -> list[bool]:
+    return [
         _step("Python packages", lambda: python_env.install(paths), "up to a minute"),
-        _step("Airflow", lambda: python_env.install_airflow(paths), "up to half a minute"),
         _step(
             "Java archives of Spark and Kafka",
             lambda: bool(jars.install(paths, ["spark", "broker"])),
@@ -60,12 +79,6 @@ def _install(paths: Paths, options: argparse.Namespace) -> None:
         ),
         _step("the mail sink", lambda: node.install(paths), "a few seconds"),
     ]
-    if options.verb == "bench":
-        done.append(_step("the peers' Python packages", lambda: python_env.install_bench(paths)))
-        done.append(_step("the peers' Java archives", lambda: bool(jars.install(paths, ["bench"]))))
-    found = java.find_java(paths)
-    state_of_it = "done" if any(done) else "nothing to do"
-    print(f"Set-up: {state_of_it} ({time.monotonic() - started:.1f} s; Java {found.version} from {found.origin})")
 
 
 def _install_archives(paths: Paths, options: argparse.Namespace) -> None:
@@ -74,7 +87,7 @@ def _install_archives(paths: Paths, options: argparse.Namespace) -> None:
 
 
 def _install_image(paths: Paths, _: argparse.Namespace) -> None:
-    _step("Python packages", lambda: python_env.install_bare(paths))
+    _step("Python packages", lambda: python_env.install(paths, with_tools=False))
     _step("Airflow", lambda: python_env.install_airflow(paths))
     _step("Java archives", lambda: bool(jars.install(paths, ["spark", "broker", "s3"])))
 

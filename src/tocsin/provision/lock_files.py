@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tocsin.provision import jars, node, python_env
 from tocsin.provision.paths import Paths
-from tocsin.provision.process import run
+from tocsin.provision.process import Command
 
 # python before dev, which is constrained by it
 _PYTHON = ("uv", "build", "python", "dev", "airflow", "bench", "containers")
@@ -30,11 +30,10 @@ def lock(paths: Paths, upgrade: bool) -> None:
 
 
 def _lock_python(paths: Paths, upgrade: bool) -> None:
-    uv = python_env.install_uv(paths)
-    options = ["--generate-hashes", "--universal", "--python-version", "3.11", "--quiet"]
+    options: Command = ["--generate-hashes", "--universal", "--python-version", "3.11", "--quiet"]
     options += ["--no-emit-index-url", "--no-emit-find-links", "--no-header", *(["--upgrade"] if upgrade else [])]
     for name in _PYTHON:
-        run([uv, "pip", "compile", *options, f"{name}.in", "-o", f"{name}.txt"], f"locking of {name}", paths.locks)
+        python_env.run_uv(paths, ["pip", "compile", *options, f"{name}.in", "-o", f"{name}.txt"], f"locking of {name}")
 
 
 def _lock_npm(paths: Paths, upgrade: bool) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from tocsin.model.errors import TransientError
+from tocsin.model.errors import ConfigError, TransientError
 
+DISK_FULL = "the disk is full; set-up takes 3 GB, and as much again if uv's cache lies on another disk"
 _TAIL_LINES = 40
+_FULL = os.strerror(errno.ENOSPC)
 
 Command: TypeAlias = list[str | Path]
 
@@ -19,24 +21,23 @@ Command: TypeAlias = list[str | Path]
 def run(command: Command, what: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
     """Run `command` and return its standard output.
 
-    Its progress (standard error) is shown on a terminal, and kept for the error otherwise.
-
     Raises:
-        TransientError: when the command fails. Most often the network did, and a second run resumes.
+        ConfigError: the disk is full.
+        TransientError: the command fails otherwise. Most often the network did, and a second run resumes.
     """
-    shown = None if sys.stderr.isatty() else subprocess.PIPE
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
         env={**os.environ, **(env or {})},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=shown,
+        capture_output=True,
         text=True,
         errors="replace",
         check=False,
     )
-    if done.returncode:
-        output = "\n".join(((done.stdout or "") + (done.stderr or "")).splitlines()[-_TAIL_LINES:])
-        raise TransientError(f"{what} failed (exit code {done.returncode}):\n{output}\nTo resume: make setup")
-    return done.stdout
+    if not done.returncode:
+        return done.stdout
+    output = "\n".join((done.stdout + done.stderr).splitlines()[-_TAIL_LINES:])
+    if _FULL in output:
+        raise ConfigError.one(what, f"{DISK_FULL}; free some, then run: make setup\n{output}")
+    raise TransientError(f"{what} failed (exit code {done.returncode}):\n{output}\nTo resume: make setup")

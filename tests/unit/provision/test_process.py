@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tocsin.model.errors import TransientError
+from tocsin.model.errors import ConfigError, TransientError
 from tocsin.provision.process import run
 
 
@@ -21,3 +21,9 @@ def test_a_failure_tells_what_failed_what_it_said_and_how_to_resume() -> None:
     assert lines[-1] == "To resume: make setup"
     assert "no route to host" in lines
     assert len(lines) < 50
+
+
+def test_a_full_disk_is_no_matter_of_trying_again() -> None:
+    script = "import sys; sys.exit('error: failed to write `x`: No space left on device (os error 28)')"
+    with pytest.raises(ConfigError, match=r"installation: the disk is full; set-up takes 3 GB.*; free some"):
+        run([sys.executable, "-c", script], "installation")
