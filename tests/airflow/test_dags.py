@@ -96,7 +96,7 @@ def test_each_says_what_it_is_and_whose(found: dict[str, Any]) -> None:
 def test_the_form_of_a_detector_offers_what_can_be_done(found: dict[str, Any]) -> None:
     params = found["dags"]["detector__failed_logins"]["params"]
     assert list(params) == ["action"]
-    actions = ["restart", "drain", "status"]
+    actions = ["restart", "status"]
     assert (params["action"]["default"], params["action"]["enum"]) == ("restart", actions)
     assert found["dags"]["platform"]["params"]["job"]["enum"] == ["ingest:logins", "indexer", "notifier"]
 

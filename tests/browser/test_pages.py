@@ -20,7 +20,6 @@ from tests.rig.samples.findings import NOON, V1, found, streamed
 from tests.rig.waiting import await_that, patient
 from tocsin.backfill.parity.comparison import DifferenceReason, compare
 from tocsin.backfill.parity.parity_report import ParityReport, keep, summed
-from tocsin.detect.drain_request import asked_at, finish_drain, read_drains
 
 DETECTOR = "detector:failed_logins"
 DAG = "detector__failed_logins"
@@ -262,19 +261,3 @@ def test_the_page_of_quality_leads_to_the_report_of_a_day(visits: Visits) -> Non
     expect(frame.locator(".failed h3")).to_have_text("some")
     margin = frame.locator("body").evaluate("body => getComputedStyle(body).margin")
     assert margin == "0px", "its style is not refused"
-
-
-def test_a_drain_is_told_and_who_has_drained_is_started_by_a_restart(running: Running, visits: Visits) -> None:
-    visit = visits.of("operator")
-    frame = visit.detectors()
-    Api(running.url, running.passwords, "operator").trigger(DAG, action="drain")
-    state = running.stack.state
-    await_that(lambda: DETECTOR in {**read_drains(state).asked, **read_drains(state).drained}, SECONDS)
-    finish_drain(state, DETECTOR, asked_at(state, DETECTOR) or 0.0)  # as the job does at the end of its batch
-    await_that(lambda: running.stack.pid(DETECTOR) is None, SECONDS)
-    await_state(frame, DETECTOR, "drained")
-    shot(visit.page, "drained")
-    row(frame, DETECTOR).get_by_role("button", name="Restart").click()
-    await_pid(running, DETECTOR, None)
-    log = Api(running.url, running.passwords, "admin").call("GET", f"/api/v2/eventLogs?dag_id={DAG}")["event_logs"]
-    assert {("trigger_dag_run", "operator"), ("patch_dag", "operator")} <= {(one["event"], one["owner"]) for one in log}

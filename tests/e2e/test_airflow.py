@@ -301,32 +301,6 @@ def test_a_change_that_cannot_run_stops_nothing_is_told_once_mail_leaves_and_can
     assert running.pids() == before, "the process that ran before the change still runs"
 
 
-@pytest.mark.long
-def test_a_drain_reads_all_there_is_and_stops_and_a_restart_goes_on_from_there(running: Running) -> None:
-    running.admin.pause(DAG, False)
-    running.await_running()
-    others, old = running.pids(DETECTOR), running.stack.pid(DETECTOR)
-    running.burst("before")
-    ends = running.ends()
-    run = running.admin.trigger(DAG, action="drain")
-    await_that(lambda: running.stack.pid(DETECTOR) is None, BATCH_SECONDS)
-    assert running.admin.runs(DAG)[run] == "success"
-    assert running.stack.report(DETECTOR).pid == old, "it was never another process that drained"
-    committed = running.committed(ends)
-    assert all(committed[partition] >= end for partition, end in ends.items()), (committed, ends)
-    await_that(lambda: running.has_found("before"), SECONDS)
-    running.burst("after")
-    looked = read_switches(running.stack.state).read_at
-    running.await_look(lambda: read_switches(running.stack.state).read_at > looked + 1, 2 * 60)
-    assert running.stack.pid(DETECTOR) is None, "the supervisor has looked, and left it so"
-    assert not running.has_found("after")
-    running.admin.trigger(DAG, action="restart")
-    running.await_new(DETECTOR, None)
-    await_that(lambda: running.has_found("after"), BATCH_SECONDS)
-    assert running.condition(DETECTOR) == "fine"
-    assert running.pids(DETECTOR) == others
-
-
 def test_a_source_of_which_much_goes_to_quarantine_is_one_mail_to_its_owner(running: Running) -> None:
     before = running.pids()
     file = running.stack.state / "changed.log"

@@ -1,1 +1,1 @@
-"""Run a detector on a stream: drains, scores and windows here, Spark in `tocsin.detect.spark`."""
+"""Run a detector on a stream: scores and windows here, Spark in `tocsin.detect.spark`."""

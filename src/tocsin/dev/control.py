@@ -129,7 +129,7 @@ def components(settings: Settings) -> list[ComponentStatus]:
 
 
 def wanted_jobs(settings: Settings, catalog: Catalog | None = None) -> dict[str, Desired]:
-    """The jobs that should run now: those that are declared; with Airflow, but for the paused and the drained.
+    """The jobs that should run now: those that are declared; with Airflow, but for the paused.
 
     `catalog` is what is in force; None to read it.
     """

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import structlog
 
-from tocsin.detect.drain_request import end_other_drains
 from tocsin.dev.startup_progress import Part
 from tocsin.model.detector import Stage
 from tocsin.model.job_report import JobState
@@ -75,7 +74,6 @@ class Crew:
         if self._supervises:
             self._desired = self._without_shadow(catalog)
         if start and self._supervises:
-            end_other_drains(self._settings.state, ())  # only Airflow can be asked to drain, and to end it
             self._jobs.supervisor.tick(self._desired)
             for job in self._desired:
                 rotate(self._settings.log(job))

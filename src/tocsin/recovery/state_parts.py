@@ -16,7 +16,7 @@ from tocsin.storage.job_folders import JobFolders, checkpoint_root
 from tocsin.storage.stored_path import StoredPath
 
 CHECKPOINTS, ALERTS = "checkpoints", "alerts.db"
-FOLDERS = ("history", "supervision", "drains", "views", "tables", "quality", "parity", "replays")
+FOLDERS = ("history", "supervision", "views", "tables", "quality", "parity", "replays")
 FILES = ("web.token",)
 OWNED = (CHECKPOINTS, ALERTS, f"{ALERTS}-wal", f"{ALERTS}-shm", *FOLDERS, *FILES)
 """All in a state folder that a restore writes."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import StrEnum
 
 from tocsin.model.detector import Stage
@@ -14,7 +13,6 @@ from tocsin.runtime.heartbeat import UNSUPERVISED_SECONDS, Beat
 from tocsin.supervision.job_states import Condition, Past
 from tocsin.supervision.runners.runner import Process
 
-DRAINED = "drained"
 # A process that was just started may not be in the process list yet.
 _START_SECONDS = 3.0
 _ENDED = (JobState.STOPPED, JobState.FAILED)
@@ -48,8 +46,6 @@ class JobFacts:
         declared: whether there is a file, or the platform needs it.
         stage: of a detector whose file can be read.
         off: whether its switch is off; None when not known.
-        drain_asked_at: when it was asked to read all there was and stop; None when it was not, or has done it.
-        drained_at: when it was asked that, once it has done it; None else.
         processes: its live ones, the oldest first; None where another machine may run it.
         beat: its last sign of life, perhaps of a process that is gone.
         beside: that of a process that is to take over.
@@ -63,8 +59,6 @@ class JobFacts:
     declared: bool = True
     stage: Stage | None = None
     off: bool | None = None
-    drain_asked_at: float | None = None
-    drained_at: float | None = None
     processes: Sequence[Process] | None = ()
     beat: Beat | None = None
     beside: Beat | None = None
@@ -128,9 +122,6 @@ def _unwanted(facts: JobFacts) -> Health | None:
         word, reason = str(facts.stage), ""
     elif facts.off:
         word, reason = "paused", "switched off"
-    elif facts.drained_at is not None:
-        reason = f"it has read everything up to {_clock(facts.drained_at)}; restart it to resume"
-        word = DRAINED
     else:
         return None
     return Health(Standing.WARNING, "stopping", reason) if facts.runs else Health(Standing.OFF, word, reason)
@@ -195,22 +186,13 @@ def _reported(facts: JobFacts) -> Health:
     loses_much = report.bad_ratio > MUCH_QUARANTINED or report.ignored_ratio > MUCH_IGNORED
     standing = _SAID.get(report.state, Standing.WARNING if loses_much else Standing.OK)
     standing = Standing.OK if facts.stands_by else standing
-    if facts.drain_asked_at is not None and standing is Standing.OK:
-        standing = Standing.WARNING
     return Health(standing, word, _explained(facts, report.reason))
 
 
 def _explained(facts: JobFacts, reason: str) -> str:
     """Say what is about to change for the job, or the `reason` that it gave itself."""
-    if facts.drain_asked_at is not None:
-        until = f"it stops once it has read everything up to {_clock(facts.drain_asked_at)}"
-        return f"{until}; {reason}" if reason else until
     if facts.beside in (None, facts.own_beat) and len(facts.processes or ()) < 2:
         return reason
     other = facts.beside.report if facts.beside else None
     who = f"version {other.version}" if other and other.version else "another version"
     return f"{who} is {other.state if other else 'starting'} beside it, to take over"
-
-
-def _clock(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%d %B %H:%M:%S} UTC"

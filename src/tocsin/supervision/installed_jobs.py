@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tocsin.detect.drain_request import end_drain, end_other_drains, read_drains
 from tocsin.model.names import dag_of
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
@@ -81,9 +80,7 @@ class InstalledJobs:
         while True:
             catalog = self.catalog.read()
             switches = ask_switches(self.settings.state, switched_jobs(catalog), is_off)
-            on = switches.applied(desired_jobs(catalog, self.settings))
-            end_other_drains(self.settings.state, on)  # who is switched off, or retired, starts when that is over
-            desired = read_drains(self.settings.state).applied(on)
+            desired = switches.applied(desired_jobs(catalog, self.settings))
             self.supervisor.tick(desired)
             if time.monotonic() > deadline or not self.supervisor.under_way(desired, _WAIT_SECONDS):
                 break
@@ -121,8 +118,7 @@ class InstalledJobs:
         return [one for one in self._watch.look(self.catalog.read(), days=days) if one.at > since]
 
     def restart(self, job: str) -> bool:
-        """See `Supervisor.restart`; a drain is over."""
-        end_drain(self.settings.state, job)
+        """See `Supervisor.restart`."""
         return self.supervisor.restart(job)
 
     def facts(self, job: str) -> JobFacts:

@@ -21,14 +21,13 @@ BROKEN = "broken"
 _LONGEST = 200
 _PAUSED = "Pausing stops, and unpausing starts:"
 _SHOWN = "A failed run here shows a condition of one of them.\n"
-_DRAIN = "| Trigger, `drain` | reads everything up to now, then stops until it is restarted |\n"
 _SWITCH = """
 ---
 | do | and the job |
 |---|---|
 | pause, unpause | is stopped, is started |
 | Trigger, `restart` | is restarted at once; that does not count as a failure |
-{drain}| Trigger, `status` | is described in the log of the task |
+| Trigger, `status` | is described in the log of the task |
 | edit the file | is replaced, if its computation has changed |
 
 A failed run here shows a condition, such as a crash loop, lag or late events. The owner gets one mail about it.
@@ -90,7 +89,7 @@ def _code(spec: FlowSpec | ViewSpec, dag: str, jobs: Sequence[str], paused: bool
     table = "\n".join(f"| {key} | {value.replace('|', '&#124;')} |" for key, value in facts.items())
     listed = "\n".join(f"- `{job}`" for job in jobs)
     is_flow = isinstance(spec, FlowSpec)
-    does = _SWITCH.format(drain="") if is_flow else f"\n{_PAUSED}\n\n{listed}\n\n{_SHOWN}"
+    does = _SWITCH if is_flow else f"\n{_PAUSED}\n\n{listed}\n\n{_SHOWN}"
     return Card(
         dag=dag,
         jobs=tuple(jobs),
@@ -117,15 +116,15 @@ def _detector(spec: DetectorSpec, paused: bool) -> Card:
         "version": spec.version,
     }
     table = "\n".join(f"| {key} | {value.replace('|', '&#124;')} |" for key, value in facts.items())
-    switch = _SWITCH.format(drain=_DRAIN)
+    job = detector_job(spec.name)
     return Card(
-        dag=dag_of(detector_job(spec.name)),
-        jobs=(detector_job(spec.name),),
+        dag=dag_of(job),
+        jobs=(job,),
         title=spec.title[:_LONGEST],
         owner=spec.owner,
-        recipients={detector_job(spec.name): spec.owner},
+        recipients={job: spec.owner},
         tags=(DETECTOR, str(spec.stage), *(name[:100] for name in spec.sources)),
-        doc=f"{spec.doc}\n\n| | |\n|---|---|\n{table}\n{switch}{_tab(dag_of(detector_job(spec.name)))}{_text_of(spec)}",
+        doc=f"{spec.doc}\n\n| | |\n|---|---|\n{table}\n{_SWITCH}{_tab(dag_of(job))}{_text_of(spec)}",
         paused=paused,
     )
 

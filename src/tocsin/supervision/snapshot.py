@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tocsin.detect.drain_request import Drains, read_drains
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.flow import FlowSpec
 from tocsin.model.job_report import SILENT_SECONDS
@@ -40,7 +39,6 @@ class Snapshot:
         besides: the same of processes that are to take over from the one that leads their job.
         pasts: what supervision remembers of each job.
         switches: of the detectors, as the supervisor read them last.
-        drains: that an operator has asked for.
         looked_seconds: since the supervisor last looked at the jobs; None when none ever has here.
     """
 
@@ -53,7 +51,6 @@ class Snapshot:
     besides: Mapping[str, Beat] = field(default_factory=dict)
     pasts: Mapping[str, Past] = field(default_factory=dict)
     switches: Switches = field(default_factory=Switches)
-    drains: Drains = field(default_factory=Drains)
     is_listed: bool = True
     looked_seconds: float | None = None
 
@@ -75,8 +72,6 @@ class Snapshot:
             declared=own.kind in KINDS and own.name in KINDS[own.kind].names(self.catalog),
             stage=spec.stage if spec else None,
             off=off,
-            drain_asked_at=self.drains.asked.get(job),
-            drained_at=self.drains.drained.get(job),
             processes=self.processes.get(job, ()) if self.is_listed else None,
             beat=self.beats.get(job),
             beside=self.besides.get(job),
@@ -86,7 +81,7 @@ class Snapshot:
 
     def reported(self, job: str, beat: Beat | None, off: bool) -> JobFacts:
         """Gather what is known of `job`, whose last report anywhere is `beat`; another machine may run it."""
-        facts = self.facts(job, off and job not in self.drains.drained)
+        facts = self.facts(job, off)
         supervised = job in self.pasts or job in self.processes
         return replace(facts, beat=beat or facts.beat, processes=facts.processes if supervised else None)
 
@@ -107,7 +102,6 @@ def look(settings: Settings, catalog: Catalog, processes: Iterable[Process] | No
         besides={job: one for job, one in read_besides(state, jobs).items() if one.age_seconds <= SILENT_SECONDS},
         pasts=read_history(memory_of(state, "jobs")).jobs,
         switches=read_switches(state),
-        drains=read_drains(state),
         is_listed=processes is not None,
         looked_seconds=seconds_since_look(state),
     )

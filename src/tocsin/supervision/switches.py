@@ -12,7 +12,6 @@ from pathlib import Path
 
 import structlog
 
-from tocsin.detect.drain_request import read_drains
 from tocsin.model.names import PLATFORM_DAG, dag_of
 from tocsin.project.catalog import Catalog
 from tocsin.runtime import state_file
@@ -76,8 +75,8 @@ def read_switches(state: Path) -> Switches:
 
 
 def not_stopped(state: Path, declared: Mapping[str, Desired]) -> dict[str, Desired]:
-    """Those of `declared` that no operator has stopped: not what was off at the last reading, nor what has drained."""
-    return read_drains(state).applied(read_switches(state).applied(declared))
+    """Those of `declared` that no operator has stopped: not what was off at the last reading."""
+    return read_switches(state).applied(declared)
 
 
 def ask_switches(state: Path, dags: Iterable[str], is_off: Callable[[str], bool | None]) -> Switches:

@@ -10,7 +10,7 @@ from tocsin.model.flow import FlowSpec
 from tocsin.model.names import DETECTOR, PLATFORM_DAG, JobName, dag_of
 from tocsin.model.sizes import printable
 from tocsin.project.catalog import Catalog
-from tocsin.supervision.health import DRAINED, Health, JobFacts, Standing, health
+from tocsin.supervision.health import Health, JobFacts, Standing, health
 from tocsin.supervision.incidents.episodes import Episode, last_restart
 from tocsin.supervision.job_kinds import KINDS, JobKind
 from tocsin.supervision.snapshot import Snapshot
@@ -95,7 +95,7 @@ def _row(snapshot: Snapshot, job: str, known: RowFacts) -> JobRow:
         last_restart=last_restart(known.episodes(job)),
         off=off,
         may_switch=off is not None and _switch_matters(facts),
-        may_restart=not off and not facts.faults and (found.standing is not Standing.OFF or found.word == DRAINED),
+        may_restart=not off and not facts.faults and found.standing is not Standing.OFF,
         **_process(facts, found, None if spec is None or isinstance(spec, FlowSpec) else spec.memory, known.load(job)),
     )
 

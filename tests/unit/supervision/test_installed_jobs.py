@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.project import copy_project
-from tocsin.detect.drain_request import Drains, ask_drain, asked_at, finish_drain, read_drains
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.supervision.installed_jobs import InstalledJobs
@@ -52,29 +51,6 @@ def test_a_detector_that_is_switched_off_is_no_drift(jobs: InstalledJobs) -> Non
     assert jobs.drift() == frozenset()
     note_turn(jobs.settings.state)
     assert jobs.drift() == {"switch"}
-
-
-def test_a_detector_that_has_drained_is_no_drift_until_it_is_restarted(jobs: InstalledJobs) -> None:
-    later, state = time.time() + 50, jobs.settings.state
-    remember(jobs, indexer=Past(retry_at=later), notifier=Past(retry_at=later), ingest__logins=Past(retry_at=later))
-    ask_drain(jobs.settings.state, DETECTOR)
-    assert jobs.drift() == {DETECTOR}, "it is started, if it must be, to read what there is"
-    finish_drain(state, DETECTOR, asked_at(state, DETECTOR) or 0.0)
-    assert jobs.drift() == frozenset()
-    assert not jobs.restart(DETECTOR), "there was no process"
-    assert read_drains(state) == Drains()
-    assert jobs.drift() == {DETECTOR}
-
-
-def test_a_look_ends_the_drains_of_who_is_switched_off_and_of_nobody_else(
-    jobs: InstalledJobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jobs, "supervisor", Idle())
-    ask_drain(jobs.settings.state, DETECTOR)
-    jobs.look(lambda _: False)
-    assert list(read_drains(jobs.settings.state).asked) == [DETECTOR]
-    jobs.look(lambda _: True)
-    assert read_drains(jobs.settings.state) == Drains()
 
 
 class Idle:

@@ -129,5 +129,4 @@ def test_a_flow_and_a_view_are_switched_like_a_detector_and_a_view_with_both_its
     assert made["view__word_counts"].jobs == ("compute:word_counts", "view:word_counts")
     assert set(made["view__word_counts"].recipients) == {"compute:word_counts", "view:word_counts"}
     assert "flow:words" not in made["platform"].jobs
-    assert "`drain`" not in made["flow__words"].doc
     assert "`restart`" not in made["view__word_counts"].doc

@@ -1,6 +1,5 @@
 from pathlib import Path
 
-from tocsin.detect.drain_request import ask_drain, asked_at, finish_drain
 from tocsin.supervision.job_states import UNREADABLE, Desired
 from tocsin.supervision.switches import Switches, ask_switches, not_stopped, note_turn, read_switches, turned_since
 
@@ -70,14 +69,10 @@ def test_a_turn_counts_until_the_switches_are_read(tmp_path: Path) -> None:
     assert not turned_since(tmp_path, ask_switches(tmp_path, [DAG_A], lambda _: True))
 
 
-def test_what_is_off_and_what_has_drained_is_not_wanted(tmp_path: Path) -> None:
+def test_what_is_off_is_not_wanted(tmp_path: Path) -> None:
     assert not_stopped(tmp_path, JOBS) == JOBS
     ask_switches(tmp_path, [DAG_A, DAG_B], {DAG_A: True, DAG_B: False}.get)
     assert list(not_stopped(tmp_path, JOBS)) == [INGEST, B]
-    ask_drain(tmp_path, B)
-    assert list(not_stopped(tmp_path, JOBS)) == [INGEST, B], "it still reads"
-    finish_drain(tmp_path, B, asked_at(tmp_path, B) or 0.0)
-    assert list(not_stopped(tmp_path, JOBS)) == [INGEST]
 
 
 def test_a_switch_turns_all_jobs_of_its_dag() -> None:

@@ -15,7 +15,6 @@ import pytest
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, patient
 from tests.unit.supervision.dummies import SLEEP, launch
-from tocsin.detect.drain_request import ask_drain, asked_at, finish_drain
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.project.settings import Settings
@@ -270,25 +269,6 @@ def test_a_paused_detector_is_off_and_one_that_still_runs_stops(place: Place) ->
     place.stop()
     row = place.row(JOB, **{DAG: True})
     assert (row.severity, row.state) == (Standing.OFF, "paused")
-
-
-def test_a_detector_that_drains_says_when_it_stops_and_one_that_has_can_be_started_again(place: Place) -> None:
-    state = place.settings.state
-    place.run(JOB)
-    place.says(JOB, reason="1 record set aside")
-    ask_drain(state, JOB)
-    row = place.row(JOB)
-    assert (row.severity, row.state, row.may_restart) == (Standing.WARNING, "running", True)
-    assert "stops once it has read everything up to" in row.reason
-    assert row.reason.endswith("; 1 record set aside")
-    finish_drain(state, JOB, asked_at(state, JOB) or 0.0)
-    assert place.verdict()[:2] == (Standing.WARNING, "stopping")
-    place.stop()
-    row = place.row(JOB)
-    assert (row.severity, row.state, row.may_restart, row.may_switch) == (Standing.OFF, "drained", True, False)
-    assert "restart it to resume" in row.reason
-    assert place.row(JOB, detector__failed_logins=True).state == "paused", "the switch says more"
-    assert place.board().rows[0].job == JOB, "it is among the detectors, not among the drafts"
 
 
 def test_the_switch_is_what_airflow_says_else_what_the_supervisor_read(place: Place) -> None:

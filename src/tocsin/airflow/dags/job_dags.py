@@ -9,7 +9,7 @@ from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, Param, get_parsing_context
 
 from tocsin.airflow.dags.mail_dag import RunMail
-from tocsin.airflow.tasks.actions import DRAIN, RESTART, STATUS, act
+from tocsin.airflow.tasks.actions import RESTART, STATUS, act
 from tocsin.model.names import DETECTOR, FLOW, JobName
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import load_settings
@@ -17,7 +17,6 @@ from tocsin.supervision.job_cards import Card, cards
 from tocsin.supervision.switches import read_switches, switched_jobs
 
 _ASK = "`restart`: stop the job and start it at once. `status`: describe it in the task's log."
-_ASK_DRAIN = "`drain`: read everything up to now, then stop until a `restart`, or until it is paused and unpaused."
 
 
 def job_dags() -> list[DAG]:
@@ -58,9 +57,7 @@ def _dag(card: Card) -> DAG:
 def _form(card: Card) -> dict[str, Param]:
     """List what can be asked of the jobs of a DAG."""
     kind = JobName.parse(card.jobs[0]).kind
-    drain = {DRAIN: _ASK_DRAIN} if kind == DETECTOR else {}
-    actions, ask = [RESTART, *drain, STATUS], " ".join([_ASK, *drain.values()])
-    form = {"action": Param(RESTART, type="string", enum=actions, description_md=ask)}
+    form = {"action": Param(RESTART, type="string", enum=[RESTART, STATUS], description_md=_ASK)}
     if kind in (DETECTOR, FLOW):
         return form
     return form | {"job": Param(card.jobs[0], type="string", enum=list(card.jobs))}

@@ -7,12 +7,11 @@ from typing import Any
 import structlog
 from airflow.sdk.exceptions import AirflowFailException
 
-from tocsin.detect.drain_request import ask_drain
 from tocsin.project.settings import load_settings
 from tocsin.supervision.health import health
 from tocsin.supervision.installed_jobs import InstalledJobs
 
-RESTART, DRAIN, STATUS = "restart", "drain", "status"
+RESTART, STATUS = "restart", "status"
 _LINES = 50
 
 log = structlog.get_logger()
@@ -27,7 +26,7 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
 
     Raises:
         AirflowFailException: the run carries news; its failure is what tells them.
-        TransientError, OSError: see `InstalledJobs.restart`, `ask_drain`.
+        TransientError, OSError: see `InstalledJobs.restart`.
     """
     event = (context["dag_run"].conf or {}).get("event")
     if event:
@@ -38,9 +37,6 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
     if params["action"] == RESTART:
         ran = installation.restart(job)
         log.info("restart requested" if ran else "start requested, back-off cleared", job=job)
-    elif params["action"] == DRAIN:
-        ask_drain(settings.state, job)
-        log.info("drain requested; the job then stays stopped until a restart", job=job)
     else:
         _describe(installation, job)
 

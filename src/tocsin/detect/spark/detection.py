@@ -12,7 +12,6 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tocsin.detect.drain_request import RequestedDrain
 from tocsin.detect.spark.closed_windows import ClosedWindows
 from tocsin.detect.spark.exact_scores import ExactScores
 from tocsin.detect.spark.expected_windows import ClosedByBatch
@@ -56,7 +55,6 @@ class Detection(KeyedQuery[DetectorPlan]):
         self.writes = (settings.names.findings,)
         self.left_out |= {"null_entity": 0, "null_score": 0, "too_long": 0}
         self._closed = ClosedWindows(self._ingest_lag, longest(self.spec), self._lateness)
-        self._requested_drain = RequestedDrain(settings.state, self.job)
         self._exact = ExactScores(settings, self.spec, self.sources, self._folders.stored)
 
     def _load(self) -> QueryFunction:
@@ -134,11 +132,6 @@ class Detection(KeyedQuery[DetectorPlan]):
         self._closed.look(run)
         self._exact.look(run)
         return super().poll(run)
-
-    def _restart_reason(self, run: Run) -> str | None:
-        if run.reporter.leads:
-            self._requested_drain.look(run.topics.bounds, self._ingest_lag, run.position)
-        return None
 
 
 def _set_aside(place: str, fault: str) -> SetAside:
