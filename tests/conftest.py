@@ -61,7 +61,7 @@ WAITING = {
     "alerts/test_returns.py",
     "backfill/parity/test_day_parity.py",
     "cli/detectors/test_explain_finding.py",
-    "cli/operate/test_top_command.py",
+    "cli/operate/test_status_command.py",
     "detect/test_stepper.py",
     "dev/test_unattended_cluster.py",
     "history/test_care.py",

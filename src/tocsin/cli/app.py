@@ -45,7 +45,6 @@ from tocsin.cli.operate import (
     k8s_command,
     plan_command,
     status_command,
-    top_command,
 )
 from tocsin.cli.output import note
 from tocsin.model.errors import ConfigError, TocsinError
@@ -67,7 +66,6 @@ app.command("send")(send_command.send)
 app.add_typer(drain_command.app, name="drain")
 app.command("replay")(replay_command.replay)
 app.command("status")(status_command.status)
-app.command("top")(top_command.top)
 app.command("usage")(status_command.usage)
 app.command("findings")(findings_command.findings)
 app.command("rejected")(findings_command.rejected)

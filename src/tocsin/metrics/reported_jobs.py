@@ -1,6 +1,6 @@
 """Collect the jobs' last reports, and judge their health from these and from the processes here.
 
-One read-model for `tocsin status`, `tocsin top` and the exporter.
+One read-model for `tocsin status` and the exporter.
 """
 
 from __future__ import annotations

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+import time
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import as_json, line, note, table, utc, write_list
+from tocsin.cli.output import as_json, console, drawn_table, line, note, table, utc, write_list
 from tocsin.model.durations import span
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from tocsin.metrics.reported_jobs import JobStatus
+    from tocsin.metrics.reported_jobs import JobStatus, StatusReading
     from tocsin.project.settings import Settings
 
+_WATCH_SECONDS, _KAFKA_SECONDS = 2.0, 2.0
+_COLUMNS = ("JOB", "HEALTH", "MODE", "LAG", "BEHIND", "LATE", "MEMORY", "CPU", "LAST FINDING", "REPORT")
 _Job = Annotated[str | None, typer.Argument(help="Only this job, such as ingest:logins or notifier.")]
+_Watch = Annotated[
+    bool, typer.Option("--watch", help="On a terminal: look again each 2 s until Ctrl-C. Elsewhere: look once.")
+]
 
 
-def status(job: _Job = None, json: options.Json = False) -> None:
+def status(job: _Job = None, watch: _Watch = False, json: options.Json = False) -> None:
     """Show each job: health, mode and why, lag in records and seconds, memory and CPU, last finding.
 
     Exit code 1 when a job that should run does not or has waited for ten minutes, when the supervisor has not looked at
@@ -30,60 +36,97 @@ def status(job: _Job = None, json: options.Json = False) -> None:
     from tocsin.kafka.job_reports import read_reports
     from tocsin.metrics.reported_jobs import StatusReader, last_findings
     from tocsin.project.settings import load_settings
-    from tocsin.supervision.health import Standing, unsupervised_reason
+    from tocsin.supervision.health import Standing
 
     settings = load_settings()
+    if watch and not json and console().is_terminal:
+        _watch(settings, job)
+        return
     reader = StatusReader(settings, lambda: read_reports(settings))
     found, unknown = last_findings(settings, reader.wanted(job))
     reading = reader.read(job, found)
-    if unknown:
-        note(f"{unknown}; last findings unknown", style="yellow")
     shown = reading.jobs
-    if reading.kafka_away:
-        note(f"{reading.kafka_away}; showing the last heartbeats of jobs on this machine", style="yellow")
+    remarks = [*_remarks(reading, unknown), *_refusals(settings, job)]
     if json:
         as_json(shown)
     else:
-        _show(shown)
-    looked = max((one.supervised_at for one in shown if one.supervised_at is not None), default=None)
-    looked_seconds = None if looked is None else (datetime.now(UTC) - looked).total_seconds()
-    unsupervised = unsupervised_reason(looked_seconds)
-    if unsupervised is not None:
-        note(f"{unsupervised}; what is shown of restarts is as of {utc(looked)}", style="red")
-    elif not json and looked_seconds is not None:
-        note(f"the supervisor looked {span(looked_seconds)} ago")
-    if any(one.fault for one in shown):
+        table(_COLUMNS, map(_row, shown), empty="no jobs: sources/ and detectors/ are empty")
+        for text, style in _sentences(shown):
+            line(text, style=style)
+    for text, style in remarks:
+        if style or not json:
+            note(text, style=style)
+    if any(status.fault for status in shown):
         note("all faults of broken files: tocsin check")
-    problems = [one for one in shown if one.standing is Standing.PROBLEM]
-    if problems:
-        logged = next((one.job for one in problems if not one.fault), None)
-        if logged is not None:
-            note(f"more on {logged}: tocsin dev logs {logged}")
-    if _tells_refused(settings, job) or problems or unsupervised is not None:
+    problems = [status for status in shown if status.standing is Standing.PROBLEM]
+    logged = next((status.job for status in problems if not status.fault), None)
+    if logged is not None:
+        note(f"more on {logged}: tocsin dev logs {logged}")
+    if problems or any(style == "red" for _, style in remarks):
         raise typer.Exit(1)
 
 
-def _tells_refused(settings: Settings, job: str | None) -> bool:
-    """Tell which days the gates refuse, unless only one job is asked about; return whether there are any."""
+def _watch(settings: Settings, job: str | None) -> None:
+    """Show the jobs on the whole screen, every 2 seconds, until Ctrl-C."""
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
+
+    from tocsin.kafka.job_reports import ReportReader
+    from tocsin.metrics.reported_jobs import StatusReader, last_findings
+    from tocsin.model.sizes import printable
+
+    with (
+        closing(ReportReader(settings, timeout_seconds=_KAFKA_SECONDS)) as reports,
+        Live(console=console(), screen=True, auto_refresh=False) as live,
+        suppress(KeyboardInterrupt),
+    ):
+        reader = StatusReader(settings, reports.latest)
+        while True:
+            found, unknown = last_findings(settings, reader.wanted(job))
+            reading = reader.read(job, found)
+            told = [*_remarks(reading, unknown), *_refusals(settings, job), *_sentences(reading.jobs)]
+            lines = [Text(printable(text), style=style) for text, style in told]
+            drawn = drawn_table(_COLUMNS, map(_row, reading.jobs))
+            live.update(Group(Text(utc(datetime.now(UTC)), style="bold"), drawn, *lines), refresh=True)
+            time.sleep(_WATCH_SECONDS)
+
+
+def _remarks(reading: StatusReading, unknown: str) -> Iterator[tuple[str, str]]:
+    """Say, each in its style, what could not be read and when the supervisor last looked; red if that is too long."""
+    from tocsin.supervision.health import unsupervised_reason
+
+    if unknown:
+        yield f"{unknown}; last findings unknown", "yellow"
+    if reading.kafka_away:
+        yield f"{reading.kafka_away}; showing the last heartbeats of jobs on this machine", "yellow"
+    looked = max((status.supervised_at for status in reading.jobs if status.supervised_at is not None), default=None)
+    seconds = None if looked is None else (datetime.now(UTC) - looked).total_seconds()
+    unsupervised = unsupervised_reason(seconds)
+    if unsupervised is not None:
+        yield f"{unsupervised}; what is shown of restarts is as of {utc(looked)}", "red"
+    elif seconds is not None:
+        yield f"the supervisor looked {span(seconds)} ago", ""
+
+
+def _refusals(settings: Settings, job: str | None) -> Iterator[tuple[str, str]]:
+    """Say, in red, which days the gates refuse, unless only one job is asked about."""
     from tocsin.project.catalog import read_catalog
     from tocsin.quality.unsealed_days import refusal, refused_days
 
-    sources = () if job else read_catalog(settings.project).sources
-    found = {name: days for name in sources if (days := refused_days(settings.state, name))}
-    for source, days in found.items():
-        note(refusal(source, days), style="red")
-    return bool(found)
+    for source in () if job else read_catalog(settings.project).sources:
+        if days := refused_days(settings.state, source):
+            yield refusal(source, days), "red"
 
 
-def _show(shown: Sequence[JobStatus]) -> None:
-    columns = ("JOB", "HEALTH", "MODE", "LAG", "BEHIND", "LATE", "MEMORY", "CPU", "LAST FINDING", "REPORT")
-    table(columns, map(_row, shown), empty="no jobs: sources/ and detectors/ are empty")
-    for one in shown:
-        if one.reason:
-            word = "" if one.health == one.state else f"{one.health}: "
-            line(f"{one.job}: {word}{one.reason}", style="red" if one.standing == "problem" else "")
-        if one.cause is not None and str(one.cause) not in one.reason:
-            line(f"{one.job}: failed before, at first: {one.cause}", style="yellow")
+def _sentences(shown: Sequence[JobStatus]) -> Iterator[tuple[str, str]]:
+    """Say why jobs are as they are, each sentence in its style."""
+    for status in shown:
+        if status.reason:
+            word = "" if status.health == status.state else f"{status.health}: "
+            yield f"{status.job}: {word}{status.reason}", "red" if status.standing == "problem" else ""
+        if status.cause is not None and str(status.cause) not in status.reason:
+            yield f"{status.job}: failed before, at first: {status.cause}", "yellow"
 
 
 def _row(job: JobStatus) -> tuple[object, ...]:

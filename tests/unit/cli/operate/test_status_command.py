@@ -1,5 +1,12 @@
+import contextlib
 import json
 import os
+import pty
+import re
+import select
+import signal
+import sys
+import time
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -242,14 +249,53 @@ class TestVerb:
         assert (code, "The running job keeps running. detectors/worse.py:1" in out) == (1, True)
 
 
-def test_the_first_cause_stays_while_the_job_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_cause_stays_while_the_job_is_tried_again() -> None:
     first = FailureCause(what="ZeroDivisionError: division by zero", file="detectors/d.py", line=9, event="e/0/490")
     again = report("detector:d", JobState.STARTING)
     snapshot = seen(**{"detector:d": Past(condition=Condition.RESTARTING, first=first, failures=(1.0,))})
     (one,) = reported_jobs.statuses(snapshot, ["detector:d"], {"detector:d": again}, {})
     assert one.cause == first
-    told: list[str] = []
-    monkeypatch.setattr(status_command, "line", lambda text, style="": told.append(text))
-    status_command._show([one])
+    told = [text for text, _ in status_command._sentences([one])]
     sentence = "detectors/d.py:9: ZeroDivisionError: division by zero, on event e/0/490"
     assert told[-1] == f"detector:d: failed before, at first: {sentence}"
+
+
+def test_elsewhere_than_on_a_terminal_watch_looks_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy_project(tmp_path / "project")
+    monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path / "project"))
+    monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr("tocsin.kafka.job_reports.read_reports", lambda _: {})
+    done = invoke(["status", "--watch"])
+    assert done.exit_code == 1, "as without it: no job has run"
+    assert done.stdout.count("notifier: missing: never ran here") == 1
+
+
+def test_on_a_terminal_watch_looks_again_until_ctrl_c_and_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
+    copy_project(tmp_path / "project")
+    here = {"TOCSIN_PROJECT": str(tmp_path / "project"), "TOCSIN_STATE": str(tmp_path / "state")}
+    pid, terminal = pty.fork()
+    if pid == 0:
+        command = [sys.executable, "-m", "tocsin.cli", "status", "--watch"]
+        os.execve(sys.executable, command, os.environ | here | {"TERM": "xterm", "COLUMNS": "120", "LINES": "40"})
+    shown, looks, deadline = b"", set[bytes](), time.monotonic() + 60
+    try:
+        while time.monotonic() < deadline and len(looks) < 2:
+            if select.select([terminal], [], [], 1)[0]:
+                shown += os.read(terminal, 65536)
+            looks = {*re.findall(rb"\d\d:\d\d:\d\dZ", shown)}
+        assert len(looks) >= 2, shown
+        os.write(terminal, b"\x03")
+        with contextlib.suppress(OSError):  # the terminal is gone
+            while more := os.read(terminal, 65536):
+                shown += more
+        _, ended = os.waitpid(pid, 0)
+        pid = 0
+    finally:
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        os.close(terminal)
+    assert os.waitstatus_to_exitcode(ended) == 0
+    assert b"detector:failed_logins" in shown
+    assert b"cannot reach Kafka" in shown
+    assert b"\x1b[?1049l" in shown, "the screen of before is back"
