@@ -35,7 +35,7 @@ from tocsin.model.names import ingest_job
 from tocsin.project.catalog import read_catalog
 from tocsin.sparkjob.query import gaps
 from tocsin.sparkjob.query.drain import unread_upstream
-from tocsin.sparkjob.query.gaps import Cause, Gap, read_gaps
+from tocsin.sparkjob.query.gaps import Cause, Gap, RemovedRange, read_gaps
 
 
 @pytest.fixture
@@ -127,6 +127,52 @@ def test_a_backlog_is_skipped_on_request_at_the_next_start_and_while_it_runs(liv
         job.await_truth(topic.truth)
         assert process.poll() is None
     live.stop()
+
+
+def test_a_final_score_of_a_window_that_lacks_events_of_its_ingest_is_not_published(job: DetectJob) -> None:
+    """Retention removed raw records of a window before the ingest had read them."""
+    file = job.settings.project / "detectors" / f"{DETECTOR}.py"
+    final = 'F.count("*") + 0 * F.avg(F.length("user_id"))'
+    text = file.read_text()
+    file.write_text(text.replace('F.count("*")', f"({final})"))
+    topic, moment = job.make_topics(), datetime.now(UTC) - 3 * WINDOW
+    hole = RemovedRange(from_offset=5, to_offset=9, appended_before=moment)
+    gap = Gap(
+        topic=job.settings.names.raw(SOURCE), cause=Cause.REMOVED, found_at=moment, partitions={0: hole},
+        since=moment - timedelta(seconds=1), until=moment,
+    )  # fmt: skip
+    gaps.record(job.settings.checkpoint(ingest_job(SOURCE)), gap)
+    for user, at in (("before", moment - 2 * WINDOW), ("inside", moment), ("after", moment + 2 * WINDOW)):
+        topic.burst(user, 60, moment=at)
+    forget(topic, "inside")
+    with ticking(topic):
+        job.start()
+        job.await_truth(topic.truth)
+    assert "gap upstream" in job.log.read_text()
+
+
+@pytest.mark.long
+def test_an_event_that_exhausts_the_heap_is_set_aside_after_a_few_lives(job: DetectJob) -> None:
+    """The JVM ends without a word of which record it read."""
+    plan(job, "length(repeat(ip_address, IF(user_id = 'fatal', 200000000, 1))) > 0")
+    topic = job.make_topics()
+    with ticking(topic):
+        process, lives = job.start(), 1
+        topic.burst("before", 60)
+        job.await_truth(topic.truth)
+        topic.event("fatal", datetime.now(UTC), datetime.now(UTC), 1)
+        topic.burst("after", 60, partition=1)
+        while "record set aside" not in job.log.read_text():
+            assert lives < 12
+            await_that(lambda: process.poll() is not None or "record set aside" in job.log.read_text(), READY_SECONDS)
+            if process.poll() is not None:
+                process, lives = job.start(), lives + 1
+        job.await_truth(topic.truth)
+    assert lives > 1
+    gap = the_gap(job)
+    assert (gap.cause, gap.records) == (Cause.SET_ASIDE, 1)
+    told = job.await_report(lambda r: r.pid == process.pid and r.counts.get("set_aside") == 1)
+    assert "1 record was set aside" in told.reason
 
 
 def checkpoints(job: DetectJob) -> set[Path]:

@@ -46,6 +46,7 @@ from tocsin.model.sizes import EVENT_BYTES, RAW_BYTES
 from tocsin.model.source import Source
 from tocsin.project.source_file import read_source
 from tocsin.runtime.heartbeat import read_beat
+from tocsin.sparkjob.query.gaps import read_gaps
 from tocsin.sparkjob.query.work import REAL_TIME
 
 COUNTRIES = {"0.0.0.0/1": "DE", "172.16.0.0/12": "FR", "192.0.2.0/28": "FR"}
@@ -292,6 +293,7 @@ def test_after_an_outage_it_reads_what_is_kept_and_what_was_mended(live: LiveIng
     live.start()
     at, refused = send_what_is_refused(live)
     assert installation.stop(INGEST) == 0
+    stopped = datetime.now(UTC)
     read, ignored = topics.processed(), topics.ignored()
     removed = send_and_remove_the_oldest(live) - read - ignored
     source = replay_with_milder_rules(live, refused)
@@ -307,6 +309,10 @@ def test_after_an_outage_it_reads_what_is_kept_and_what_was_mended(live: LiveIng
         topics.await_all()
         await_that(lambda: installation.state(INGEST) is JobState.RUNNING, WAIT, live.state)
     live.await_counts(removed_unread=len(removed))
+    (gap,) = read_gaps(live.settings.checkpoint(INGEST))
+    assert gap.records == len(removed)
+    assert gap.since is not None
+    assert stopped - timedelta(seconds=90) < gap.since < stopped < gap.until < datetime.now(UTC)
     check_what_was_replayed(live, source, at, refused)
     topics.send_to(0, traffic(2, seed=9))
     topics.await_all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -143,6 +143,11 @@ class Catalog:
                 feeders.append(Feeder(flow_job(flow.name), flow.sources, is_ingest=False))
                 reached += [one for one in flow.sources if one not in reached]
         return feeders
+
+    def feeders_of(self, sources: Iterable[str]) -> list[Feeder]:
+        """List the ingests and flows through which the events of `sources` come."""
+        found = (feeder for source in sources for feeder in self.upstream(source) if feeder.is_query)
+        return list(dict.fromkeys(found))
 
     def downstream(self, source: str) -> list[str]:
         """List the jobs that keep state of events of `source`: detectors and views, also behind flows and findings."""

@@ -87,6 +87,7 @@ class DayFacts(BaseModel, frozen=True, extra="ignore"):  # days sealed before 20
         quarantined: records that came in on this day, and rows of it in imported files, that could not be used; None
             for days that were sealed before 2026-11-22.
         partitions: by partition of the events topic; empty for a day that was imported alone.
+        removed: records that were removed before ingest (or a flow) had read them and that may have been of the day.
         newest_event: the greatest event time, UTC; None for an empty day.
         newest_append: the greatest append time, UTC; None for an empty day.
         read_through: every record appended before it, UTC, had been landed or quarantined; None where no tick told.
@@ -104,6 +105,7 @@ class DayFacts(BaseModel, frozen=True, extra="ignore"):  # days sealed before 20
     late: int
     quarantined: int | None = None
     partitions: dict[int, PartitionFacts]
+    removed: int = 0
     newest_event: datetime | None
     newest_append: datetime | None
     read_through: datetime | None
@@ -122,5 +124,6 @@ class DayFacts(BaseModel, frozen=True, extra="ignore"):  # days sealed before 20
 
     @property
     def holes(self) -> int:
-        """Offsets missing in all partitions."""
-        return sum(hole.offsets for partition in self.partitions.values() for hole in partition.holes)
+        """Offsets missing in all partitions, and records that never became events."""
+        landed = (hole.offsets for partition in self.partitions.values() for hole in partition.holes)
+        return self.removed + sum(landed)

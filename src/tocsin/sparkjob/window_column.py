@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tocsin.model.detector import Span
 from tocsin.model.durations import Windowed, spark_interval
 from tocsin.sparkjob.plan_tree import Node, normalise, parse_tree
 
@@ -29,6 +31,15 @@ def add_window(rows: DataFrame, spec: Windowed) -> DataFrame:
     # A struct made by hand loses the watermark, and its state would be kept for ever.
     delay = {name: value for name, value in rows.schema["event_time"].metadata.items() if name == DELAY}
     return rows.withColumn(WINDOW, edges.alias(WINDOW, metadata=delay))
+
+
+def is_whole(incomplete: Iterable[Span]) -> Column:
+    """Return whether `window` shares no time with a span of `incomplete`."""
+    shared = [
+        (F.col(f"{WINDOW}.start") < F.lit(until)) & (F.col(f"{WINDOW}.end") > F.lit(since))
+        for since, until in incomplete
+    ]
+    return ~reduce(lambda one, other: one | other, shared, F.lit(False))
 
 
 def by_clock(moment: Column, spec: Windowed) -> Column:

@@ -31,6 +31,7 @@ class Condition(StrEnum):
     QUARANTINING = "much goes to quarantine"
     WAITING = "waits"
     SET_ASIDE = "sets records aside"
+    LOST = "loses unread records"
     IGNORING = "ignores nearly everything"
 
 

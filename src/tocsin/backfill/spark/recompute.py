@@ -26,13 +26,13 @@ from tocsin.model.finding import Finding
 from tocsin.model.names import detector_job, parity_job
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
-from tocsin.runtime.code_versions import Version
+from tocsin.runtime.code_versions import Version, catalog_in_force
 from tocsin.runtime.lead import try_lead
 from tocsin.sparkjob.batch_session import running_batch
 from tocsin.sparkjob.events import IDENTITY
 from tocsin.sparkjob.query.checkpoint import whole_since
 from tocsin.sparkjob.query.drain import SLACK
-from tocsin.sparkjob.query.gaps import read_gaps
+from tocsin.sparkjob.query.gaps import read_gaps, removed_upstream
 from tocsin.storage.job_folders import stored_folder
 from tocsin.tables.spark.joined_tables import JoinedTables
 
@@ -115,6 +115,9 @@ def stream_lacks(settings: Settings, spec: DetectorSpec, ran: Sequence[Version])
     base = stored_folder(settings, detector_job(spec.name))
     for gap in read_gaps(base):
         yield Lack(gap.since, gap.until, f"the stream has a gap: {gap.sentence}")
+    for job, gap in removed_upstream(settings, catalog_in_force(settings).feeders_of(spec.sources)):
+        until = gap.until + (spec.forget_after or timedelta(0))
+        yield Lack(gap.since, until, f"{job} has a gap: {gap.sentence}")
     if not ran:
         yield Lack(None, None, "the stream never ran here")
     elif (since := whole_since(base, ran[0].fingerprint)) is not None:

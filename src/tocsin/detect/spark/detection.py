@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
@@ -19,6 +19,7 @@ from tocsin.detect.spark.findings import FAULTS, OBSERVATION, STEPS, WRITTEN, Em
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
 from tocsin.detect.spark.step_query import NULL_ENTITY, detector_function
 from tocsin.ingest.backlog import FeederLag
+from tocsin.model.detector import ScoreKind, Span
 from tocsin.model.durations import longest
 from tocsin.model.names import detector_job
 from tocsin.project.catalog import read_catalog
@@ -47,9 +48,11 @@ class Detection(KeyedQuery[DetectorPlan]):
         self.spec = catalog.detector(name)
         self.function = self.spec.function
         chains = [catalog.upstream(source) for source in self.spec.sources]
-        self._feeders = list(dict.fromkeys(one for chain in chains for one in chain if one.is_query))
         self._ingest_lag = FeederLag(settings, *chains)
-        super().__init__(settings, detector_job(name), self.spec, catalog.sources_of(self.spec), self._ingest_lag)
+        super().__init__(
+            settings, detector_job(name), self.spec, catalog.sources_of(self.spec),
+            catalog.feeders_of(self.spec.sources), self._ingest_lag,
+        )  # fmt: skip
         self._lateness = max(source.lateness for source in self.sources)
         self._memory = self.spec.memory_span + self._lateness + SLACK
         self.writes = (settings.names.findings,)
@@ -82,7 +85,15 @@ class Detection(KeyedQuery[DetectorPlan]):
         if checkpoint is None:
             return make_findings(rows, self.spec, Emission())
         ladder = self.plan.score.counts and mode == REAL_TIME
-        return make_findings(rows, self.spec, Emission(ladder=ladder, publish_from=self._publish_from(checkpoint)))
+        since, incomplete = self._publish_from(checkpoint), self._incomplete_spans()
+        return make_findings(rows, self.spec, Emission(ladder=ladder, publish_from=since, incomplete=incomplete))
+
+    def _incomplete_spans(self) -> tuple[Span, ...]:
+        """List the spans in which events are missing; none for a rising score, which is true without them, too."""
+        if self.plan.score.kind is ScoreKind.RISING and not self.spec.has_step:
+            return ()
+        memory = self.spec.forget_after or timedelta(0)
+        return tuple((since, until + memory) for since, until in self._incomplete)
 
     def _publish_from(self, checkpoint: Checkpoint) -> datetime | None:
         """Tell from when on findings are published: with `step`, from when its state is whole, or is nobody else's."""
@@ -94,7 +105,10 @@ class Detection(KeyedQuery[DetectorPlan]):
     def _writer(self, records: DataFrame, checkpoint: Checkpoint) -> DataStreamWriter:
         if self.spec.expect is None:
             return super()._writer(records, checkpoint)
-        closed = ClosedByBatch(self.spec, checkpoint.query, checkpoint.publish_from, tables=self._tables.tables)
+        closed = ClosedByBatch(
+            self.spec, checkpoint.query, checkpoint.publish_from, tables=self._tables.tables,
+            incomplete=self._incomplete_spans(),
+        )  # fmt: skip
         return records.writeStream.foreachBatch(functools.partial(self._write_batch, closed))
 
     def _write_batch(self, closed: ClosedByBatch, rows: DataFrame, batch: int) -> None:

@@ -107,11 +107,14 @@ class ClosedByBatch:
         publish_from: datetime | None = None,
         within: Sequence[Span] = (),
         tables: JoinedTables | None = None,
+        incomplete: tuple[Span, ...] = (),
     ) -> None:
         """Follow the checkpoint in `query`, of which nothing that starts before `publish_from` is published.
 
         Where it is known beforehand which windows there are, `within` names them. `tables` are those that are joined.
+        See `Emission` for `incomplete`.
         """
+        self._emission = Emission(incomplete=incomplete)
         self._spec, self._query, self._publish_from, self._within = spec, query, publish_from, within
         self._tables, self._seen = tables, SeenEntities(spec, query)
         self.nobody = ""
@@ -119,7 +122,7 @@ class ClosedByBatch:
     def make_findings(self, rows: DataFrame, batch: int) -> DataFrame | None:
         """Make findings of what `batch` closes; see `fill_in`."""
         filled = self.fill_in(rows, batch)
-        return None if filled is None else make_findings(filled, self._spec, Emission())
+        return None if filled is None else make_findings(filled, self._spec, self._emission)
 
     def fill_in(self, rows: DataFrame, batch: int) -> DataFrame | None:
         """Fill in what `batch` closes; `rows` are what it emits. None when it closes nothing."""

@@ -12,11 +12,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, TimestampNTZType, TimestampType
 
 from tocsin.detect.stepper import MOST_FAULTS, UNTOLD
-from tocsin.model.detector import DetectorSpec, Levels
+from tocsin.model.detector import DetectorSpec, Levels, Span
 from tocsin.model.finding import CUT, MAX_EVIDENCE, Origin, next_rung
 from tocsin.model.sizes import BEGINNING, DIGEST, FINDING_BYTES, RECORD_OVERHEAD, SAMPLE_BYTES, TEXT_BYTES
 from tocsin.sparkjob.columns import JSON_TIMES, any_null
 from tocsin.sparkjob.events import IDENTITY
+from tocsin.sparkjob.window_column import is_whole
 
 OBSERVATION = "findings"
 WRITTEN = "written"
@@ -38,12 +39,15 @@ class Emission:
         ladder: above the highest limit only about each +10 % is written, as a lower bound; right only for a count
             that is emitted at each of its values.
         publish_from: windows that start before it are left out (events before it were not read); None for all.
+        incomplete: windows that share time with one of these spans are left out, and what `step` finds in them: events
+            are missing.
         origin, run_id: put into each finding.
         observed: takes what a batch tells of `step`; None for a stream, where the observation `steps` has it.
     """
 
     ladder: bool = False
     publish_from: datetime | None = None
+    incomplete: tuple[Span, ...] = ()
     origin: Origin = Origin.STREAM
     run_id: str = ""
     observed: Observation | None = None
@@ -96,6 +100,8 @@ def _found_by_step(rows: DataFrame, emission: Emission) -> DataFrame:
     found = counted.where(F.col("key").isNotNull())
     if emission.publish_from is not None:
         found = found.where(F.col("at") >= F.unix_micros(F.lit(emission.publish_from)))
+    for since, until in emission.incomplete:
+        found = found.where(~F.col("at").between(F.unix_micros(F.lit(since)), F.unix_micros(F.lit(until))))
     start = json.dumps({"origin": emission.origin.value, "run_id": emission.run_id})
     return found.select("key", F.concat(F.lit(f"{start[:-1]}, "), F.expr("substring(value, 2)")).alias("value"))
 
@@ -113,7 +119,7 @@ def _is_emitted(score: Column, spec: DetectorSpec, emission: Emission) -> Column
         emitted = emitted & ((score <= F.lit(float(spec.levels.highest))) | on_rung)
     if emission.publish_from is not None and spec.window is not None:
         emitted = emitted & (F.col("window.start") >= F.lit(emission.publish_from))
-    return emitted
+    return emitted if spec.window is None else emitted & is_whole(emission.incomplete)
 
 
 def _edges_above(score: Column, spec: DetectorSpec, emission: Emission) -> list[Column]:

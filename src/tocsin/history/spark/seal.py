@@ -26,7 +26,7 @@ from tocsin.history.day_versions import BrokenVersion, DayVersion, SealedFile, n
 from tocsin.history.land.arrow_events import columns_of
 from tocsin.history.land.landing_ledger import Entry, LandedFile, LandingLedger
 from tocsin.history.parquet_files import digest, fault, rows_in
-from tocsin.history.places import IMPORTED, Places, stamp
+from tocsin.history.places import IMPORTED, Places, begin, end, stamp
 from tocsin.history.spark.file_records import file_topic
 from tocsin.history.spark.landed_day import LandedDay
 from tocsin.history.spark.sealed_days import sealed_events
@@ -37,7 +37,9 @@ from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Severity, Verdict
 from tocsin.sparkjob.events import IDENTITY
+from tocsin.runtime.code_versions import catalog_in_force
 from tocsin.sparkjob.failures import in_a_line, is_store, is_unwritable, refusal, root_cause
+from tocsin.sparkjob.query.gaps import removed_upstream
 from tocsin.storage.stored_path import ObjectPath, StoredPath, find_all, remove_tree, size_of
 
 log = structlog.get_logger()
@@ -200,6 +202,7 @@ class Sealer:
             late=sum(file.late for file in landed),
             quarantined=ledger.quarantined(day),
             partitions=ledger.partitions(day, self.settings.history.grace),
+            removed=_removed(self.settings, self.source, day),
             newest_event=max((file.newest_event for file in landed), default=None),
             newest_append=max((file.newest_append for file in landed), default=None),
             read_through=ledger.read_through,
@@ -254,6 +257,13 @@ def tasks(rows: int, buckets: int) -> int:
 def code() -> str:
     """Name what sealed a day: the version of Tocsin, and a fingerprint of this file."""
     return f"{installed_version('tocsin')}+{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
+
+
+def _removed(settings: Settings, source: Source, day: date) -> int:
+    """Count the records, perhaps of `day`, that were removed before the ingest, or a flow, had read them."""
+    found = removed_upstream(settings, catalog_in_force(settings).feeders_of([source.name]))
+    since, until = begin(day), end(day)
+    return sum(gap.records for _, gap in found if (gap.since is None or gap.since < until) and gap.until > since)
 
 
 def _check(places: Places, file: LandedFile, entry: Entry) -> None:

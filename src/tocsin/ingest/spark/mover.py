@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tocsin.ingest.backlog import LONGEST_WAIT, not_ready
 from tocsin.ingest.ticks import Ticker, TrueAfter, Watched
 from tocsin.kafka.job_reports import ReportReader
-from tocsin.kafka.reader import TopicReader
+from tocsin.kafka.reader import TopicReader, came_in_at
 from tocsin.kafka.topic_set import Position, TopicSet, oldest, partition_of
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
@@ -28,6 +28,7 @@ from tocsin.project.catalog import Catalog
 from tocsin.project.feeding import Feeder
 from tocsin.project.settings import Settings
 from tocsin.runtime.heartbeat import read_besides
+from tocsin.sparkjob.query import gaps
 from tocsin.sparkjob.query.checkpoint import read_committed
 from tocsin.sparkjob.query.leadership import Ownership
 from tocsin.sparkjob.query.poison import Poison, Read, SetAside
@@ -35,7 +36,7 @@ from tocsin.sparkjob.query.progress import BatchProgress
 from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME, Run, Started
 from tocsin.sparkjob.session import kafka_options, read_topics
 from tocsin.storage.job_folders import JobFolders, stored_folder
-from tocsin.storage.stored_path import StoredPath, remove_tree
+from tocsin.storage.stored_path import StoredPath, modified_at, remove_tree
 
 # Two milliseconds of waiting make batches of what a backlog brings, and save a fifth of the CPU.
 _PRODUCER = {"kafka.max.request.size": str(EVENT_BYTES), "kafka.linger.ms": "2"}
@@ -63,6 +64,7 @@ class Mover(ABC):
         self._keepers = catalog.downstream(source.name)
         self._ticker: Ticker | None = None
         self._counts: dict[str, float] = {}
+        self._folder = stored_folder(settings, self.job)
         self._poison = Poison(JobFolders.of(settings, self.job))
         self._ownership = Ownership()
         self._began_at: Position = {}
@@ -132,7 +134,8 @@ class Mover(ABC):
         self._poison.search(run, run.position, self._write, self.set_aside)
         self._counts["set_aside"] = self._poison.count
         self._began_at = run.position
-        lag = self._lag(run)
+        # A backlog as old as the gap: the jobs behind it begin again for that, and read what it says of its windows.
+        lag = max(self._lag(run), self._gap_age() if removed else 0.0)
         # What is read first grows older until the query reads it: half of the lateness is left for that.
         draining = lag > self.source.lateness.total_seconds() / 2
         if draining:
@@ -140,6 +143,7 @@ class Mover(ABC):
         # Real-time mode cannot step over records that retention has removed; one micro-batch can.
         self._skipping, self._finished_batch = removed > 0, False
         query = self._query(run.spark)
+        self._poison.begin(run.position)
         self._ticker = self._ticker or self._new_ticker(run)
         self._ticker.note_committed(run.position)
         reason = self._reason(lag if draining else None)
@@ -152,6 +156,10 @@ class Mover(ABC):
             state=JobState.DRAINING if draining else JobState.RUNNING,
             batch_seconds=0.0 if removed else self._settings.spark.ingest_trigger_seconds,
         )
+
+    def note_end(self) -> None:
+        """Note that the query has ended, and its process has not."""
+        self._poison.end()
 
     def count_batch(self, progress: BatchProgress) -> dict[str, Any]:
         """Count what was read, and let ticks follow what was committed."""
@@ -193,11 +201,39 @@ class Mover(ABC):
             remove_tree(self._checkpoint())
             return first, 0
         removed = _between(committed, first)
-        # Until a batch is committed, each start finds the same again.
-        if new := _between(_furthest(committed, self._began_at), first):
-            self._counts["removed_unread"] = self._counts.get("removed_unread", 0) + new
-            log.error("records lost: retention is shorter than the outage", count=new)
+        if removed:
+            self._record_gap(run, committed, first)
+        if lost := gaps.count_removed(self._folder):
+            self._counts["removed_unread"] = lost
         return _furthest(first, committed), removed
+
+    def _record_gap(self, run: Run, reached: Position, first: Position) -> None:
+        """Write down what was removed between `reached` and `first`; until a batch is committed, each start does."""
+        begins = {place: offset for place, offset in _furthest(first, reached).items() if place in reached}
+        before = gaps.count_removed(self._folder)
+        for gap in gaps.find_gaps(run.topics, reached, begins, gaps.Cause.REMOVED, since=self._written_since()):
+            gaps.record(self._folder, gap)
+        if new := gaps.count_removed(self._folder) - before:
+            log.error("records lost: retention is shorter than the outage", count=new)
+
+    def _written_since(self) -> datetime | None:
+        """Find an event time before which all events are written: by the last of them or, if they are gone, a commit.
+
+        Each partition of the events topic has a tick or an event of about the time at which this job last wrote.
+        """
+        with TopicSet(self._settings, self.job, self.writes[:1]) as events:
+            first, ends = events.bounds()
+            last = (events.first_at(p, end - 1, end, came_in_at) for p, end in ends.items() if end > first[p])
+            moments = [moment for moment in last if moment is not None]
+        if not moments:
+            commits = (modified_at(path) for path in (self._checkpoint() / "commits").glob("[0-9]*"))
+            moments = [datetime.fromtimestamp(at, UTC) for at in sorted(commits)[-1:]]
+        return min(moments) - self.source.lateness if moments else None
+
+    def _gap_age(self) -> float:
+        """Return the seconds since the last gap begins; 0 without one, or if its begin is not known."""
+        begins = [gap.since for gap in gaps.read_gaps(self._folder)[-1:]]
+        return max(((datetime.now(UTC) - since).total_seconds() for since in begins if since is not None), default=0.0)
 
     def _committed(self) -> Position:
         """Read the next offset of each place that it reads, as committed; none before the first batch."""
@@ -257,11 +293,13 @@ class Mover(ABC):
     # --- query --------------------------------------------------------------------------------------------------------
 
     def _checkpoint(self) -> StoredPath:
-        return stored_folder(self._settings, self.job) / "query"
+        return self._folder / "query"
 
     def _query(self, spark: SparkSession) -> StreamingQuery:
         kafka = kafka_options(self._settings)
         options = {"includeHeaders": "true", "failOnDataLoss": str(not self._skipping).lower()}
+        if self._skipping:  # what is removed while this batch reads is lost without a word: it is a short one
+            options["maxOffsetsPerTrigger"] = str(self._settings.spark.drain_offsets_per_trigger)
 
         def read(topics: Sequence[str]) -> DataFrame:
             own = options | {"startingOffsets": self.starts(topics)}

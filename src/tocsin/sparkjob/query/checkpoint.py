@@ -18,7 +18,7 @@ from tocsin.kafka.topic_set import Place, Position, TopicSet, as_json, oldest, p
 from tocsin.runtime import state_file
 from tocsin.runtime.state_file import FORM, load_formed
 from tocsin.sparkjob.query import gaps
-from tocsin.sparkjob.query.gaps import Cause, Gap, RemovedRange
+from tocsin.sparkjob.query.gaps import Cause, Gap
 from tocsin.sparkjob.query.progress import batches_in, offsets_of, watermark_of
 from tocsin.storage.job_folders import JobFolders
 from tocsin.storage.stored_path import StoredPath, modified_at, remove_tree
@@ -266,19 +266,13 @@ def _beginning(
 
 def _gaps(topics: TopicSet, last: _Reached, beginning: _Beginning, cause: Cause) -> list[Gap]:
     """Find what is left out of each topic between the place that was reached and the new beginning."""
-    now, (_, ends) = datetime.now(UTC), topics.bounds()
-    holes: dict[str, dict[int, RemovedRange]] = {}
-    for place, offset in beginning.offsets.items():
-        if (reached := last.offsets.get(place, 0)) < offset:
-            topic, partition = partition_of(place)
-            moment = topics.appended_at(place, offset, ends.get(place, offset)) or now
-            hole = RemovedRange(from_offset=reached, to_offset=offset, appended_before=moment)
-            holes.setdefault(topic, {})[partition] = hole
+    now = datetime.now(UTC)
     until, wanted = beginning.publish_from or now, beginning.wanted
-    if not holes and wanted is not None and until > wanted:
-        holes[topics.names[0]] = {}
-    fields = {"cause": cause, "found_at": now, "since": last.watermark, "until": until}
-    return [Gap(topic=topic, partitions=one, **fields) for topic, one in holes.items()]
+    found = gaps.find_gaps(topics, last.offsets, beginning.offsets, cause, since=last.watermark, until=until)
+    if not found and wanted is not None and until > wanted:
+        topic = topics.names[0]
+        found = [Gap(topic=topic, cause=cause, found_at=now, since=last.watermark, until=until, partitions={})]
+    return found
 
 
 def _begin(folder: StoredPath, beginning: _Beginning, *, warms_up: bool = False) -> None:

@@ -1,13 +1,14 @@
-"""Records that a detector does not read: those that were removed before it came to them, and those it was to skip.
+"""Records that a job does not read: those that were removed before it came to them, and those it was to skip.
 
-Each gap stands in `<checkpoint>/gaps.json` before the detector goes on behind it, so none is forgotten whenever the
-machine stops. A backfill over `since` to `until` makes up for it.
+Each gap stands in `<checkpoint>/gaps.json` before the job goes on behind it, so none is forgotten whenever the machine
+stops. A backfill over `since` to `until` makes up for a gap of a detector. What an ingest did not read is lost.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -15,8 +16,12 @@ from pathlib import Path
 from confluent_kafka import Message
 from pydantic import BaseModel, computed_field
 
+from tocsin.kafka.topic_set import Position, TopicSet, partition_of
+from tocsin.project.feeding import Feeder
+from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
 from tocsin.runtime.state_file import write_whole
+from tocsin.storage.job_folders import stored_folder
 from tocsin.storage.stored_path import StoredPath
 
 _INSTANT = timedelta(microseconds=1)
@@ -55,7 +60,7 @@ class RemovedRange(BaseModel, frozen=True):
 
 
 class Gap(BaseModel, frozen=True):
-    """The records that one start of a detector left out.
+    """The records that one start of a job left out.
 
     Attributes:
         topic: that it reads.
@@ -97,7 +102,7 @@ class Gap(BaseModel, frozen=True):
 
 
 def read_gaps(checkpoint: StoredPath) -> list[Gap]:
-    """Read the gaps of the detector with this checkpoint folder, the oldest first.
+    """Read the gaps of the job with this checkpoint folder, the oldest first.
 
     Raises:
         ValueError: the file is not what `record` has written.
@@ -106,6 +111,48 @@ def read_gaps(checkpoint: StoredPath) -> list[Gap]:
         return state_file.load(checkpoint / _GAPS, list[Gap])
     except FileNotFoundError:
         return []
+
+
+def find_gaps(
+    topics: TopicSet, reached: Position, begins: Position, cause: Cause,
+    *, since: datetime | None, until: datetime | None = None,
+) -> list[Gap]:  # fmt: skip
+    """Find what a job at `reached` leaves out of each topic when it continues at `begins`.
+
+    Without `until` windows are complete again behind the append time of the first record that is read again.
+
+    Raises:
+        TransientError: Kafka cannot be reached, try again.
+    """
+    now, (_, ends) = datetime.now(UTC), topics.bounds()
+    holes: dict[str, dict[int, RemovedRange]] = {}
+    for place, offset in begins.items():
+        if (start := reached.get(place, 0)) < offset:
+            topic, partition = partition_of(place)
+            moment = topics.appended_at(place, offset, ends.get(place, offset)) or now
+            hole = RemovedRange(from_offset=start, to_offset=offset, appended_before=moment)
+            holes.setdefault(topic, {})[partition] = hole
+    return [
+        Gap(topic=topic, cause=cause, found_at=now, since=since, partitions=found,
+            until=until or max(hole.appended_before for hole in found.values()))
+        for topic, found in holes.items()
+    ]  # fmt: skip
+
+
+def removed_upstream(settings: Settings, feeders: Iterable[Feeder]) -> list[tuple[str, Gap]]:
+    """Read what was removed before one of `feeders` had read it, with the name of that job.
+
+    Raises:
+        ValueError: the file of gaps of one of them is broken.
+    """
+    jobs = dict.fromkeys(feeder.job for feeder in feeders if feeder.is_query)
+    found = ((job, gap) for job in jobs for gap in read_gaps(stored_folder(settings, job)))
+    return [(job, gap) for job, gap in found if gap.cause is Cause.REMOVED]
+
+
+def count_removed(checkpoint: StoredPath) -> int:
+    """Count the records that were removed before the job with this checkpoint folder had read them."""
+    return sum(gap.records for gap in read_gaps(checkpoint) if gap.cause is Cause.REMOVED)
 
 
 def record(checkpoint: StoredPath, gap: Gap) -> None:

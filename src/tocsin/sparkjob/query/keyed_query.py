@@ -23,9 +23,12 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tocsin.kafka.reader import came_in_at
 from tocsin.kafka.topic_set import partition_of
+from tocsin.model.detector import Span
+from tocsin.model.durations import EPOCH
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import JobState
 from tocsin.model.source import Source
+from tocsin.project.feeding import Feeder
 from tocsin.project.settings import Settings
 from tocsin.runtime.time_limit import time_limit
 from tocsin.sparkjob.declared_function import Declared, DeclaredFunction, QueryFunction
@@ -70,20 +73,21 @@ class KeyedQuery(ABC, Generic[_Plan]):
 
     def __init__(
         self, settings: Settings, job: str, declared: Declared, sources: Sequence[Source],
-        feeder_lag: Callable[[], timedelta],
+        feeders: Sequence[Feeder], feeder_lag: Callable[[], timedelta],
     ) -> None:  # fmt: skip
         """Prepare the query; `feeder_lag` asks how far behind the topics are that it begins with."""
+        self._feeders, self._incomplete = feeders, tuple[Span, ...]()
         self.job, self.version, self.sources = job, declared.version, tuple(sources)
         self._settings, self._declared = settings, declared
         self.resources = settings.spark.resources.with_declared(declared.resources)
         self.reads = self._fed = self._topics()
         self.writes: tuple[str, ...] = ()
         self.used: dict[str, frozenset[str]] = {}
-        self.left_out = {"removed_unread": 0, "skipped": 0}
+        self._folders = JobFolders.of(settings, job)
+        self.left_out = {"removed_unread": gaps.count_removed(self._folders.stored), "skipped": 0}
         self._text, self._shortest = declared.path.read_bytes(), min(source.lateness for source in sources)
         few = min(FEW_RECORDS, settings.spark.drain_offsets_per_trigger)
         self._delay = WatermarkDelay(self._shortest, feeder_lag, few)
-        self._folders = JobFolders.of(settings, job)
         self._poison, self._ownership = Poison(self._folders), Ownership()
         self._session: SparkSession | None = None
         self._refusal = self._reason = self._remark = ""
@@ -164,6 +168,7 @@ class KeyedQuery(ABC, Generic[_Plan]):
         checkpoint = self._checkpoint = self._open(run, name)
         for gap in checkpoint.gaps:
             self._count_gap(gap, run)
+        self._read_gaps_upstream()
         run.position = checkpoint.position(run.places)
         self._poison.search(run, run.position, self._try, functools.partial(self._set_aside, run))
         if self._declared.keeps_state:
@@ -172,6 +177,7 @@ class KeyedQuery(ABC, Generic[_Plan]):
         mode, reason = choose_mode(self.plan, decision, self._refusal, needed, slots)
         self._reason = checkpoint.gap_sentence + reason
         query = self._start_query(run, checkpoint, mode)
+        self._poison.begin(run.position)
         self._began(run, mode)
         return Started(
             query=query,
@@ -207,11 +213,21 @@ class KeyedQuery(ABC, Generic[_Plan]):
     def _count_gap(self, gap: gaps.Gap, run: Run) -> None:
         """Count and log a gap, which is written down already."""
         is_skipped = gap.cause is gaps.Cause.SKIPPED
-        self.left_out["skipped" if is_skipped else "removed_unread"] += gap.records
+        self.left_out["skipped"] += gap.records if is_skipped else 0
+        self.left_out["removed_unread"] = gaps.count_removed(self._folders.stored)
         self._delay.forget_backlog()
         write = log.warning if is_skipped else log.error
         write("gap", reason=gap.sentence, since=gap.since, until=gap.until, offsets=gap.offsets)
         run.reporter.update(**self._counts())
+
+    def _read_gaps_upstream(self) -> None:
+        """Find the windows of which events never came, since they were removed before an ingest or a flow read them."""
+        found = gaps.removed_upstream(self._settings, self._feeders)
+        incomplete = tuple((gap.since or EPOCH, gap.until) for _, gap in found)
+        if found and incomplete != self._incomplete:
+            job, gap = found[-1]
+            log.warning("gap upstream", feeder=job, reason=gap.sentence, since=gap.since, until=gap.until)
+        self._incomplete = incomplete
 
     def _start_query(self, run: Run, checkpoint: Checkpoint, mode: str) -> StreamingQuery:
         most = {"maxOffsetsPerTrigger": str(self._settings.spark.drain_offsets_per_trigger)}
@@ -253,6 +269,10 @@ class KeyedQuery(ABC, Generic[_Plan]):
     def _set_aside(self, run: Run, record: SetAside) -> None:
         for message in run.topics.records(record.place, record.offset, record.offset + 1):
             gaps.record(self._folders.stored, gaps.make_gap(record.topic, message))
+
+    def note_end(self) -> None:
+        """Note that the query has ended, and its process has not."""
+        self._poison.end()
 
     # --- while the query runs -----------------------------------------------------------------------------------------
 

@@ -1,13 +1,14 @@
 """Records that end the query of a job whenever they are read: found, written down, and left out from then on.
 
 Two failures at the same place, for a cause that is neither Kafka nor a disk, or ten that look like those, start a
-search. Ranges of records go through the same expressions once more, as batches, and what fails is halved until single
-records are left. An ingest writes what it makes of them, since delivery is at least once anyway. A detector does not:
+search; so do three deaths in a row: a record may end the JVM or the process itself, which then reports nothing. Ranges
+of records go through the same expressions once more, as batches, and what fails is divided until single records are
+left. What is tried is written down first, so that the next process knows what the last one died of. An ingest writes what it makes of them, since delivery is at least once anyway. A detector does not:
 what it makes of a part of its events is no finding. So a record whose finding the sink refuses is not found;
 `tocsin.model.sizes` bounds findings.
 
 A record is blamed if it fails twice while another one nearby, the witness, passes: a broker that refuses all, or was
-ill for a minute, is no record's fault. What is left out stands in `<checkpoint>/set-aside.json`, beside the gaps.
+ill for a minute, is no record's fault, nor is it a kill. What is left out stands in `<checkpoint>/set-aside.json`, beside the gaps.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ from tocsin.storage.stored_path import ObjectPath, StoredPath
 
 _FILE = "set-aside.json"
 _FAILURES = 2
+_DEATHS = 3
+_PARTS = 10
+"""A failing span is divided into so many: each level may cost the life of a process, which takes ten seconds to come
+back, and later a minute; a thousand records have three levels of ten, and ten of two."""
 _OUTAGES = 10
 _CHUNK = 1_000
 _SEARCHED = 100_000
@@ -45,6 +50,11 @@ _NEARBY = 1_000
 _WITNESSES = 5
 _LONGEST = 300
 _NOT_ONE = "the query fails repeatedly, and not because of one record; see the log"
+
+_DIED = "the process of the job died while it read this record"
+_FATAL = ("java.lang.OutOfMemoryError", "java.lang.StackOverflowError")
+_EXIT_SECONDS = 2.0
+"""So long a JVM that has thrown one of these may take to exit. What is tried meanwhile would be blamed for it."""
 
 log = structlog.get_logger()
 
@@ -80,16 +90,38 @@ class SuspectSpan(NamedTuple):
     start: int
     end: int
 
-    def split(self) -> tuple[SuspectSpan, SuspectSpan]:
-        """Cut it into halves."""
-        middle = (self.start + self.end) // 2
-        return self._replace(end=middle), self._replace(start=middle)
+    @property
+    def name(self) -> str:
+        """Name it, as in `events.logins/3:100-200`."""
+        return f"{self.place}:{self.start}-{self.end}"
+
+    def split(self) -> list[SuspectSpan]:
+        """Divide it into equal parts."""
+        size = -(-(self.end - self.start) // _PARTS)
+        starts = range(self.start, self.end, size)
+        return [self._replace(start=start, end=min(start + size, self.end)) for start in starts]
 
 
 class _Kept(BaseModel):
+    """The content of the file.
+
+    Attributes:
+        position: to which the counts belong.
+        failures, outages: of the query.
+        runs: a query was started, and nobody has seen its end.
+        deaths: of processes in a row whose query nobody has seen end.
+        trying: the name of the span that a search reads now; empty if none does.
+        died_of: how many processes died while a search read a span, by its name.
+        records: that were set aside.
+    """
+
     position: Position = Field(default_factory=dict)
     failures: int = 0
     outages: int = 0
+    runs: bool = False
+    deaths: int = 0
+    trying: str = ""
+    died_of: dict[str, int] = Field(default_factory=dict)
     records: list[SetAside] = Field(default_factory=list)
 
 
@@ -99,8 +131,8 @@ def find_poison(span: SuspectSpan, failure_of: Callable[[SuspectSpan], str]) -> 
     if error and span.end - span.start == 1:
         yield span, error
     elif error:
-        for half in span.split():
-            yield from find_poison(half, failure_of)
+        for part in span.split():
+            yield from find_poison(part, failure_of)
 
 
 def chunks_of(span: SuspectSpan) -> Iterator[SuspectSpan]:
@@ -146,6 +178,17 @@ class Poison:
         self._save(position=position, failures=failures, outages=outages)
         return not is_outage
 
+    def begin(self, position: Position) -> None:
+        """Note that the query has started at `position`; if nobody calls `end`, its process died."""
+        before = self._state if self._state.position == position else _Kept()
+        counts = before.model_dump(include={"failures", "outages", "deaths"})
+        self._save(position=position, runs=True, **counts)
+
+    def end(self) -> None:
+        """Note that the query has ended, and its process and JVM have not."""
+        if self._state.runs or self._state.deaths:
+            self._save(runs=False, deaths=0)
+
     def add(self, records: Sequence[SetAside]) -> None:
         """Write down `records` that were left out without ending the query; a thousand of them at most."""
         self._save(records=[*self._state.records, *records[: max(0, _MOST - self.count)]])
@@ -177,15 +220,16 @@ class Poison:
             TransientError: Kafka went away, try again.
             Unwritable: the disk is full.
         """
-        state, self._failing = self._state, []
+        state, self._failing = self._count_death(position), []
         # What a record holds can stand in an error, so a sender can make it look like a lost broker or a full disk.
-        is_due = state.failures >= _FAILURES or state.outages >= _OUTAGES
+        is_due = state.failures >= _FAILURES or state.outages >= _OUTAGES or state.deaths >= _DEATHS
         if not is_due or state.position != position:
             return
         reason = "searching for the record that fails its query"
-        log.warning("search started", position=position, failures=state.failures, outages=state.outages)
+        counts = {"failures": state.failures, "outages": state.outages, "deaths": state.deaths}
+        log.warning("search started", position=position, **counts)
         run.reporter.update(state=JobState.WAITING, reason=reason)
-        found = self._find(run, position, lambda span: self._failure(run, position, span, write))
+        found = self._find(run, position, lambda span: self._survive(run, span, position, write))
         if run.is_stopping:
             return
         for record in found:
@@ -197,10 +241,40 @@ class Poison:
                 offset=record.offset,
                 error=record.error,
             )
-        # One more failure starts the next search; a restart before the first commit is none.
-        self._save(records=[*state.records, *found], failures=_FAILURES - 1 if found else 0, outages=0)
+        # One more failure or death starts the next search; a restart before the first commit is none.
+        again = {"failures": _FAILURES - 1, "deaths": min(state.deaths, _DEATHS - 1)}
+        counts = again if found else dict.fromkeys(again, 0)
+        self._save(records=[*state.records, *found], outages=0, died_of={}, **counts)
         if not found and state.failures >= _FAILURES:
             raise (self._failing or [RuntimeError(_NOT_ONE)])[0]
+
+    def _count_death(self, position: Position) -> _Kept:
+        """Count the process before, if nobody has seen the end of its query, or of its search."""
+        state = self._state
+        if (state.runs or state.trying) and state.position == position:
+            died_of = state.died_of
+            if state.trying:
+                died_of = died_of | {state.trying: died_of.get(state.trying, 0) + 1}
+            self._save(runs=False, deaths=state.deaths + 1, trying="", died_of=died_of)
+        elif state.runs or state.trying or state.died_of:
+            self._save(runs=False, deaths=0, trying="", died_of={})
+        return self._state
+
+    def _survive(self, run: Run, span: SuspectSpan, position: Position, write: Callable[[Read], None]) -> str:
+        """Say why the records of `span` fail, without reading again what processes have died of."""
+        if self._state.died_of.get(span.name, 0) >= (2 if span.end - span.start == 1 else 1):
+            return _DIED
+        self._save(trying=span.name)
+        try:
+            failure = self._failure(run, position, span, write)
+        except (TransientError, Unwritable):
+            self._save(trying="")
+            raise
+        if any(error in failure for error in _FATAL):
+            run.wait(_EXIT_SECONDS)
+            run.spark.sparkContext.getConf()  # raises if the JVM has exited, and then `trying` says of what
+        self._save(trying="")
+        return failure
 
     def _find(self, run: Run, position: Position, failure_of: Callable[[SuspectSpan], str]) -> list[SetAside]:
         """Find the records to blame in the first range that fails; none when no record passes."""

@@ -211,7 +211,11 @@ class QueryLoop:
     def _halt(self) -> None:
         """Stop the query, at a batch boundary when that is near: less is repeated then."""
         started, self._run.started = self._run.started, None
-        if started is None or not started.query.isActive:
+        if started is None:
+            return
+        is_active = started.query.isActive  # raises if the JVM has ended: a record may be the cause
+        self._work.note_end()
+        if not is_active:
             return
         self._await_boundary(started)
         # Spark logs an aborted batch as a dozen errors, for seconds; it is none.

@@ -176,6 +176,9 @@ class Work(Protocol):
             TransientError: Kafka went away, try again.
         """
 
+    def note_end(self) -> None:
+        """Take note that the query has ended, or is about to be stopped, and that its JVM lives."""
+
     def count_batch(self, progress: BatchProgress) -> dict[str, Any]:
         """Take note of a finished batch; returns further fields of the report."""
 

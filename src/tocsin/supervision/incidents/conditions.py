@@ -38,6 +38,8 @@ _OUTSIDE = {
 }
 """What jobs wait for together, by words in their reasons; the first that fits."""
 
+_SET_ASIDE, _LOST = (Condition.SET_ASIDE, "set_aside"), (Condition.LOST, "removed_unread")
+"""Conditions that begin again with each further record, and the figure of the report that counts them."""
 _COARSE_SECONDS = 30.0
 """Times that move with each look are remembered no finer than this, or the memory would be written at each look."""
 
@@ -123,7 +125,7 @@ class Memory:
         bases: by detector job, the counters since which its late share is taken.
         inputs: by ingest and flow job, the counters when something came in last; a source without any is not silent.
         owners: of each job, as the last readable version of its file said.
-        set_aside: by job, how many records it had set aside when people last heard of that.
+        set_aside, lost: by job, how many records it had set aside, or lost unread, when people last heard of that.
         first_batches: by ingest and flow job, the start of its process, and when that had finished a batch first.
         refused: by source, the days that its gate refuses and of which its owner was notified.
     """
@@ -135,6 +137,7 @@ class Memory:
     first_batches: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     set_aside: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, tuple[date, ...]] = field(default_factory=dict)
+    lost: Mapping[str, int] = field(default_factory=dict)
 
 
 def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
@@ -159,10 +162,9 @@ def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
     for job, report in feeders.items():
         if report.rows_in > 0:
             inputs[job] = _input(report, before.inputs.get(job), now)
-    told = {one.job for one in before.incidents.values() if one.written and one.condition is Condition.SET_ASIDE}
-    set_aside = {job: _set_aside(one) for job, one in facts.reports.items() if job in told}
     memory = replace(before, bases=bases, inputs=inputs, first_batches=first_batches)
-    memory = replace(memory, set_aside={**before.set_aside, **set_aside})
+    set_aside, lost = (_notified(facts, before, *one) for one in (_SET_ASIDE, _LOST))
+    memory = replace(memory, set_aside={**before.set_aside, **set_aside}, lost={**before.lost, **lost})
     found = {(job, condition): reason for job, condition, reason in _symptoms(facts, memory, bounds, now)}
     jobs = facts.pasts.keys() | facts.broken.keys() | facts.reports.keys()
     known = {key: old for key, old in before.incidents.items() if old.job in jobs}
@@ -227,17 +229,24 @@ def _symptoms_of_flow(
         yield Condition.IGNORING, f"`ignore` leaves out {report.ignored_ratio:.1%} of the latest records"
     if report.state in (JobState.RUNNING, JobState.DRAINING) and report.lag_seconds > bounds.lag:
         yield Condition.LAGGING, f"is {span(report.lag_seconds)} behind, with {report.lag_records:,} records unread"
-    if (set_aside := _set_aside(report)) > memory.set_aside.get(job, 0):
-        what = "1 record" if set_aside == 1 else f"{set_aside:,} records"
-        yield Condition.SET_ASIDE, f"has set aside {what}: its query fails on each"
+    if (set_aside := int(report.counts.get(_SET_ASIDE[1], 0.0))) > memory.set_aside.get(job, 0):
+        yield Condition.SET_ASIDE, f"has set aside {_records(set_aside)}: its query fails on each"
+    if (lost := int(report.counts.get(_LOST[1], 0.0))) > memory.lost.get(job, 0):
+        yield Condition.LOST, f"has not read {_records(lost)} that Kafka has removed"
     if job in memory.bases and (share := _late(report, memory.bases[job])) > bounds.late_share:
         yield Condition.LATE, f"{share:.1%} of the latest records were too late for their window"
     if (quiet := _quiet(job, report, memory, now)) > bounds.patience.get(job, float("inf")):
         yield Condition.SILENT, f"no events for {span(quiet)}"
 
 
-def _set_aside(report: JobReport) -> int:
-    return int(report.counts.get("set_aside", 0.0))
+def _records(count: int) -> str:
+    return "1 record" if count == 1 else f"{count:,} records"
+
+
+def _notified(facts: Facts, before: Memory, condition: Condition, figure: str) -> dict[str, int]:
+    """Return by job the figure that people have heard of, of the jobs with a mail about the condition."""
+    mailed = {one.job for one in before.incidents.values() if one.written and one.condition is condition}
+    return {job: int(one.counts.get(figure, 0.0)) for job, one in facts.reports.items() if job in mailed}
 
 
 def _base(report: JobReport, base: Counters | None, now: float) -> Counters:

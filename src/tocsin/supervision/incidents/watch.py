@@ -182,6 +182,9 @@ _ADVICE = {
     "their reasons; the second replays them once the sender or the declaration is fixed.",
     Condition.SET_ASIDE: "The job goes on without them. `set-aside.json` in its checkpoint folder names each with its "
     "error; those of an ingest are in quarantine.",
+    Condition.LOST: "Retention is shorter than the time for which the job was down or behind. `gaps.json` in its "
+    "checkpoint folder names the offsets, and the windows that lack them. A backfill makes up for what a detector did "
+    "not read. What an ingest did not read is lost: import it from where the senders keep it.",
     Condition.WAITING: "Nothing is lost while Kafka keeps the records. Jobs go on by themselves once it is there.",
     Condition.IGNORING: "Detectors do not see these records. Make the patterns of `ignore` in the source's file "
     "narrower, unless nearly all records are of no use.",

@@ -65,7 +65,7 @@ class Computation(KeyedQuery[QueryPlan]):
         lag = FeederLag(settings, *(catalog.upstream(source) for source in self.spec.sources))
         super().__init__(
             settings, compute_job(name), self.spec.computed, catalog.sources_of(self.spec),
-            lambda: max(lag(), self._past_age()),
+            catalog.feeders_of(self.spec.sources), lambda: max(lag(), self._past_age()),
         )  # fmt: skip
         self.writes = (settings.names.view(name),)
         self._build = ""
@@ -138,7 +138,8 @@ class Computation(KeyedQuery[QueryPlan]):
     def _records(self, rows: DataFrame, mode: str, checkpoint: Checkpoint | None) -> DataFrame:
         # The latest value is the latest, however much of its period was read.
         publish_from = None if checkpoint is None or self.spec.shows_latest else checkpoint.publish_from
-        return make_rows(rows, self.spec, self._build, publish_from)
+        incomplete = () if self.spec.shows_latest else self._incomplete
+        return make_rows(rows, self.spec, self._build, publish_from, incomplete)
 
     def _sink(self) -> dict[str, str]:
         return kafka_sink(self._settings, self.writes[0], VIEW_BYTES)

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType
 
+from tocsin.model.detector import Span
 from tocsin.model.sizes import RECORD_OVERHEAD, VIEW_BYTES
 from tocsin.model.view import ViewSpec
 from tocsin.sparkjob.columns import JSON_TIMES, any_null
+from tocsin.sparkjob.window_column import is_whole
 
 OBSERVATION = "rows"
 WRITTEN = "written"
 
 
-def make_rows(rows: DataFrame, spec: ViewSpec, build: str, publish_from: datetime | None = None) -> DataFrame:
+def make_rows(rows: DataFrame, spec: ViewSpec, build: str, publish_from: datetime | None = None,
+              incomplete: Sequence[Span] = ()) -> DataFrame:  # fmt: skip
     """Make records of `rows`, which `view` of `spec` returned: `key` (`canonical_key`), `value` (JSON of a `ViewRow`).
 
-    Rows of windows that start before `publish_from` are left out: events before it were not read. Left out as well, and
-    counted by the observations `rows` and `written`, are those whose key is null (`null_key`), and those that are
+    Rows of windows that start before `publish_from` are left out: events before it were not read; and those of windows
+    that share time with one of the spans `incomplete`, in which events are missing. Left out as well, and counted by the observations `rows` and `written`, are those whose key is null (`null_key`), and those that are
     longer than the topic takes (`too_long`).
     """
     spec = spec.computed
@@ -28,6 +32,8 @@ def make_rows(rows: DataFrame, spec: ViewSpec, build: str, publish_from: datetim
     published = rows
     if publish_from is not None and spec.window is not None:
         published = rows.where(F.col("window.start") >= F.lit(publish_from))
+    if incomplete and spec.window is not None:
+        published = published.where(is_whole(incomplete))
     counted = published.observe(OBSERVATION, F.count_if(unnamed).alias("null_key")).where(~unnamed)
     options = JSON_TIMES | {"ignoreNullFields": "false"}
     written = counted.select(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,23 +14,29 @@ from pyspark.sql import SparkSession
 from tests.rig.samples.checkpoints import batch
 from tocsin.ingest.spark.ingestion import Ingest
 from tocsin.kafka.topic_set import Position, place_of
+from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
+from tocsin.sparkjob.query.gaps import read_gaps, removed_upstream
 
 RAW = "raw.logins"
 R0, R1 = (place_of(RAW, partition) for partition in range(2))
+SINCE = datetime(2026, 11, 19, 12, tzinfo=UTC)
+UNTIL = {R0: SINCE + timedelta(hours=1), R1: SINCE + timedelta(hours=2)}
 REPOSITORY = Path(__file__).parents[4]
 
 
 @pytest.fixture
 def ingest(tmp_path: Path) -> Ingest:
     one = Ingest(Settings(project=REPOSITORY, state=tmp_path), "logins")
+    one._written_since = lambda: SINCE  # type: ignore[method-assign]  # it asks Kafka
     batch(one._checkpoint(), 3, {RAW: {"0": 5, "1": 8}})
     return one
 
 
 def begin(one: Ingest, first: Position) -> Position:
     """What `start` does up to the search."""
-    run: Any = SimpleNamespace(topics=SimpleNamespace(bounds=lambda: (first, {R0: 99, R1: 99})))
+    topics = SimpleNamespace(bounds=lambda: (first, {R0: 99, R1: 99}), appended_at=lambda place, *_: UNTIL[place])
+    run: Any = SimpleNamespace(topics=topics)
     one._began_at, _ = one._position(run)
     return one._began_at
 
@@ -51,6 +58,18 @@ def test_removed_records_count_once_however_often_it_starts(ingest: Ingest) -> N
     assert ingest._reason(90.0).endswith("their events are lost; drains a backlog up to 0:01:30 old")
     begin(ingest, {R0: 30, R1: 10})
     assert ingest._counts["removed_unread"] == 27
+    first, second = read_gaps(ingest._folder)
+    assert (first.offsets, first.since, first.until) == ({0: "5 to 20"}, SINCE, UNTIL[R0])
+    assert (second.offsets, second.until) == ({0: "20 to 30", 1: "8 to 10"}, UNTIL[R1])
+
+
+def test_removed_records_count_behind_a_restart_too(ingest: Ingest) -> None:
+    begin(ingest, {R0: 20, R1: 0})
+    batch(ingest._checkpoint(), 4, {RAW: {"0": 25, "1": 8}})
+    again = Ingest(ingest._settings, "logins")
+    assert begin(again, {R0: 20, R1: 0}) == {R0: 25, R1: 8}
+    assert again._counts["removed_unread"] == 15
+    assert [gap.records for _, gap in removed_upstream(ingest._settings, read_catalog(REPOSITORY).feeders_of(["logins"]))] == [15]
 
 
 def test_what_is_ignored_is_said_and_is_no_part_of_what_is_quarantined(ingest: Ingest) -> None:

@@ -40,6 +40,10 @@ class Message:
         return self.content
 
 
+class Died(Exception):
+    """Stands for the end of the process."""
+
+
 @dataclass
 class Job:
     """A job whose topic has one partition, and whose query refuses records with the value `bad`."""
@@ -67,6 +71,8 @@ class Job:
         known = {one.offset for one in self.poison._state.records}
         read = [self.values[one] for one in range(span.start, span.end) if one not in known]
         computed = [value for value in read if value != TICK]
+        if b"fatal" in computed:
+            raise Died
         return "refused" if b"bad" in computed or (computed and self.refuses_all) else ""
 
     def fail(self, offset: int, times: int = 2) -> None:
@@ -106,6 +112,69 @@ def test_failures_count_at_one_place_over_restarts_and_not_when_kafka_or_a_disk_
     assert Poison(JobFolders(tmp_path)).count_failure("a record is too long", {P0: 8})
     assert '"failures": 1' in (tmp_path / "set-aside.json").read_text()
     assert Poison(JobFolders(tmp_path)).sentence == ""
+
+
+def deaths(folder: Path, values: list[bytes], position: int) -> tuple[int, Job]:
+    """Start processes until one lives; returns how many died before it, and it."""
+    for died in range(40):
+        job = Job(folder, values)
+        try:
+            job.start(position)
+        except Died:
+            continue
+        known = {one.offset for one in job.poison._state.records}
+        if all(value != b"fatal" or offset in known for offset, value in enumerate(values[position:], position)):
+            return died, job
+        job.poison.begin({P0: position})  # and its query reads what it dies of
+    raise AssertionError("it dies for ever")
+
+
+def test_a_record_that_ends_the_process_is_found_over_several_lives_and_no_other_is_blamed(tmp_path: Path) -> None:
+    values = [b"good"] * 1_500
+    values[700] = b"fatal"
+    died, job = deaths(tmp_path, values, 5)
+    assert [one.offset for one in job.poison._state.records] == [700]
+    assert died == 3 + 3 + 2, "three of the query, one for each level, and two of the record alone"
+    assert job.poison.sentence.startswith("1 record was set aside, the last is events.logins/0/700 (the process")
+    assert (job.poison._state.died_of, job.poison._state.trying) == ({}, "")
+
+
+def test_a_record_that_ends_the_process_and_is_alone_is_found(tmp_path: Path) -> None:
+    _, job = deaths(tmp_path, [b"fatal"], 0)
+    assert [one.offset for one in job.poison._state.records] == [0]
+
+
+def test_kills_and_orderly_ends_blame_nothing(tmp_path: Path) -> None:
+    batches = []
+    for _ in range(8):
+        job = Job(tmp_path, [b"good"] * 20)
+        job.start(7)
+        job.poison.begin({P0: 7})
+        assert job.blamed == []
+        batches.append(job.batches > 0)
+    assert batches == [False, False, False, True, False, False, True, False], "each third kill starts a search"
+    job.poison.end()
+    for position in (7, 8, 9, 10):  # it comes on
+        job = Job(tmp_path, [b"good"] * 20)
+        job.start(position)
+        job.poison.begin({P0: position})
+        assert job.batches == 0
+
+
+def test_an_outage_in_a_search_is_no_death(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(tmp_path, [b"good", b"bad", b"good"])
+    job.fail(1)
+
+    def away(*_: Any) -> str:
+        raise TransientError("cannot reach Kafka")
+
+    monkeypatch.setattr(job.poison, "_failure", away)
+    with pytest.raises(TransientError):
+        job.start(1)
+    again = Job(tmp_path, job.values)
+    again.start(1)
+    assert again.blamed == [1]
+    assert again.poison._state.deaths == 0
 
 
 def test_a_broken_file_is_told(tmp_path: Path) -> None:

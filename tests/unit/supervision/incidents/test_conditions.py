@@ -208,6 +208,14 @@ def test_records_that_are_set_aside_are_told_and_again_when_more_follow_after_an
     assert watched.look(says(JOB, counts={"set_aside": 4.0}), 5) == [more]
 
 
+def test_records_that_were_removed_unread_are_mailed_and_again_when_more_follow_after_an_hour(watched: Watched) -> None:
+    mail = f"{INGEST} loses unread records: has not read 1,500 records that Kafka has removed"
+    assert watched.look(says(INGEST, counts={"removed_unread": 1_500.0})) == [mail]
+    assert watched.look(says(INGEST, counts={"removed_unread": 1_500.0}), 90_000) == []
+    more = f"{INGEST} loses unread records: has not read 1,501 records that Kafka has removed"
+    assert watched.look(says(INGEST, counts={"removed_unread": 1_501.0}), 5) == [more]
+
+
 def test_much_in_quarantine_is_told(watched: Watched) -> None:
     assert watched.look(says(INGEST, counts={"bad_ratio": 0.05})) == []
     told = f"{INGEST} much goes to quarantine: 31.0% of the latest records went to quarantine"
