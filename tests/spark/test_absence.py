@@ -19,6 +19,7 @@ from tests.spark.conftest import told
 from tests.spark.plans import SOURCE, SPEC, plan_of
 from tests.spark.raw_records import ROOT
 from tocsin.detect.spark.expected_windows import ClosedByBatch, fill_in
+from tocsin.detect.spark.findings import Emission
 from tocsin.detect.spark.plan import DetectorPlan
 from tocsin.detect.spark.plan_check import detector_plans
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
@@ -81,7 +82,7 @@ class Stream:
         os.utime(path, (self._files, self._files))  # Spark reads the oldest first
 
     def run(self, crash_in: int | None = None, publish_from: datetime | None = None) -> None:
-        closed = ClosedByBatch(self.spec, self.checkpoint, publish_from)
+        closed = ClosedByBatch(self.spec, self.checkpoint, Emission(publish_from=publish_from))
 
         def write(rows: DataFrame, batch: int) -> None:
             kept = rows.persist()

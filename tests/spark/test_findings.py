@@ -271,6 +271,15 @@ def test_windows_that_were_not_read_whole_are_not_published(
     assert seen.get["above_start"] == moment(first).timestamp() * 1e6
 
 
+def test_windows_that_share_time_with_a_gap_are_not_published(records: Records) -> None:
+    events = [one for n, at in enumerate(("12:00:05", "12:00:15", "12:00:25", "12:00:35"))
+              for one in burst("ann", 60, at, first=100 * n)]  # fmt: skip
+    scored = count_by_user(prepare_events(parse_events(records(events), SOURCE), SPEC, timedelta(seconds=10)))
+    gap = moment("12:00:19"), moment("12:00:20.000001")
+    rows = told(make_findings(scored, SPEC, Emission(incomplete=(gap,))))
+    assert sorted(row.window_start for row in rows if row.window_start) == [moment("12:00:00"), moment("12:00:30")]
+
+
 def test_a_finding_is_flat_json_without_nulls(records: Records) -> None:
     events = prepare_events(parse_events(records(burst("ann", 60, "12:00:01")), SOURCE), SPEC, timedelta(seconds=10))
     (row,) = make_findings(count_by_user(events), SPEC, Emission(run_id="r1")).collect()

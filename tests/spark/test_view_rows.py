@@ -78,6 +78,13 @@ def test_windows_that_were_not_read_whole_are_left_out(spark: SparkSession) -> N
     assert [read(record).window_start for record in records] == [moment("12:00:10"), moment("12:00:20")]
 
 
+def test_windows_that_share_time_with_a_gap_are_left_out(spark: SparkSession) -> None:
+    data = [("ann", (moment(f"12:00:{second}0"), moment(f"12:00:{second + 1}0")), 1) for second in range(3)]
+    rows = spark.createDataFrame(data, f"user_id string, {WINDOW}, n int")
+    records = make_rows(rows, SPEC, "x", incomplete=[(moment("12:00:12"), moment("12:00:20"))]).collect()
+    assert [read(record).window_start for record in records] == [moment("12:00:00"), moment("12:00:20")]
+
+
 def plan_of(spark: SparkSession, function: Callable[[DataFrame], DataFrame], **changes: Any) -> QueryPlan:
     spec = replace(SPEC, **changes)
     kafka = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "a:1").option("subscribe", "e")

@@ -27,7 +27,7 @@ DAY_FIGURES: dict[str, tuple[str, str]] = {
     "late_ratio": ("double", "late by landed"),
     "quarantined": ("bigint", "unusable records of the day, and unusable rows of imported files"),
     "quarantine_ratio": ("double", "quarantined by quarantined and landed"),
-    "missing_offsets": ("bigint", "offsets of the events topic that were never landed, and records removed before ingest"),
+    "missing_offsets": ("bigint", "offsets of the events topic that never landed, and records removed before ingest"),
     "first_event": ("timestamp", "the earliest event time"),
     "last_event": ("timestamp", "the latest event time"),
     "quiet_minutes": ("double", "from the latest event to midnight"),

@@ -254,4 +254,5 @@ def _streaming() -> dict[str, str]:
         # A Python worker that is busy with one task for so long writes its stack into the log: supervision reads it
         # there when the job counts as hung.
         "spark.python.worker.tracebackDumpIntervalSeconds": "120",
+        "spark.python.daemon.module": "tocsin.sparkjob.python_daemon",
     }

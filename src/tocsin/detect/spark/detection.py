@@ -49,10 +49,8 @@ class Detection(KeyedQuery[DetectorPlan]):
         self.function = self.spec.function
         chains = [catalog.upstream(source) for source in self.spec.sources]
         self._ingest_lag = FeederLag(settings, *chains)
-        super().__init__(
-            settings, detector_job(name), self.spec, catalog.sources_of(self.spec),
-            catalog.feeders_of(self.spec.sources), self._ingest_lag,
-        )  # fmt: skip
+        self._feeders = catalog.feeders_of(self.spec.sources)
+        super().__init__(settings, detector_job(name), self.spec, catalog.sources_of(self.spec), self._ingest_lag)
         self._lateness = max(source.lateness for source in self.sources)
         self._memory = self.spec.memory_span + self._lateness + SLACK
         self.writes = (settings.names.findings,)
@@ -105,10 +103,8 @@ class Detection(KeyedQuery[DetectorPlan]):
     def _writer(self, records: DataFrame, checkpoint: Checkpoint) -> DataStreamWriter:
         if self.spec.expect is None:
             return super()._writer(records, checkpoint)
-        closed = ClosedByBatch(
-            self.spec, checkpoint.query, checkpoint.publish_from, tables=self._tables.tables,
-            incomplete=self._incomplete_spans(),
-        )  # fmt: skip
+        emission = Emission(publish_from=checkpoint.publish_from, incomplete=self._incomplete_spans())
+        closed = ClosedByBatch(self.spec, checkpoint.query, emission, tables=self._tables.tables)
         return records.writeStream.foreachBatch(functools.partial(self._write_batch, closed))
 
     def _write_batch(self, closed: ClosedByBatch, rows: DataFrame, batch: int) -> None:

@@ -104,18 +104,16 @@ class ClosedByBatch:
         self,
         spec: DetectorSpec,
         query: StoredPath,
-        publish_from: datetime | None = None,
+        emission: Emission | None = None,
         within: Sequence[Span] = (),
         tables: JoinedTables | None = None,
-        incomplete: tuple[Span, ...] = (),
     ) -> None:
-        """Follow the checkpoint in `query`, of which nothing that starts before `publish_from` is published.
+        """Follow the checkpoint in `query`, of which `emission` chooses what is published.
 
         Where it is known beforehand which windows there are, `within` names them. `tables` are those that are joined.
-        See `Emission` for `incomplete`.
         """
-        self._emission = Emission(incomplete=incomplete)
-        self._spec, self._query, self._publish_from, self._within = spec, query, publish_from, within
+        self._emission = emission or Emission()
+        self._spec, self._query, self._within = spec, query, within
         self._tables, self._seen = tables, SeenEntities(spec, query)
         self.nobody = ""
 
@@ -137,7 +135,7 @@ class ClosedByBatch:
             start = self._within[0][0]
         else:
             start = None if first is None else EPOCH + first * MICROSECOND
-        since = [moment for moment in (start, self._publish_from) if moment is not None]
+        since = [moment for moment in (start, self._emission.publish_from) if moment is not None]
         if not since:
             return None  # no event yet
         spans = [(max(*since, first), min(after, end)) for first, after in self._within or [(end - FILLS_BACK, end)]]

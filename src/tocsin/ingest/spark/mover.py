@@ -210,9 +210,11 @@ class Mover(ABC):
     def _record_gap(self, run: Run, reached: Position, first: Position) -> None:
         """Write down what was removed between `reached` and `first`; until a batch is committed, each start does."""
         begins = {place: offset for place, offset in _furthest(first, reached).items() if place in reached}
-        before = gaps.count_removed(self._folder)
-        for gap in gaps.find_gaps(run.topics, reached, begins, gaps.Cause.REMOVED, since=self._written_since()):
-            gaps.record(self._folder, gap)
+        before, since = gaps.count_removed(self._folder), self._written_since()
+        for topic, holes in gaps.find_holes(run.topics, reached, begins).items():
+            until = max(hole.appended_before for hole in holes.values())
+            fields = {"topic": topic, "cause": gaps.Cause.REMOVED, "found_at": datetime.now(UTC)}
+            gaps.record(self._folder, gaps.Gap(**fields, since=since, until=until, partitions=holes))
         if new := gaps.count_removed(self._folder) - before:
             log.error("records lost: retention is shorter than the outage", count=new)
 

@@ -268,11 +268,11 @@ def _gaps(topics: TopicSet, last: _Reached, beginning: _Beginning, cause: Cause)
     """Find what is left out of each topic between the place that was reached and the new beginning."""
     now = datetime.now(UTC)
     until, wanted = beginning.publish_from or now, beginning.wanted
-    found = gaps.find_gaps(topics, last.offsets, beginning.offsets, cause, since=last.watermark, until=until)
-    if not found and wanted is not None and until > wanted:
-        topic = topics.names[0]
-        found = [Gap(topic=topic, cause=cause, found_at=now, since=last.watermark, until=until, partitions={})]
-    return found
+    holes = gaps.find_holes(topics, last.offsets, beginning.offsets)
+    if not holes and wanted is not None and until > wanted:
+        holes[topics.names[0]] = {}
+    fields = {"cause": cause, "found_at": now, "since": last.watermark, "until": until}
+    return [Gap(topic=topic, partitions=one, **fields) for topic, one in holes.items()]
 
 
 def _begin(folder: StoredPath, beginning: _Beginning, *, warms_up: bool = False) -> None:

@@ -113,13 +113,8 @@ def read_gaps(checkpoint: StoredPath) -> list[Gap]:
         return []
 
 
-def find_gaps(
-    topics: TopicSet, reached: Position, begins: Position, cause: Cause,
-    *, since: datetime | None, until: datetime | None = None,
-) -> list[Gap]:  # fmt: skip
-    """Find what a job at `reached` leaves out of each topic when it continues at `begins`.
-
-    Without `until` windows are complete again behind the append time of the first record that is read again.
+def find_holes(topics: TopicSet, reached: Position, begins: Position) -> dict[str, dict[int, RemovedRange]]:
+    """Find what a job at `reached` leaves out when it continues at `begins`, by topic and partition.
 
     Raises:
         TransientError: Kafka cannot be reached, try again.
@@ -132,11 +127,7 @@ def find_gaps(
             moment = topics.appended_at(place, offset, ends.get(place, offset)) or now
             hole = RemovedRange(from_offset=start, to_offset=offset, appended_before=moment)
             holes.setdefault(topic, {})[partition] = hole
-    return [
-        Gap(topic=topic, cause=cause, found_at=now, since=since, partitions=found,
-            until=until or max(hole.appended_before for hole in found.values()))
-        for topic, found in holes.items()
-    ]  # fmt: skip
+    return holes
 
 
 def removed_upstream(settings: Settings, feeders: Iterable[Feeder]) -> list[tuple[str, Gap]]:

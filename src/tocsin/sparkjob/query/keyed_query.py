@@ -69,14 +69,15 @@ class KeyedQuery(ABC, Generic[_Plan]):
     observations: tuple[str, ...]
     plan: _Plan
     _checkpoint: Checkpoint  # from the first start on
+    _feeders: Sequence[Feeder]  # through which the events come
     _call: QueryFunction  # of the session that runs
 
     def __init__(
         self, settings: Settings, job: str, declared: Declared, sources: Sequence[Source],
-        feeders: Sequence[Feeder], feeder_lag: Callable[[], timedelta],
+        feeder_lag: Callable[[], timedelta],
     ) -> None:  # fmt: skip
         """Prepare the query; `feeder_lag` asks how far behind the topics are that it begins with."""
-        self._feeders, self._incomplete = feeders, tuple[Span, ...]()
+        self._incomplete: tuple[Span, ...] = ()
         self.job, self.version, self.sources = job, declared.version, tuple(sources)
         self._settings, self._declared = settings, declared
         self.resources = settings.spark.resources.with_declared(declared.resources)

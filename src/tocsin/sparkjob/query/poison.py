@@ -3,12 +3,13 @@
 Two failures at the same place, for a cause that is neither Kafka nor a disk, or ten that look like those, start a
 search; so do three deaths in a row: a record may end the JVM or the process itself, which then reports nothing. Ranges
 of records go through the same expressions once more, as batches, and what fails is divided until single records are
-left. What is tried is written down first, so that the next process knows what the last one died of. An ingest writes what it makes of them, since delivery is at least once anyway. A detector does not:
-what it makes of a part of its events is no finding. So a record whose finding the sink refuses is not found;
-`tocsin.model.sizes` bounds findings.
+left. What is tried is written down first, so that the next process knows what the last one died of. An ingest writes
+what it makes of them, since delivery is at least once anyway. A detector does not: what it makes of a part of its
+events is no finding. So a record whose finding the sink refuses is not found; `tocsin.model.sizes` bounds findings.
 
 A record is blamed if it fails twice while another one nearby, the witness, passes: a broker that refuses all, or was
-ill for a minute, is no record's fault, nor is it a kill. What is left out stands in `<checkpoint>/set-aside.json`, beside the gaps.
+ill for a minute, is no record's fault, nor is it a kill. What is left out stands in `<checkpoint>/set-aside.json`,
+beside the gaps.
 """
 
 from __future__ import annotations
@@ -110,6 +111,7 @@ class _Kept(BaseModel):
         failures, outages: of the query.
         runs: a query was started, and nobody has seen its end.
         deaths: of processes in a row whose query nobody has seen end.
+        ends: of the places when a search began: a search of the next process divides the same spans.
         trying: the name of the span that a search reads now; empty if none does.
         died_of: how many processes died while a search read a span, by its name.
         records: that were set aside.
@@ -120,6 +122,7 @@ class _Kept(BaseModel):
     outages: int = 0
     runs: bool = False
     deaths: int = 0
+    ends: Position = Field(default_factory=dict)
     trying: str = ""
     died_of: dict[str, int] = Field(default_factory=dict)
     records: list[SetAside] = Field(default_factory=list)
@@ -229,6 +232,7 @@ class Poison:
         counts = {"failures": state.failures, "outages": state.outages, "deaths": state.deaths}
         log.warning("search started", position=position, **counts)
         run.reporter.update(state=JobState.WAITING, reason=reason)
+        self._save(ends=state.ends or run.topics.bounds()[1])
         found = self._find(run, position, lambda span: self._survive(run, span, position, write))
         if run.is_stopping:
             return
@@ -244,7 +248,7 @@ class Poison:
         # One more failure or death starts the next search; a restart before the first commit is none.
         again = {"failures": _FAILURES - 1, "deaths": min(state.deaths, _DEATHS - 1)}
         counts = again if found else dict.fromkeys(again, 0)
-        self._save(records=[*state.records, *found], outages=0, died_of={}, **counts)
+        self._save(records=[*state.records, *found], outages=0, ends={}, died_of={}, **counts)
         if not found and state.failures >= _FAILURES:
             raise (self._failing or [RuntimeError(_NOT_ONE)])[0]
 
@@ -256,8 +260,8 @@ class Poison:
             if state.trying:
                 died_of = died_of | {state.trying: died_of.get(state.trying, 0) + 1}
             self._save(runs=False, deaths=state.deaths + 1, trying="", died_of=died_of)
-        elif state.runs or state.trying or state.died_of:
-            self._save(runs=False, deaths=0, trying="", died_of={})
+        elif state.position != position:
+            self._state = _Kept(records=state.records)
         return self._state
 
     def _survive(self, run: Run, span: SuspectSpan, position: Position, write: Callable[[Read], None]) -> str:
@@ -297,7 +301,7 @@ class Poison:
 
     def _nearby(self, topics: TopicSet, position: Position) -> list[SuspectSpan]:
         """List some single records around `position` that were not set aside, those that the query has read first."""
-        first, ends = topics.bounds()
+        (first, _), ends = topics.bounds(), self._state.ends
         before: list[SuspectSpan] = []
         after: list[SuspectSpan] = []
         for p, offset in position.items():
@@ -319,7 +323,7 @@ class Poison:
         self, run: Run, position: Position, failure_of: Callable[[SuspectSpan], str]
     ) -> list[tuple[SuspectSpan, str]]:
         """List the records that fail in the first range that does, as many as there is room for."""
-        first, ends = run.topics.bounds()
+        (first, _), ends = run.topics.bounds(), self._state.ends
         chunks = [
             chunk
             for p, offset in position.items()

@@ -63,9 +63,10 @@ class Computation(KeyedQuery[QueryPlan]):
         self._history: HistoryPart | None = None
         self._past: Position = {}  # the ends of the events of history that are still on their topic
         lag = FeederLag(settings, *(catalog.upstream(source) for source in self.spec.sources))
+        self._feeders = catalog.feeders_of(self.spec.sources)
         super().__init__(
             settings, compute_job(name), self.spec.computed, catalog.sources_of(self.spec),
-            catalog.feeders_of(self.spec.sources), lambda: max(lag(), self._past_age()),
+            lambda: max(lag(), self._past_age()),
         )  # fmt: skip
         self.writes = (settings.names.view(name),)
         self._build = ""

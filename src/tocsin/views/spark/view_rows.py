@@ -24,8 +24,9 @@ def make_rows(rows: DataFrame, spec: ViewSpec, build: str, publish_from: datetim
     """Make records of `rows`, which `view` of `spec` returned: `key` (`canonical_key`), `value` (JSON of a `ViewRow`).
 
     Rows of windows that start before `publish_from` are left out: events before it were not read; and those of windows
-    that share time with one of the spans `incomplete`, in which events are missing. Left out as well, and counted by the observations `rows` and `written`, are those whose key is null (`null_key`), and those that are
-    longer than the topic takes (`too_long`).
+    that share time with one of the spans `incomplete`, in which events are missing. Left out as well, and counted by
+    the observations `rows` and `written`, are those whose key is null (`null_key`), and those that are longer than the
+    topic takes (`too_long`).
     """
     spec = spec.computed
     unnamed = any_null([F.col(name) for name in spec.key])

@@ -69,7 +69,8 @@ def test_removed_records_count_behind_a_restart_too(ingest: Ingest) -> None:
     again = Ingest(ingest._settings, "logins")
     assert begin(again, {R0: 20, R1: 0}) == {R0: 25, R1: 8}
     assert again._counts["removed_unread"] == 15
-    assert [gap.records for _, gap in removed_upstream(ingest._settings, read_catalog(REPOSITORY).feeders_of(["logins"]))] == [15]
+    feeders = read_catalog(REPOSITORY).feeders_of(["logins"])
+    assert [gap.records for _, gap in removed_upstream(ingest._settings, feeders)] == [15]
 
 
 def test_what_is_ignored_is_said_and_is_no_part_of_what_is_quarantined(ingest: Ingest) -> None:

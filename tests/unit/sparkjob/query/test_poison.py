@@ -115,8 +115,9 @@ def test_failures_count_at_one_place_over_restarts_and_not_when_kafka_or_a_disk_
 
 
 def deaths(folder: Path, values: list[bytes], position: int) -> tuple[int, Job]:
-    """Start processes until one lives; returns how many died before it, and it."""
+    """Start processes until one lives, while further records come; returns how many died before it, and it."""
     for died in range(40):
+        values += [b"good"] * 7
         job = Job(folder, values)
         try:
             job.start(position)
