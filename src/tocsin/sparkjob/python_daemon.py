@@ -1,8 +1,8 @@
 """Run the daemon that forks Spark's Python workers, so that a worker dumps its stack only while a task keeps it busy.
 
-Spark's setting `spark.python.daemon.module` names this module. The daemon of pyspark 4.3.0 arms the timer of the dumps in
-each worker that it forks, and nothing disarms it: a worker that waits for its next task dumps its stack, too. Without
-that, a worker arms the timer when a task has come, and disarms it at its end.
+Spark's setting `spark.python.daemon.module` names this module. The daemon of pyspark 4.3.0 arms the timer of the dumps
+in each worker that it forks, and nothing disarms it: a worker that waits for its next task dumps its stack, too.
+Without that, a worker arms the timer when a task has come, and disarms it at its end.
 """
 
 from __future__ import annotations
