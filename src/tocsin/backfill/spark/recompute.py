@@ -25,8 +25,9 @@ from tocsin.model.detector import DetectorSpec
 from tocsin.model.finding import Finding
 from tocsin.model.names import detector_job, parity_job
 from tocsin.model.source import Source
+from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime.code_versions import Version, catalog_in_force
+from tocsin.runtime.code_versions import Version
 from tocsin.runtime.lead import try_lead
 from tocsin.sparkjob.batch_session import running_batch
 from tocsin.sparkjob.events import IDENTITY
@@ -115,7 +116,7 @@ def stream_lacks(settings: Settings, spec: DetectorSpec, ran: Sequence[Version])
     base = stored_folder(settings, detector_job(spec.name))
     for gap in read_gaps(base):
         yield Lack(gap.since, gap.until, f"the stream has a gap: {gap.sentence}")
-    for job, gap in removed_upstream(settings, catalog_in_force(settings).feeders_of(spec.sources)):
+    for job, gap in removed_upstream(settings, read_catalog(settings.project).feeders_of(spec.sources)):
         until = gap.until + (spec.forget_after or timedelta(0))
         yield Lack(gap.since, until, f"{job} has a gap: {gap.sentence}")
     if not ran:

@@ -32,11 +32,11 @@ from tocsin.history.spark.landed_day import LandedDay
 from tocsin.history.spark.sealed_days import sealed_events
 from tocsin.model.errors import TocsinError, TransientError
 from tocsin.model.source import Source
+from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Severity, Verdict
-from tocsin.runtime.code_versions import catalog_in_force
 from tocsin.sparkjob.events import IDENTITY
 from tocsin.sparkjob.failures import in_a_line, is_store, is_unwritable, refusal, root_cause
 from tocsin.sparkjob.query.gaps import removed_upstream
@@ -261,7 +261,7 @@ def code() -> str:
 
 def _removed(settings: Settings, source: Source, day: date) -> int:
     """Count the records, perhaps of `day`, that were removed before the ingest, or a flow, had read them."""
-    found = removed_upstream(settings, catalog_in_force(settings).feeders_of([source.name]))
+    found = removed_upstream(settings, read_catalog(settings.project).feeders_of([source.name]))
     since, until = begin(day), end(day)
     return sum(gap.records for _, gap in found if (gap.since is None or gap.since < until) and gap.until > since)
 
