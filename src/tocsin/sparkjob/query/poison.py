@@ -238,13 +238,7 @@ class Poison:
             return
         for record in found:
             keep(record)
-            log.error(
-                "record set aside",
-                topic=record.topic,
-                partition=record.partition,
-                offset=record.offset,
-                error=record.error,
-            )
+            log.error("record set aside", **record.model_dump(exclude={"at"}))
         # One more failure or death starts the next search; a restart before the first commit is none.
         again = {"failures": _FAILURES - 1, "deaths": min(state.deaths, _DEATHS - 1)}
         counts = again if found else dict.fromkeys(again, 0)
