@@ -1,4 +1,4 @@
-# One image for the jobs and Airflow: the locked environments of `make setup` without test tools and the mail sink, with
+# One image for the jobs and Airflow: the locked environments of `make setup` without test tools, with
 # a Java and the archives of s3a. What changes most often comes last: a change of src alone installs nothing anew.
 FROM python:3.11.14-slim-bookworm
 

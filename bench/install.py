@@ -62,18 +62,18 @@ def _demo(clone: Path, caches: Path) -> float:
 
 
 def _environment(caches: Path) -> Mapping[str, str]:
-    """The environment of a new user: nothing of this checkout, and caches of its own for pip, uv and npm."""
+    """The environment of a new user: nothing of this checkout, and caches of its own for pip and uv."""
     kept = {key: value for key, value in os.environ.items() if key not in _OF_THIS_CHECKOUT and "TOCSIN" not in key}
     mine = str(here().venv / "bin")
     kept["PATH"] = os.pathsep.join(part for part in kept["PATH"].split(os.pathsep) if part != mine)
-    names = {"XDG_CACHE_HOME": "", "PIP_CACHE_DIR": "pip", "UV_CACHE_DIR": "uv", "npm_config_cache": "npm"}
+    names = {"XDG_CACHE_HOME": "", "PIP_CACHE_DIR": "pip", "UV_CACHE_DIR": "uv"}
     return kept | {variable: str(caches / name) for variable, name in names.items()}
 
 
 def _mails(log: str) -> int:
     """How many mails the sink holds whose web address the demo has printed."""
     for address in re.findall(r"http://127\.0\.0\.1:\d+", log):
-        with suppress(OSError, ValueError), urllib.request.urlopen(f"{address}/email", timeout=2) as answer:
+        with suppress(OSError, ValueError), urllib.request.urlopen(f"{address}/mails.json", timeout=2) as answer:
             return len(json.load(answer))
     return 0
 

@@ -63,6 +63,7 @@ WAITING = {
     "cli/detectors/test_explain_finding.py",
     "cli/operate/test_status_command.py",
     "detect/test_stepper.py",
+    "dev/servers/test_mail_server.py",
     "dev/test_unattended_cluster.py",
     "history/test_care.py",
     "history/test_day_table.py",

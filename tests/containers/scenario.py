@@ -127,7 +127,7 @@ CHECKS: tuple[Check, ...] = (
 
 def _burst(stack: Composed, jobs: str, user: str) -> float:
     """Send a burst beside steady logins; returns the seconds from its sending to its mail."""
-    url = f"http://{LOOPBACK}:{stack.ports['MAIL_PORT']}/email"
+    url = f"http://{LOOPBACK}:{stack.ports['MAIL_PORT']}/mails.json"
 
     def arrived() -> bool:
         with urllib.request.urlopen(url, timeout=30) as answer:

@@ -32,7 +32,7 @@ def provide(engine: Engine) -> None:
     official = {short: name for name, short in re.findall(r"image: ((?:\w+/)?(\w+):\S+)", compose)}
     official["python"] = re.findall(r"^FROM (python:\S+)", dockerfile, re.MULTILINE)[0]
     context = engine.home / "context"
-    for short in ("python", "kafka", "maildev", "postgres", "prometheus", "versitygw"):
+    for short in ("python", "kafka", "postgres", "prometheus", "versitygw"):
         _stand_in(engine, context, short, official[short], base)
     _ours(engine, official["tocsin"])
 
@@ -55,8 +55,6 @@ def _stand_in(engine: Engine, context: Path, short: str, name: str, base: str) -
     shutil.copytree(FOLDER, context / "images")
     if short == "kafka":
         shutil.copytree(here().jars("broker"), context / "jars" / "broker")
-    if short == "maildev":
-        shutil.copytree(here().node, context / "node", symlinks=True)
     if short == "versitygw":
         shutil.copy(_s3_server(engine.home / "go", name.partition(":")[2]), context)
     _build(engine, name, context, f"{short}.Containerfile", "--build-arg", f"BASE={base}")
@@ -69,13 +67,12 @@ def _s3_server(folder: Path, version: str) -> Path:
 
 
 def _ours(engine: Engine, name: str) -> None:
-    """Build with the Dockerfile as it is; the build sees this machine's certificates, settings of pip and npm, and
+    """Build with the Dockerfile as it is; the build sees this machine's certificates, settings of pip, and
     uv's cache, which change no byte of what is installed: the locks have its hashes."""
     print(f"our image {name}: some minutes when something has changed", flush=True)
     cache = Path(subprocess.check_output([here().uv / "bin" / "uv", "cache", "dir"], text=True).strip())
-    home = Path.home()
     seen = {Path("/etc/ssl/certs"): "/etc/ssl/certs:ro", Path("/etc/pip.conf"): "/etc/pip.conf:ro"}
-    seen |= {home / ".npmrc": str(home / ".npmrc") + ":ro", cache: "/var/cache/uv"}
+    seen |= {cache: "/var/cache/uv"}
     words = [word for path, place in seen.items() if path.exists() for word in ("--volume", f"{path}:{place}")]
     _build(engine, name, ROOT, "Dockerfile", "--network", "host", *words)
 

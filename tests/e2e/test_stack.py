@@ -227,7 +227,7 @@ def test_it_comes_up_again_where_it_was_and_goes_down_from_another_terminal(stac
 
 def _mails(stack: Stack) -> list[tuple[str, str]]:
     """To whom and of what mails about jobs have left."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{_mail_port(stack)}/email", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{_mail_port(stack)}/mails.json", timeout=60) as answer:
         mails = [(one["to"][0]["address"], one["subject"]) for one in json.load(answer)]
     return [mail for mail in mails if mail[1].startswith("[tocsin] detector:broken")]
 

@@ -38,5 +38,5 @@ def _alerts(stack: Stack) -> list[tuple[str, dict[str, str], str]]:
 
 def _subjects(stack: Stack) -> list[str]:
     url = json.loads((stack.state / "stack.json").read_text())["mail_url"]
-    with urllib.request.urlopen(f"{url}/email", timeout=60) as answer:
+    with urllib.request.urlopen(f"{url}/mails.json", timeout=60) as answer:
         return [one["subject"] for one in json.load(answer)]

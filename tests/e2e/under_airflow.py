@@ -73,7 +73,7 @@ class Running:
 
     def mails_to(self, owner: str) -> list[dict[str, Any]]:
         """Mails of Airflow to `owner`."""
-        with urllib.request.urlopen(f"{self.mail_url}/email", timeout=60) as answer:
+        with urllib.request.urlopen(f"{self.mail_url}/mails.json", timeout=60) as answer:
             mails = json.load(answer)
         return [one for one in mails if owner in json.dumps(one["to"]) and one["subject"].startswith("[tocsin]")]
 

@@ -24,7 +24,7 @@ from tocsin.model.durations import span
 from tocsin.model.errors import ConfigError, TocsinError
 from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.settings import RUNNING_FILE, Settings, load_settings
-from tocsin.provision import jars, node
+from tocsin.provision import jars
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import Paths, here
 from tocsin.runtime.heartbeat import seconds_since_look
@@ -56,7 +56,6 @@ def diagnose() -> Iterator[Diagnosis]:
     yield python()
     yield java()
     yield archives(here())
-    yield mail_sink(here())
     yield memory()
     try:
         settings = load_settings()
@@ -110,15 +109,6 @@ def archives(paths: Paths) -> Diagnosis:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         return _problem("Java archives", f"missing: {', '.join(missing[:3])}{more}", "make setup")
     return _ok("Java archives", f"all {len(wanted)} locked archives are present")
-
-
-def mail_sink(paths: Paths) -> Diagnosis:
-    """Check that the mail sink of the embedded stack is installed."""
-    try:
-        node.mail_sink(paths)
-    except ConfigError as error:
-        return _problem("mail sink", str(error), "make setup")
-    return _ok("mail sink", "installed")
 
 
 def disk(state: Path) -> Diagnosis:

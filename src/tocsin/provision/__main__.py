@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tocsin.model.errors import ConfigError, TocsinError
-from tocsin.provision import browser, install_stamp, jars, java, node, python_env
+from tocsin.provision import browser, install_stamp, jars, java, python_env
 from tocsin.provision.lock_files import lock
 from tocsin.provision.paths import Paths, here
 from tocsin.provision.process import DISK_FULL
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     verbs.add_parser("install", help="everything that Tocsin runs on (the default)")
     verbs.add_parser("bench", help="the peers that `make bench` measures, in a folder of their own")
     verbs.add_parser("s3", help="the Java archives of checkpoints in an object store")
-    verbs.add_parser("image", help="what an image holds: no tools for tests, no mail sink; all of it from the locks")
+    verbs.add_parser("image", help="what an image holds: no tools for tests; all of it from the locks")
     classes = verbs.add_parser("classes", help="the archive of Spark's classes, which takes all of Tocsin to make")
     classes.add_argument("--kept", type=Path, required=True, help="folder that holds it from one image to the next")
     verbs.add_parser("browser", help="a browser for the tests of the pages")
@@ -77,7 +77,6 @@ def _install_spark(paths: Paths) -> list[bool]:
             lambda: java.install_archive(paths),
             "one to two minutes; jobs start faster with it",
         ),
-        _step("the mail sink", lambda: node.install(paths), "a few seconds"),
     ]
 
 

@@ -1,15 +1,11 @@
-"""Rewrite the locks from their inputs: locks/*.in, locks/npm/package.json, and archives without a sha256.
+"""Rewrite the locks from their inputs: locks/*.in, and archives without a sha256.
 
-Locks carry no address: uv and npm are told to leave out where they found a package.
+Locks carry no address: uv is told to leave out where it found a package.
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
-
-from tocsin.provision import jars, node, python_env
+from tocsin.provision import jars, python_env
 from tocsin.provision.paths import Paths
 from tocsin.provision.process import Command
 
@@ -25,7 +21,6 @@ def lock(paths: Paths, upgrade: bool) -> None:
     """
     _lock_python(paths, upgrade)
     python_env.install(paths)
-    _lock_npm(paths, upgrade)
     _lock_jars(paths)
 
 
@@ -34,17 +29,6 @@ def _lock_python(paths: Paths, upgrade: bool) -> None:
     options += ["--no-emit-index-url", "--no-emit-find-links", "--no-header", *(["--upgrade"] if upgrade else [])]
     for name in _PYTHON:
         python_env.run_uv(paths, ["pip", "compile", *options, f"{name}.in", "-o", f"{name}.txt"], f"locking of {name}")
-
-
-def _lock_npm(paths: Paths, upgrade: bool) -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch, "npm")
-        shutil.copytree(paths.locks / "npm", folder)
-        if upgrade:
-            (folder / "package-lock.json").unlink()
-        options = ["--package-lock-only", "--omit-lockfile-registry-resolved", "--ignore-scripts"]
-        node.npm(paths, ["install", *options], folder)
-        shutil.copy(folder / "package-lock.json", paths.locks / "npm")
 
 
 def _lock_jars(paths: Paths) -> None:

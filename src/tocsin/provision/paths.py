@@ -20,7 +20,6 @@ class Paths:
         bench: folder of the peers that `make bench` measures: `venv` and `jars`.
         uv: folder that holds the pinned uv.
         ivy: Ivy's cache, settings and log.
-        node: folder that holds `node_modules` of the mail sink.
         java: folder of the generated Java launchers and trust stores.
     """
 
@@ -29,7 +28,7 @@ class Paths:
         self.root, self.home = root, home
         self.locks, self.venv, self.airflow_venv = root / "locks", root / ".venv", root / ".venv-airflow"
         self.bench, self.uv, self.ivy = home / "bench", home / "uv", home / "ivy"
-        self.node, self.java = home / "node", home / "java"
+        self.java = home / "java"
 
     def jars(self, configuration: str) -> Path:
         """Folder of the Java archives of one section of the lock: "spark", "broker", "s3" or "bench"."""

@@ -69,7 +69,6 @@ def settings(state: Path, *, kafka: int, smtp: int, host: str = "127.0.0.1") -> 
 def test_what_set_up_brought_is_seen() -> None:
     paths = Paths(ROOT, ROOT / ".tocsin")
     assert diagnosis.archives(paths).standing is Standing.OK
-    assert diagnosis.mail_sink(paths).standing is Standing.OK
 
 
 def test_a_java_is_told_with_where_it_comes_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

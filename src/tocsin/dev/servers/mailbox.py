@@ -43,11 +43,11 @@ class Mailbox:
             TransientError: the sink does not answer; a retry helps.
         """
         try:
-            with urllib.request.urlopen(f"{self.address}/email", timeout=_SECONDS) as answer:
+            with urllib.request.urlopen(f"{self.address}/mails.json", timeout=_SECONDS) as answer:
                 listed = json.load(answer)
         except (OSError, ValueError) as error:
             raise TransientError(f"the mail sink at {self.address} does not answer: {error}") from error
-        return [self._mail(one) for one in sorted(listed, key=lambda one: str(one.get("time", "")))]
+        return [self._mail(one) for one in listed]
 
     def _mail(self, one: dict[str, object]) -> Mail:
         to = one.get("to")
@@ -57,5 +57,5 @@ class Mailbox:
             to=str(first.get("address", "")),
             subject=str(one.get("subject", "")),
             text=str(one.get("text", "")).strip(),
-            page=f"{self.address}/#/email/{one.get('id', '')}",
+            page=f"{self.address}/mail/{one.get('id', '')}",
         )

@@ -9,10 +9,10 @@ from tocsin.model.finding import Finding
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 EMAIL = Mail(
-    "1", "a@example.com", f"{EMAIL_USER}: 60 (limit 50) - Bursts", "text of\nthe mail", "http://127.0.0.1:1/#/email/1"
+    "1", "a@example.com", f"{EMAIL_USER}: 60 (limit 50) - Bursts", "text of\nthe mail", "http://127.0.0.1:1/mail/1"
 )
 URGENT = Mail(
-    "2", "a@example.com", f"[URGENT] {URGENT_USER}: 101+ (limit 100) - Bursts", "text", "http://127.0.0.1:1/#/email/2"
+    "2", "a@example.com", f"[URGENT] {URGENT_USER}: 101+ (limit 100) - Bursts", "text", "http://127.0.0.1:1/mail/2"
 )
 
 
@@ -58,13 +58,13 @@ def test_a_mail_is_shown_as_a_reader_sees_it(report: DemoReport, told: list[str]
     report.add_mails([EMAIL])
     assert told == [
         "the first mail, 42 seconds after the start",
-        "a mail for a@example.com; with its chart on http://127.0.0.1:1/#/email/1",
+        "a mail for a@example.com; with its chart on http://127.0.0.1:1/mail/1",
         "          | Subject: mallory: 60 (limit 50) - Bursts\n          |\n          | text of\n          | the mail",
     ]
 
 
 def test_a_mail_cannot_act_on_the_terminal(report: DemoReport, told: list[str]) -> None:
-    report.add_mails([Mail("1", "a\x1b[2J", "b\x9bm", "c\x1b[2J\nd\x07", "http://127.0.0.1:1/#/email/1")])
+    report.add_mails([Mail("1", "a\x1b[2J", "b\x9bm", "c\x1b[2J\nd\x07", "http://127.0.0.1:1/mail/1")])
     assert not any(character in "".join(told) for character in "\x1b\x9b\x07")
 
 
