@@ -73,7 +73,6 @@ WAITING = {
     "metrics/test_scrape.py",
     "project/code/test_python_syntax.py",
     "quality/test_great_expectations.py",
-    "recovery/test_backup.py",
     "replay/test_replay.py",
     "runtime/test_logs.py",
     "sparkjob/engine/test_jvm.py",

@@ -17,11 +17,11 @@ from tocsin.model.errors import ConfigError, TransientError
 from tocsin.project.blocks.storage_settings import StorageSettings
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
-from tocsin.sparkjob.query.checkpoint import begin_at, save_place, whole_since
+from tocsin.sparkjob.query.checkpoint import begin_at, whole_since
 from tocsin.sparkjob.query.gaps import Cause, Gap, read_gaps, record
 from tocsin.sparkjob.query.leadership import remove_other_checkpoints
 from tocsin.sparkjob.query.progress import batches_in
-from tocsin.storage.claim import claim, remove_stored
+from tocsin.storage.claim import claim
 from tocsin.storage.job_folders import JobFolders, checkpoint_root, stored_folder
 from tocsin.storage.stored_path import StoredPath, modified_at, remove_tree
 from tocsin.tables.dated_versions import DatedVersions
@@ -105,7 +105,7 @@ def test_a_tree_is_removed_and_its_neighbour_stays(folder: StoredPath) -> None:
     assert (folder / "query-2" / "offsets" / "0").exists()
 
 
-def test_checkpoints_gaps_and_backups_work_the_same(folders: JobFolders, tmp_path: Path) -> None:
+def test_checkpoints_and_gaps_work_the_same(folders: JobFolders, tmp_path: Path) -> None:
     base = folders.stored
     begin_at(base, "f1", {place_of("events.logins", 0): 5}, MOMENT)
     begin_at(base, "f2", {place_of("events.logins", 0): 9}, MOMENT + timedelta(hours=1))
@@ -116,8 +116,6 @@ def test_checkpoints_gaps_and_backups_work_the_same(folders: JobFolders, tmp_pat
     record(base, gap)
     record(base, gap)
     assert read_gaps(base) == [gap]
-    save_place(base, tmp_path / "backup")
-    assert whole_since(tmp_path / "backup", "restored") == MOMENT + timedelta(hours=1)
 
 
 @pytest.mark.parametrize("place", ["disk", "object store"])
@@ -146,8 +144,6 @@ def test_rows_of_tables_are_published_kept_for_readers_and_removed(
     versions.forget(days[1])
     assert [one.day for one in versions.read()] == days[1:]
     assert not settings.state.exists(), "nothing of it was on this machine"
-    remove_stored(settings)
-    assert folder.current() is None
 
 
 @pytest.mark.parametrize("place", ["disk", "object store"])
@@ -158,12 +154,6 @@ def test_a_second_installation_is_refused(place: str, server: ObjectStoreServer,
     claim(mine)
     with pytest.raises(ConfigError, match=r"belongs to installation 'mine' .*another prefix, or remove .*mine.json"):
         claim(theirs)
-    state_file.write(stored_folder(mine, JOB) / "note.json", int, 1)
-    with pytest.raises(ConfigError, match=r"belongs to installation 'mine'"):
-        remove_stored(theirs)
-    assert (stored_folder(mine, JOB) / "note.json").exists()
-    remove_stored(mine)
-    assert [one.name for one in checkpoint_root(mine).iterdir()] == ["owners"]
     (checkpoint_root(mine) / "owners" / "mine.json").unlink()
     claim(theirs)
 

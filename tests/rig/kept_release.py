@@ -31,7 +31,6 @@ from tocsin.kafka.topic_set import partition_of
 from tocsin.model.names import INDEXER, compute_job, flow_job, ingest_job, view_job
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
-from tocsin.recovery.state_parts import copy_folder
 from tocsin.sparkjob.query.checkpoint import read_committed
 from tocsin.views.row_query import PageQuery, ViewReader
 from tocsin.views.row_store import RowStore, store_path
@@ -137,8 +136,9 @@ def _keep(folder: Path, installation: Installation) -> KeptRelease:
     land(settings, installation.catalog.source(SOURCE))
     for job in JOBS:
         assert installation.stop(job) == 0
-    copy_folder(settings.state, folder / "state")
-    copy_folder(settings.project, folder / "project")
+    passing = shutil.ignore_patterns("lock", "*.lock", "jvm", ".*", "*.draft.json")
+    shutil.copytree(settings.state, folder / "state", ignore=passing)
+    shutil.copytree(settings.project, folder / "project", ignore=passing)
     return KeptRelease(version("tocsin"), text(moment), dict(_reached(settings)))
 
 

@@ -47,7 +47,6 @@ ROOMS = {
         "project",
         "provision",
         "quality",
-        "recovery",
         "replay",
         "runtime",
         "sparkjob",

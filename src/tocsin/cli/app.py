@@ -38,7 +38,6 @@ from tocsin.cli.detectors import (
 )
 from tocsin.cli.operate import (
     alerts_command,
-    backup_command,
     dev_command,
     doctor_command,
     experiment_command,
@@ -92,8 +91,6 @@ app.add_typer(experiment_command.app, name="experiment")
 app.command("topics")(doctor_command.topics)
 app.command("doctor")(doctor_command.doctor)
 app.add_typer(k8s_command.app, name="k8s")
-app.command("backup")(backup_command.backup)
-app.command("restore")(backup_command.restore)
 
 
 def _say_version(wanted: bool) -> None:

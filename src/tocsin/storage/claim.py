@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from tocsin.model.errors import ConfigError
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
-from tocsin.storage.job_folders import folder_at, stored_elsewhere
-from tocsin.storage.stored_path import StoredPath, remove_tree
+from tocsin.storage.job_folders import folder_at
+from tocsin.storage.stored_path import StoredPath
 
 _MARKS = "owners"
 
@@ -70,10 +70,3 @@ def _claim(settings: Settings, uri: str | None, key: str) -> None:
 
 def _other(marks: StoredPath, own: str) -> str | None:
     return min((path.name for path in marks.glob("*.json") if path.name != own), default=None)
-
-
-def remove_stored(settings: Settings) -> None:
-    """Remove checkpoints that `storage.checkpoints` puts elsewhere than in the state folder; errors as of `claim`."""
-    claim(settings)
-    for folder in stored_elsewhere(settings):
-        remove_tree(folder)

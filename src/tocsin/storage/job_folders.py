@@ -62,10 +62,3 @@ def folder_at(settings: Settings, uri: str) -> StoredPath:
 def stored_folder(settings: Settings, job: str) -> StoredPath:
     """Find the folder of what `job` must find again."""
     return JobFolders.of(settings, job).stored
-
-
-def stored_elsewhere(settings: Settings) -> list[StoredPath]:
-    """List the folders of jobs, and of tables, that `storage.checkpoints` puts elsewhere than in the state folder."""
-    if settings.storage.checkpoints is None:
-        return []
-    return [one for pattern in ("*__*", TABLES) for one in checkpoint_root(settings).glob(pattern)]

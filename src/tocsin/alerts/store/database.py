@@ -179,11 +179,6 @@ def _url(address: str) -> URL:
     return url
 
 
-def code_schema() -> str:
-    """Return the revision of the schema that this code knows."""
-    return _revisions()[0]
-
-
 @cache
 def _revisions() -> tuple[str, ...]:
     """Return the schemas that this code knows, its own first."""

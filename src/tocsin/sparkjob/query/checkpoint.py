@@ -169,12 +169,6 @@ def begin_at(base: StoredPath, fingerprint: str, offsets: Position, publish_from
         _begin(base / fingerprint, _Beginning(offsets, publish_from))
 
 
-def save_place(base: StoredPath, target: StoredPath) -> None:
-    """Save to `target` the place that the job in `base` has reached; opened there, a checkpoint warms up behind it."""
-    if (last := _last(base)) is not None:
-        _begin(target / "restored", _Beginning(last.open_from or last.offsets, last.watermark))
-
-
 def whole_since(base: StoredPath, fingerprint: str) -> datetime | None:
     """Return the start of the first window that this checkpoint reads whole; None when all are, or gaps tell of it."""
     folder = base / fingerprint

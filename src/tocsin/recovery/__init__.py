@@ -1,1 +1,0 @@
-"""Backups of an installation, and restoring them."""
