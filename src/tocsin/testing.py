@@ -1,4 +1,4 @@
-"""Run the cases of detectors in pytest, one test for each case, by the process that `tocsin test` uses.
+"""Run the cases of detectors in pytest, one test for each case, as `tocsin test` does.
 
 ::
 
@@ -11,21 +11,19 @@
     def test_failed_logins(case: DetectorCase, run_case: RunCase) -> None:
         run_case(case)
 
-The cases of a detector run together, when the first of them is asked for.
+The cases of a detector run together, when the first of them is asked for; all detectors in one Spark session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 
-from tocsin.cases.case_report import DetectorOutcome, Way
-from tocsin.cases.case_text import case_lines
-from tocsin.cases.worker_link import TestRequest, run_cases
+from tocsin.cases.case_report import DetectorOutcome, Way, case_lines
 from tocsin.project.catalog import read_catalog
 from tocsin.project.code.case_code import case_names
 from tocsin.project.code.python_syntax import parse
@@ -71,15 +69,16 @@ def detector_cases(*names: str, project: Path | None = None) -> list[DetectorCas
 
 
 @pytest.fixture(scope="session")
-def run_case() -> RunCase:
+def run_case() -> Iterator[RunCase]:
     """Run one case; fails with its timeline, its windows and the differences."""
+    from tocsin.cases.spark.case_lab import open_lab  # noqa: PLC0415 - a run without cases needs no Spark
+
     known: dict[tuple[Path, str], DetectorOutcome] = {}
 
     def run(case: DetectorCase) -> None:
         key = (case.project, case.detector)
         if key not in known:
-            request = TestRequest(project=case.project, names=[case.detector], ways=list(Way))
-            (known[key],) = run_cases(load_settings(case.project), request).detectors
+            (known[key],) = lab.run(load_settings(case.project), [case.detector], list(Way)).detectors
         outcome = known[key]
         if outcome.faults:
             pytest.fail("\n".join(outcome.faults), pytrace=False)
@@ -88,4 +87,5 @@ def run_case() -> RunCase:
         if wrong:
             pytest.fail("\n".join(text for one in wrong for text in case_lines(outcome.detector, one)), pytrace=False)
 
-    return run
+    with open_lab() as lab:
+        yield run

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from tests.spark.raw_records import ROOT
 from tests.spark.sealing import History
+from tocsin.cases.file_report import FileRequest
 from tocsin.cases.spark.file_run import run_on_file
-from tocsin.cases.worker_link import FileRequest
 from tocsin.history.day_versions import read_version
 from tocsin.history.spark.import_days import import_days
 from tocsin.history.spark.import_files import import_files
@@ -72,7 +72,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_a_detector_behind_two_flows_runs_on_a_file_of_raw_lines(spark: SparkSession, project: Path) -> None:
-    request = FileRequest(project=project, detector="loud", file=project / "lines.log", most=9)
+    request = FileRequest(detector="loud", file=project / "lines.log", most=9)
     settings = Settings(project=project, state=project / "state")
     report = run_on_file(spark, settings, request, project, lambda _: None)
     assert [(one.reason, one.rows) for one in report.left_out] == [("no_match", [3])]

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from tests.rig.samples.project import copy_project
 from tests.spark.conftest import burst, tick
 from tests.spark.sealing import History
+from tocsin.cases.file_report import FileReport, FileRequest
 from tocsin.cases.spark.file_run import run_on_file
-from tocsin.cases.worker_link import FileReport, FileRequest
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.history.day_versions import read_version
 from tocsin.history.places import begin, end
@@ -94,7 +94,7 @@ def run(spark: SparkSession, project: Path) -> Run:
         (project / "file").write_text("".join(f"{one}\n" for one in lines))
         work = project / "work"
         work.mkdir(exist_ok=True)
-        request = FileRequest(project=project, detector=detector, file=project / "file", most=most, **asked)
+        request = FileRequest(detector=detector, file=project / "file", most=most, **asked)
         return run_on_file(spark, Settings(project=project, state=project / "state"), request, work, lambda _: None)
 
     return run

@@ -22,8 +22,8 @@ from tests.spark.sealing import ROOT, login
 from tocsin.backfill.backfill_ledger import Backfills
 from tocsin.backfill.backfill_status import BackfillState, list_days
 from tocsin.backfill.spark import backfill_run
+from tocsin.cases.file_report import FileRequest
 from tocsin.cases.spark.file_run import run_on_file
-from tocsin.cases.worker_link import FileRequest
 from tocsin.history.places import begin
 from tocsin.history.spark.table_versions import query_faults, run_query
 from tocsin.model.errors import TocsinError
@@ -137,7 +137,7 @@ def test_a_run_on_a_file_leaves_out_the_days_before_the_table(
 ) -> None:
     lines = [one for day in DAYS for one in _logins(day)]
     (tmp_path / "file").write_text("".join(json.dumps(one, default=datetime.isoformat) + "\n" for one in lines))
-    request = FileRequest(project=settings.project, detector="grown", file=tmp_path / "file", is_events=True, most=9)
+    request = FileRequest(detector="grown", file=tmp_path / "file", is_events=True, most=9)
     report = run_on_file(spark, settings, request, tmp_path, lambda _: None)
     assert report.days_left_out.keys() == set(DAYS[:2])
     assert "none of the 2 days of logins" in report.days_left_out[DAYS[0]]

@@ -6,7 +6,7 @@ Times are UTC, as the case writes them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -93,7 +93,6 @@ class CaseOutcome(BaseModel):
         name: of the case.
         file, line: where it is written; of a generated one, the case that it is made of.
         is_generated: it was made from the limits.
-        is_random: it was made at random; passed if all ways agree.
         timeline: its events in words.
         windows: the windows that hold events, with their number.
         found: the findings of the first way.
@@ -104,7 +103,6 @@ class CaseOutcome(BaseModel):
     file: str
     line: int
     is_generated: bool = False
-    is_random: bool = False
     timeline: list[str] = []
     windows: list[str] = []
     found: list[CaseFinding] = []
@@ -172,14 +170,28 @@ class TestReport(BaseModel):
     Attributes:
         detectors: those that were run.
         seconds: that it took.
-        was_warm: Spark ran already.
     """
 
     __test__ = False  # pytest takes it for a class of tests
 
     detectors: list[DetectorOutcome]
     seconds: float
-    was_warm: bool = False
+
+
+def case_lines(detector: str, case: CaseOutcome) -> Iterator[str]:
+    """Write a case that failed: its timeline, its windows, and what differs."""
+    made = ", made from the limits and the case there" if case.is_generated else ""
+    yield f"FAILED {detector}: {case.name} ({case.file}:{case.line}{made})"
+    for head, texts in (("events", case.timeline), ("windows", case.windows)):
+        for number, text in enumerate(texts):
+            yield f"  {'' if number else head:<9}{text}"
+    for problem in case.problems:
+        yield f"  {', '.join([problem.way, *problem.others])}:"
+        if problem.why:
+            yield f"    {problem.why}"
+        else:
+            yield f"    expected {problem.expected or 'nothing'}"
+            yield f"    found    {problem.found or 'nothing'}"
 
 
 def entity_text(entity: dict[str, str]) -> str:

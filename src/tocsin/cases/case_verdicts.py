@@ -12,14 +12,6 @@ _SAME = 1e-9
 CaseFindings = Mapping[str, CaseFinding]
 
 
-def differences(ways: Mapping[Way, CaseFindings]) -> list[CaseProblem]:
-    """List what the ways differ in from the first one."""
-    (first, reference), *others = ways.items()
-    return joined_problems(
-        one.model_copy(update={"way": way}) for way, found in others for one in _differences(first, reference, found)
-    )
-
-
 def judge(case: Case, ways: Mapping[Way, CaseFindings]) -> list[CaseProblem]:
     """List what is wrong with the findings of `case`: each way by what it expects, and by the first way."""
     problems: list[CaseProblem] = []

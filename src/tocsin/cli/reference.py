@@ -17,7 +17,7 @@ from tocsin.backfill.backfill_status import BackfillDay
 from tocsin.backfill.parity.parity_report import ParityReport
 from tocsin.backfill.trial_report import Backtest, Diff
 from tocsin.cases.case_report import TestReport
-from tocsin.cases.worker_link import FileReport
+from tocsin.cases.file_report import FileReport
 from tocsin.cli import json_shapes as shapes_module
 from tocsin.cli.app import app
 from tocsin.cli.json_shapes import DetectorShape, FaultShape, JobPlanShape, TableShape, VersionShape

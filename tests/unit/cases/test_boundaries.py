@@ -10,9 +10,9 @@ import pytest
 
 from tests.rig.samples.cases import SOURCE, SPEC
 from tocsin import Case, at
+from tocsin.cases.boundaries import MOST_EVENTS, Written, boundary_cases
 from tocsin.cases.case_events import DeclaredEvent, make_event, starts_of, written_events
 from tocsin.cases.case_report import CaseFinding
-from tocsin.cases.generated.boundaries import MOST_EVENTS, Written, boundary_cases
 from tocsin.cases.lanes import moved_lanes, own_lanes
 from tocsin.cases.timeline_text import timeline_lines
 from tocsin.model.detector import DetectorSpec, Levels

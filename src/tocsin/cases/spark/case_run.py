@@ -7,19 +7,17 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from tocsin.cases.boundaries import boundary_cases
 from tocsin.cases.case_events import span_of
 from tocsin.cases.case_language import CodePlace
 from tocsin.cases.case_report import CaseFinding, CaseOutcome, CaseProblem, DetectorOutcome, Way, WayOutcome
-from tocsin.cases.case_verdicts import differences, judge
-from tocsin.cases.generated.boundaries import boundary_cases
-from tocsin.cases.generated.random_timelines import random_cases
+from tocsin.cases.case_verdicts import judge
 from tocsin.cases.lanes import Lanes, moved_lanes, own_lanes
 from tocsin.cases.spark.case_query import CaseQuery, LatestFindings
 from tocsin.cases.spark.prepared_case import PreparedCase, documents, prepare, read_cases, table_rows
@@ -52,22 +50,15 @@ class CaseRun:
         self.query = CaseQuery(spark, catalog.detector(name), catalog)
         self.cases = prepare(spark, read_cases(self.query.spec), self.query)
         self.outcome = DetectorOutcome(detector=name)
-        self._timelines: list[PreparedCase] = []
-
-    def add_timelines(self, count: int, seed: int) -> None:
-        """Add so many timelines at random; see `random_cases`."""
-        spec, source = self.query.spec, self.query.source
-        made = random_cases([one.case for one in self.cases], spec, source, count, seed)
-        self._timelines += [replace(one, is_random=True) for one in prepare(self._spark, made, self.query)]
 
     def run(self, ways: Iterable[Way], real_time: Callable[[], RealTimeWay]) -> DetectorOutcome:
         """Run all cases in `ways`, which run side by side; `real_time` starts what real-time mode needs."""
         self._add_boundaries()
         asked = list(ways)
-        for cases, lanes in [*_streams(self.cases, self.query), *_moved(self._timelines, self.query)]:
+        for cases, lanes in _streams(self.cases, self.query):
             if not self._run_stream(cases, lanes, asked, real_time):
                 break
-        order = {one.case.name: number for number, one in enumerate([*self.cases, *self._timelines])}
+        order = {one.case.name: number for number, one in enumerate(self.cases)}
         self.outcome.cases.sort(key=lambda one: order[one.name])
         return self.outcome
 
@@ -156,7 +147,7 @@ class CaseRun:
             first = next(iter(ways.values()), {})
             outcome = self._outcome(prepared)
             outcome.found = list(first.values())
-            outcome.problems = differences(ways) if prepared.is_random else judge(prepared.case, ways)
+            outcome.problems = judge(prepared.case, ways)
             self.outcome.cases.append(outcome)
 
     def _outcome(self, prepared: PreparedCase) -> CaseOutcome:
@@ -166,7 +157,6 @@ class CaseRun:
             file=place.file,
             line=place.line,
             is_generated=prepared.is_generated,
-            is_random=prepared.is_random,
             timeline=timeline_lines(prepared.events),
             windows=[] if self.query.plan.has_sessions else window_lines(prepared.events, self.query.spec),
         )

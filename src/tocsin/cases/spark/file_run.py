@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 
 from tocsin.backfill.backfill_status import without_table
-from tocsin.cases.worker_link import LONGEST_ANSWER, FileReport, FileRequest, LeftOutRows
+from tocsin.cases.file_report import FileReport, FileRequest, LeftOutRows
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.history.places import begin as day_begin
 from tocsin.history.spark.file_records import as_read, file_digest, good_events, parsed_rows, rules_for_files
@@ -36,6 +36,7 @@ _NUMBERS_TOLD = 5
 _MOST_WINDOWS = 2_000_000
 _NO_EVENT = "not_an_event"
 _RUN = "file"
+_MOST_BYTES = 16 << 20  # of findings in one report
 _EDGES = {"first": F.min, "last": F.max}
 
 
@@ -129,7 +130,7 @@ def _count(read: DataFrame, report: FileReport) -> None:
 
 
 def _take(found: DataFrame, report: FileReport, most: int) -> None:
-    """Count the findings, and take the first `most` of them that fit into an answer."""
+    """Count the findings, and take the first `most` of them, or what a report holds."""
     at = F.coalesce(*[F.get_json_object("value", f"$.{name}") for name in ("window_start", "event_time_max")])
     level = F.get_json_object("value", "$.level")
     counts = found.agg(F.count(F.lit(1)).alias("total"), F.count_if(level == "urgent").alias("urgent")).collect()[0]
@@ -137,7 +138,7 @@ def _take(found: DataFrame, report: FileReport, most: int) -> None:
     size = 0
     for row in found.orderBy(at, "key").limit(most).toLocalIterator():
         size += len(row["value"].encode())
-        if size > LONGEST_ANSWER // 4:
+        if size > _MOST_BYTES:
             break
         report.findings.append(Finding.model_validate_json(row["value"]))
 

@@ -30,13 +30,11 @@ class PreparedCase:
         case: as written, or generated.
         events: of its timeline, in the order of their times.
         is_generated: it was made from the limits of the detector.
-        is_random: it was made at random; nothing is expected of it but that all ways agree.
     """
 
     case: Case
     events: Sequence[DeclaredEvent]
     is_generated: bool = False
-    is_random: bool = False
 
 
 def read_cases(spec: DetectorSpec) -> list[Case]:

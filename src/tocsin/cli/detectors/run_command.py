@@ -18,7 +18,7 @@ from tocsin.cli.detectors.findings_command import named
 from tocsin.cli.output import as_json, counted, line, note, number, table, utc
 
 if TYPE_CHECKING:
-    from tocsin.cases.worker_link import FileReport
+    from tocsin.cases.file_report import FileReport
     from tocsin.model.finding import Finding
 
 _SHOWN_SAMPLES = 3
@@ -28,9 +28,6 @@ _File = Annotated[
 ]
 _Events = Annotated[bool, typer.Option("--events", help="The lines are records of the events topic, as JSON.")]
 _Limit = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most so many findings.")]
-_NoWorker = Annotated[
-    bool, typer.Option("--no-worker", help="Start Spark for this run alone, and end it with the run.")
-]
 
 
 def run(
@@ -39,16 +36,14 @@ def run(
     events: _Events = False,
     records: options.Records = "",
     limit: _Limit = 50,
-    no_worker: _NoWorker = False,
     json: options.Json = False,
 ) -> None:
     """Show what a detector finds in a file, as a backfill of its events would. Needs no Kafka, and stores nothing.
 
     If flows make the events of its source, the lines are those of the source with which they begin. Rows that would be
-    ignored or go to quarantine are counted, with their numbers. Spark stays ready for the next run,
-    as after `tocsin test`.
+    ignored or go to quarantine are counted, with their numbers.
     """
-    from tocsin.cases.worker_link import FileRequest, run_on_file
+    from tocsin.cases.file_report import FileRequest
     from tocsin.project.catalog import load_project
 
     settings, catalog = load_project()
@@ -59,9 +54,11 @@ def run(
         is_events = events or bool(spec.read_detectors)
         if not is_events:
             catalog.origin(source.name, records)  # what is wrong is said before Spark starts
-        more = {"is_events": is_events, "records": records, "most": limit}
-        request = FileRequest(project=settings.project, detector=detector, file=path, **more)
-        report = run_on_file(settings, request, note, keep=not no_worker)
+        request = FileRequest(detector, path, limit, is_events=is_events, records=records)
+        from tocsin.cases.spark.case_lab import open_lab
+
+        with open_lab() as lab:
+            report = lab.run_on_file(settings, request, note)
     if json:
         as_json(report)
     else:

@@ -21,37 +21,25 @@ _Ways = Annotated[
 _Mutate = Annotated[
     bool, typer.Option("--mutate", help="Also change each detector in small ways; a case must notice each of them.")
 ]
-_Timelines = Annotated[
-    int, typer.Option(min=0, help="Also make so many timelines at random from the cases: all ways must agree on them.")
-]
-_Seed = Annotated[int, typer.Option(help="Decides which timelines are made.")]
-_NoWorker = Annotated[
-    bool, typer.Option("--no-worker", help="Start Spark for this run alone, and end it with the run.")
-]
 
 
 def test(
     names: _Names = None,
     ways: _Ways = None,
     mutate: _Mutate = False,
-    timelines: _Timelines = 0,
-    seed: _Seed = 1,
-    no_worker: _NoWorker = False,
     json: options.Json = False,
 ) -> None:
     """Run the cases of detectors as a batch, on streams and in real-time mode; all must agree. Needs no Kafka.
 
-    Spark stays ready for the next run, and ends after ten minutes without one. Exit code 1 when a case fails, a
-    mutant survives, or a case cannot run.
+    Exit code 1 when a case fails, a mutant survives, or a case cannot run.
     """
-    from tocsin.cases.worker_link import TestRequest, run_cases
     from tocsin.project.settings import load_settings
 
-    settings = load_settings()
-    asked = _names(names or [])
-    more = {"mutate": mutate, "timelines": timelines, "seed": seed}
-    request = TestRequest(project=settings.project, names=asked, ways=_ways(ways), **more)
-    report = run_cases(settings, request, keep=not no_worker)
+    settings, asked, in_ways = load_settings(), _names(names or []), _ways(ways)
+    from tocsin.cases.spark.case_lab import open_lab
+
+    with open_lab() as lab:
+        report = lab.run(settings, asked, in_ways, mutate=mutate)
     if json:
         as_json(report)
     else:
@@ -104,11 +92,11 @@ def _show(report: TestReport) -> None:
     undecided = sum(bool(one.faults) for one in report.detectors)
     said += f", {len(failed)} failed" if failed else "" if undecided else " passed"
     said += f", {counted(undecided, 'detector')} not decided" if undecided else ""
-    line(f"{said}, in {report.seconds:.1f} s{'' if report.was_warm else ' with the start of Spark'}")
+    line(f"{said}, in {report.seconds:.1f} s")
 
 
 def _show_detector(outcome: DetectorOutcome) -> None:
-    from tocsin.cases.case_text import case_lines
+    from tocsin.cases.case_report import case_lines
 
     for fault in outcome.faults:
         line(fault, style="red")
@@ -121,8 +109,6 @@ def _show_detector(outcome: DetectorOutcome) -> None:
     elif outcome.cases:
         generated = sum(case.is_generated for case in outcome.cases)
         more = f", {generated} of them made from the limits" if generated else ""
-        made = sum(case.is_random for case in outcome.cases)
-        more += f", {made} at random" if made else ""
         line(f"{outcome.detector}: {passed} of {counted(len(outcome.cases), 'case')} passed{more}; {', '.join(taken)}",
              style="" if outcome.failed else "green")  # fmt: skip
     for way in outcome.ways:

@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 
 from tests.rig.command_line import invoke
-from tocsin.cases import worker_link
 from tocsin.cases.case_report import CaseOutcome, DetectorOutcome, TestReport
+from tocsin.cases.spark.case_lab import CaseLab
 
 
 def test_cases_of_which_a_way_broke_off_have_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [CaseOutcome(name="a burst", file="failed_logins.py", line=1)]
     fault = "failed_logins.py: one-batch: no worker connects"
     outcome = DetectorOutcome(detector="failed_logins", faults=[fault], cases=cases)
-    report = TestReport(detectors=[outcome], seconds=1.0, was_warm=True)
-    monkeypatch.setattr(worker_link, "run_cases", lambda *_, **__: report)
+    report = TestReport(detectors=[outcome], seconds=1.0)
+    monkeypatch.setattr(CaseLab, "run", lambda *_, **__: report)
     monkeypatch.setenv("TOCSIN_PROJECT", str(Path(__file__).parents[4]))
     done = invoke(["test", "failed_logins"])
     assert done.exit_code == 1

@@ -2,21 +2,34 @@
 
 Events are moved, to the edges of windows too, left out, repeated, given to other entities, and changed in their values.
 The values are those that the cases name, which lie around the limits, and numbers close to them.
+
+`python -m tests.rig.random_timelines PROJECT COUNT` runs so many for each detector of a project that has cases, and
+prints what the ways differ in, as JSON; in a process of its own, since it starts Spark.
 """
 
 from __future__ import annotations
 
+import json
 import random
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from tocsin.cases.case_events import starts_of
 from tocsin.cases.case_language import Case, CaseEvent, Timeline
+from tocsin.cases.case_presence import has_cases
+from tocsin.cases.case_report import Way
+from tocsin.cases.spark.case_lab import open_lab
+from tocsin.cases.spark.prepared_case import read_cases
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.durations import MICROSECOND
 from tocsin.model.source import Source
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import load_settings
 
 MOST_EVENTS = 160
 """Of one timeline; those of a longer case are a stretch of it."""
@@ -111,3 +124,32 @@ def _said_otherwise(chance: random.Random, event: CaseEvent, known: _Known) -> l
     elif type(value) is float:
         value += chance.choice((-0.5, 0.0, 0.5))
     return [replace(event, columns={**event.columns, name: value})]
+
+
+def disagreements(project: Path, count: int, seed: int = 1) -> dict[str, list[str]]:
+    """Run `count` timelines for each detector of `project` that has cases; by detector, what the ways differ in."""
+    settings = load_settings(project)
+    catalog = read_catalog(settings.project)
+
+    def read_random(spec: DetectorSpec) -> list[Case]:
+        return random_cases(read_cases(spec), spec, catalog.only_source(spec), count, seed)
+
+    with (
+        patch("tocsin.cases.spark.case_run.read_cases", read_random),
+        patch("tocsin.cases.spark.case_run.CaseRun._add_boundaries", lambda _: None),
+        patch("tocsin.cases.case_verdicts._unexpected", lambda *_: []),
+        open_lab() as lab,
+    ):
+        names = [name for name, spec in sorted(catalog.detectors.items()) if has_cases(spec)]
+        found: dict[str, list[str]] = {}
+        for outcome in lab.run(settings, names, list(Way)).detectors:
+            assert outcome.faults or len(outcome.cases) == count, outcome
+            problems = ((case, one) for case in outcome.cases for one in case.problems)
+            found[outcome.detector] = outcome.faults + [
+                f"{case.name} of line {case.line}: {one}" for case, one in problems
+            ]
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(disagreements(Path(sys.argv[1]), int(sys.argv[2]))))

@@ -1,1 +1,0 @@
-"""Cases that nobody writes: at the limits of a detector, and at random."""

@@ -1,0 +1,127 @@
+"""Run cases of detectors, and detectors on files, in one Spark session."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tocsin.cases.case_report import DetectorOutcome, TestReport, Way
+from tocsin.cases.file_report import FileReport, FileRequest
+from tocsin.cases.spark.case_broker import CaseBroker
+from tocsin.cases.spark.case_run import CaseRun
+from tocsin.cases.spark.file_run import run_on_file
+from tocsin.cases.spark.mutant_run import run_mutants
+from tocsin.cases.spark.real_time_way import RealTimeWay
+from tocsin.model.errors import ConfigError, TocsinError, TransientError
+from tocsin.project.catalog import Catalog, read_catalog
+from tocsin.project.settings import Settings
+from tocsin.provision.java import find_java
+from tocsin.sparkjob.engine import jvm
+from tocsin.sparkjob.failures import in_a_line
+from tocsin.sparkjob.session import clean_scratch, said_to, streaming_session
+
+_SLOTS = 16  # more than real-time mode holds for any plan that it takes, while each other way holds one
+_JOB = "cases"
+
+
+class CaseLab:
+    """What runs of cases share: a Spark session and, for real-time mode, a broker. Both start with the first run."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start nothing yet; `folder` is for all files, and the caller's to remove."""
+        self._folder, self._runs = folder, 0
+        self._spark: SparkSession | None = None
+        self._broker = CaseBroker(folder / "kafka")
+
+    def run(self, settings: Settings, names: Sequence[str], ways: Sequence[Way], *, mutate: bool = False) -> TestReport:
+        """Run the cases of each detector, and with `mutate` those of its mutants; a fault is reported of its detector.
+
+        Raises:
+            ConfigError: something is wrong with the project or the machine.
+            TransientError: the broker does not start, or Spark has ended.
+        """
+        begin = time.monotonic()
+        if Way.REAL_TIME in ways:
+            self._broker.begin()  # it starts beside Spark
+        with _in_a_line():
+            spark, catalog = self._session(settings), read_catalog(settings.project)
+            outcomes = [self._outcome(spark, settings, catalog, name, (ways, mutate)) for name in names]
+        return TestReport(detectors=outcomes, seconds=time.monotonic() - begin)
+
+    def run_on_file(self, settings: Settings, request: FileRequest, tell: Callable[[str], object]) -> FileReport:
+        """Run a detector on a file; `tell` is called now and then with how far it has come.
+
+        Raises:
+            ConfigError: something is wrong with the project, the detector or the file.
+            TocsinError: a table that it joins cannot be had, or Spark has ended.
+        """
+        with _in_a_line():
+            return run_on_file(self._session(settings), settings, request, self._run_folder(), tell)
+
+    def close(self) -> None:
+        """End what was started."""
+        if self._spark is not None:
+            self._spark.stop()
+            jvm.end()
+        self._broker.close()
+
+    def _outcome(
+        self, spark: SparkSession, settings: Settings, catalog: Catalog, name: str, asked: tuple[Sequence[Way], bool]
+    ) -> DetectorOutcome:
+        ways, mutate = asked
+        try:
+            folder = self._run_folder()
+            run = CaseRun(spark, catalog, name, folder)
+            outcome = run.run(ways, lambda: RealTimeWay(spark, settings, self._broker.settings(), folder))
+            if mutate and outcome.is_well:
+                outcome.mutants = run_mutants(spark, catalog, run, folder)
+            return outcome
+        except ConfigError as error:
+            return DetectorOutcome(detector=name, faults=[str(fault) for fault in error.faults])
+
+    def _run_folder(self) -> Path:
+        """Make a folder for the files of one run."""
+        self._runs += 1
+        folder = self._folder / f"run-{self._runs}"
+        folder.mkdir(parents=True)
+        return folder
+
+    def _session(self, settings: Settings) -> SparkSession:
+        if self._spark is None:
+            os.environ["JAVA_HOME"] = str(find_java().home)
+            own = settings.apart(self._folder / "state")
+            clean_scratch(own, _JOB)
+            with said_to(self._folder / "spark.log"):
+                self._spark = streaming_session(own, job=_JOB, slots=_SLOTS)
+            self._spark.conf.set("spark.sql.streaming.realTimeMode.minBatchDuration", "1000ms")
+            # A watermark that moves would take another batch each time; ticks close the windows.
+            self._spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+        return self._spark
+
+
+@contextmanager
+def open_lab() -> Iterator[CaseLab]:
+    """Open a lab with files of its own; it ends with the block, and nothing of it is left."""
+    with tempfile.TemporaryDirectory(prefix="tocsin-", ignore_cleanup_errors=True) as folder:
+        lab = CaseLab(Path(folder))
+        try:
+            yield lab
+        finally:
+            lab.close()
+
+
+@contextmanager
+def _in_a_line() -> Iterator[None]:
+    """Say in a line why Spark, or Java, has failed."""
+    try:
+        yield
+    except TocsinError:
+        raise
+    except Exception as error:
+        raise TransientError(in_a_line(error)) from error
