@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from tocsin import Case, at, email, urgent
 from tocsin.cases.case_report import CaseOutcome, DetectorOutcome, Way
+from tocsin.cases.spark.case_lab import run_mutants
 from tocsin.cases.spark.case_run import CaseRun
-from tocsin.cases.spark.mutant_run import run_mutants
 from tocsin.cases.spark.prepared_case import prepare
 from tocsin.cases.spark.real_time_way import RealTimeWay
 from tocsin.model.errors import ConfigError

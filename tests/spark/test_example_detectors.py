@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from tests.spark.raw_records import ROOT
 from tocsin.cases.case_presence import has_cases
 from tocsin.cases.case_report import DetectorOutcome, Way
+from tocsin.cases.spark.case_lab import run_mutants
 from tocsin.cases.spark.case_run import CaseRun
-from tocsin.cases.spark.mutant_run import run_mutants
 from tocsin.cases.spark.real_time_way import RealTimeWay
 from tocsin.flows.spark.flow_plan import apply_flow
 from tocsin.project.catalog import read_catalog

@@ -90,7 +90,7 @@ class Enrichment(BaseModel, frozen=True):
 
     Attributes:
         by: the column with the address.
-        file: what is known of networks; see `tocsin.ingest.networks.network_ranges`.
+        file: what is known of networks; see `tocsin.ingest.network_ranges`.
         digest: of that file; empty if it cannot be read.
     """
 

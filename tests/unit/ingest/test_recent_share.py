@@ -2,7 +2,7 @@
 
 import pytest
 
-from tocsin.ingest.recent_share import RecentShare
+from tocsin.ingest.spark.ingestion import RecentShare
 
 
 def test_few_records_prove_nothing() -> None:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tocsin.cases.case_report import DetectorOutcome, TestReport, Way
+from tocsin.cases.case_report import DetectorOutcome, MutantOutcome, TestReport, Way
+from tocsin.cases.case_verdicts import is_met
 from tocsin.cases.file_report import FileReport, FileRequest
-from tocsin.cases.spark.case_broker import CaseBroker
+from tocsin.cases.mutation import mutants_of
+from tocsin.cases.spark.case_query import CaseQuery
 from tocsin.cases.spark.case_run import CaseRun
 from tocsin.cases.spark.file_run import run_on_file
-from tocsin.cases.spark.mutant_run import run_mutants
 from tocsin.cases.spark.real_time_way import RealTimeWay
+from tocsin.dev.servers.kafka_server import temporary_broker
 from tocsin.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.project.catalog import Catalog, read_catalog
+from tocsin.project.declaration import read_spec
+from tocsin.project.setting_blocks import KafkaSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.sparkjob.engine import jvm
@@ -28,6 +34,7 @@ from tocsin.sparkjob.session import clean_scratch, said_to, streaming_session
 
 _SLOTS = 16  # more than real-time mode holds for any plan that it takes, while each other way holds one
 _JOB = "cases"
+_BROKER_SECONDS = 180
 
 
 class CaseLab:
@@ -37,7 +44,7 @@ class CaseLab:
         """Start nothing yet; `folder` is for all files, and the caller's to remove."""
         self._folder, self._runs = folder, 0
         self._spark: SparkSession | None = None
-        self._broker = CaseBroker(folder / "kafka")
+        self._broker = _CaseBroker(folder / "kafka")
 
     def run(self, settings: Settings, names: Sequence[str], ways: Sequence[Way], *, mutate: bool = False) -> TestReport:
         """Run the cases of each detector, and with `mutate` those of its mutants; a fault is reported of its detector.
@@ -103,6 +110,75 @@ class CaseLab:
             # A watermark that moves would take another batch each time; ticks close the windows.
             self._spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
         return self._spark
+
+
+class _CaseBroker:
+    """A broker for cases in real-time mode, that starts in the background."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start nothing; `folder` is for its data."""
+        self._folder = folder
+        self._ready: Future[KafkaSettings] = Future()
+        self._ends = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Start it unless it has been started."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
+            self._thread.start()
+
+    def settings(self) -> KafkaSettings:
+        """Wait for it; returns its address.
+
+        Raises:
+            ConfigError: it cannot be started on this machine.
+            TransientError: it does not start; says what it wrote last.
+        """
+        self.begin()
+        return self._ready.result(_BROKER_SECONDS)
+
+    def close(self) -> None:
+        """End it."""
+        self._ends.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        # The broker ends with the thread that has started it, so this one stays.
+        try:
+            with temporary_broker(self._folder, "cases") as kafka:
+                self._ready.set_result(kafka)
+                self._ends.wait()
+        except Exception as error:
+            if not self._ready.done():
+                self._ready.set_exception(error)
+
+
+def run_mutants(spark: SparkSession, catalog: Catalog, run: CaseRun, folder: Path) -> list[MutantOutcome]:
+    """Run the cases of `run`, the generated ones too, as a batch on each mutant; `folder` is for its file."""
+    spec = run.query.spec
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / spec.path.name
+    outcomes: list[MutantOutcome] = []
+    for mutant in mutants_of(spec.path.read_text(encoding="utf-8")):
+        path.write_text(mutant.text, encoding="utf-8")
+        outcome = MutantOutcome(line=mutant.line, change=mutant.change)
+        outcome.killed_by = _killer(spark, catalog, run, path)
+        outcomes.append(outcome)
+    return outcomes
+
+
+def _killer(spark: SparkSession, catalog: Catalog, run: CaseRun, path: Path) -> str:
+    """Name the first case that fails with the file `path`, or say why it cannot run; "" if it passes all."""
+    try:
+        query = CaseQuery(spark, read_spec(path), catalog)
+        found = run.batch(run.cases, query)
+    except ConfigError as error:
+        return f"it is refused: {error.faults[0].what}"
+    except Exception as error:  # a mutant that raises is noticed
+        return f"it raises {type(error).__name__}"
+    return next((one.case.name for one, by_id in zip(run.cases, found, strict=True) if not is_met(one.case, by_id)), "")
 
 
 @contextmanager

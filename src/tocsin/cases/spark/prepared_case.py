@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from tocsin.cases.case_events import DeclaredEvent, check_expectations, make_event, written_events
-from tocsin.cases.case_language import Case, ExpectedFinding, Timeline
+from tocsin.cases.case_language import DAY, Case, CaseEvent, ExpectedFinding, Timeline
 from tocsin.cases.lanes import Lanes
 from tocsin.cases.spark.case_query import CaseQuery, TableRow
-from tocsin.cases.spark.raw_lines import read_lines
+from tocsin.ingest.spark.envelope import add_event
+from tocsin.ingest.spark.parse import parsed
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.errors import ConfigError, Fault, nearest
+from tocsin.model.source import Source
 from tocsin.model.table import TableSpec
 from tocsin.project.code.case_code import CASES
 from tocsin.sparkjob.declared_function import load_declared
+
+_RECORD = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
+    " headers array<struct<key:string,value:binary>>"
+)
+_APPENDED = datetime.combine(DAY, time.max, UTC)
+"""A line must not be ahead of its time: this is when all of them came in."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +139,7 @@ def _versions(spec: TableSpec, written: Sequence[Any], moved: timedelta, end: An
 
 def _events(spark: SparkSession, case: Case, query: CaseQuery) -> list[DeclaredEvent]:
     written = written_events(case, query.spec)
-    events = read_lines(spark, [one for one in written if one.text is not None], query.source)
+    events = _read_lines(spark, [one for one in written if one.text is not None], query.source)
     faults: list[Fault] = []
     for one in written:
         try:
@@ -139,6 +149,37 @@ def _events(spark: SparkSession, case: Case, query: CaseQuery) -> list[DeclaredE
     if faults:
         raise ConfigError(list(dict.fromkeys(faults)))
     return sorted(events, key=lambda event: event.time)
+
+
+def _read_lines(spark: SparkSession, lines: Sequence[CaseEvent], source: Source) -> list[DeclaredEvent]:
+    """Parse `lines`, in their order; those that the source ignores make no event.
+
+    Raises:
+        ConfigError: with each line that would go to quarantine, and its reasons.
+    """
+    if not lines:
+        return []
+    rows = [(None, str(one.text).encode(), "raw", 0, number, _APPENDED, None) for number, one in enumerate(lines)]
+    frame = add_event(parsed(spark.createDataFrame(rows, _RECORD), source), source)
+    read = {row.offset: row for row in frame.select("offset", "reasons", "event").collect()}
+    faults = [
+        Fault(one.place.file, f"the line would go to quarantine ({read[number].reasons}): {str(one.text)[:200]}",
+              line=one.place.line)
+        for number, one in enumerate(lines) if read[number].reasons
+    ]  # fmt: skip
+    if faults:
+        raise ConfigError(faults)
+    events = ((one, read[number].event) for number, one in enumerate(lines))
+    return [_event(one, json.loads(event), source) for one, event in events if event is not None]
+
+
+def _event(line: CaseEvent, document: dict[str, object], source: Source) -> DeclaredEvent:
+    columns = {
+        name: datetime.fromisoformat(str(document[name])) if kind == "timestamp" and name in document
+        else document.get(name)
+        for name, kind in source.columns.items()
+    }  # fmt: skip
+    return DeclaredEvent(line.place, datetime.fromisoformat(str(document["event_time"])), columns)
 
 
 def _table_faults(case: Case, query: CaseQuery) -> list[Fault]:

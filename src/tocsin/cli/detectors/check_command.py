@@ -47,7 +47,7 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
     """
     from tocsin.cases.case_presence import faults_of_cases
     from tocsin.cli.json_shapes import FaultShape
-    from tocsin.ingest.networks.network_ranges import faults_of_networks
+    from tocsin.ingest.network_ranges import faults_of_networks
 
     catalog = _catalog()
     others = _faults_of_suites(catalog) + _faults_of_settings(catalog) + faults_of_cases(catalog.detectors.values())

@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tocsin.ingest.networks.network_ranges import KEY_BYTES, read_ranges
+from tocsin.ingest.network_ranges import KEY_BYTES, read_ranges
 from tocsin.model.source import Source
 
 _V4 = r"^(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}\z"
@@ -72,7 +72,7 @@ def _search(table: bytes, values: tuple[str, ...]) -> Callable[[Column], Column]
 
 
 def _key(address: Column) -> Column:
-    """Make the key of an address as `tocsin.ingest.networks.network_ranges` has it; null for a text that is none."""
+    """Make the key of an address as `tocsin.ingest.network_ranges` has it; null for a text that is none."""
     java = F.try_reflect(F.lit("java.net.InetAddress"), F.lit("getByName"), address)  # "/2001:db8:0:0:0:0:0:1"
     written = F.when(address.rlike(_V4), address).when(address.rlike(_V6), F.substr(java, F.lit(2)))
 

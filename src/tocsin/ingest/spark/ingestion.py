@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from datetime import datetime
 from typing import Any
 
 from confluent_kafka import Message
 from pyspark.sql import DataFrame, SparkSession
 
-from tocsin.ingest.networks.kept_networks import with_usable_networks
+from tocsin.ingest.network_ranges import with_usable_networks
 from tocsin.ingest.quarantined_record import write_record
-from tocsin.ingest.recent_share import RecentShare
 from tocsin.ingest.spark.envelope import OBSERVATION, add_event, observe, route
 from tocsin.ingest.spark.mover import Mover
 from tocsin.ingest.spark.parse import parsed
@@ -25,8 +25,34 @@ from tocsin.quality.suites.suite_catalog import read_row_rules
 from tocsin.sparkjob.query.poison import Read, SetAside
 from tocsin.sparkjob.query.work import Run
 
+LATEST_RECORDS = 1_000
+"""The share is taken over at least so many of the latest records."""
 ENOUGH_IGNORED = 100
 """When the latest records were all ignored, so many are enough to say so."""
+
+
+class RecentShare:
+    """Measures batch by batch which share of the latest records went to quarantine, or was ignored. Pure."""
+
+    def __init__(self, enough_if_all: int = LATEST_RECORDS) -> None:
+        """Count nothing yet; so many records are enough where there is no other one among them."""
+        self._batches: deque[tuple[int, int]] = deque()
+        self._enough_if_all = enough_if_all
+        self.records = self._counted = 0
+
+    def add(self, records: int, counted: int) -> None:
+        """Count a batch of `records`, `counted` among them; forget batches beyond the latest 1,000 records."""
+        self._batches.append((records, counted))
+        self.records, self._counted = self.records + records, self._counted + counted
+        while self.records - self._batches[0][0] >= LATEST_RECORDS:
+            old_records, old_counted = self._batches.popleft()
+            self.records, self._counted = self.records - old_records, self._counted - old_counted
+
+    @property
+    def value(self) -> float:
+        """From 0 to 1; 0 before there are enough records."""
+        enough = self._enough_if_all if self._counted == self.records else LATEST_RECORDS
+        return self._counted / self.records if self.records >= enough else 0.0
 
 
 class Ingest(Mover):

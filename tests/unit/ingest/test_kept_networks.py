@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.ingest.networks import kept_networks
-from tocsin.ingest.networks.kept_networks import with_usable_networks
-from tocsin.ingest.networks.network_ranges import NetworkRanges, read_ranges
+from tocsin.ingest import network_ranges
+from tocsin.ingest.network_ranges import NetworkRanges, read_ranges, with_usable_networks
 from tocsin.model.errors import ConfigError, Fault
 from tocsin.model.source import Source
 from tocsin.project.catalog import read_catalog
@@ -81,5 +80,5 @@ def test_a_file_that_changes_while_it_is_read_is_not_looked_up_in(
         return found
 
     good = source(project, GOOD)
-    monkeypatch.setattr(kept_networks, "read_ranges", read_and_change)
+    monkeypatch.setattr(network_ranges, "read_ranges", read_and_change)
     assert in_force(with_usable_networks(good, project / "kept")) == (GOOD, good.enrich["country"].digest)

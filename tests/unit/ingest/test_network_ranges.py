@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.networks import Network, addresses_in, known_of, networks_of, write_networks
-from tocsin.ingest.networks.network_ranges import NetworkRanges, read_ranges
+from tocsin.ingest.network_ranges import NetworkRanges, read_ranges
 from tocsin.model.errors import ConfigError
 
 
@@ -90,7 +90,7 @@ def test_a_file_that_is_none(file: Path) -> None:
 
 
 def test_a_file_that_is_too_long(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tocsin.ingest.networks.network_ranges.MOST_NETWORKS", 3)
+    monkeypatch.setattr("tocsin.ingest.network_ranges.MOST_NETWORKS", 3)
     write_networks(file, [(ip_network(f"10.{one}.0.0/16"), "DE") for one in range(3)])
     assert read_ranges(file, "country").values == [None, "DE", None]
     write_networks(file, [(ip_network(f"10.{one}.0.0/16"), "DE") for one in range(4)])

@@ -1,1 +1,0 @@
-"""Files of networks: what is known of the addresses in them."""
