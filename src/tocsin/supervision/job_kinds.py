@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from tocsin.model.errors import ConfigError
 from tocsin.model.names import (
@@ -28,6 +28,7 @@ from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
 from tocsin.supervision.job_states import UNREADABLE, Desired
 from tocsin.supervision.planning import desired_inputs
+from tocsin.supervision.planning.code_identity import code_identity
 from tocsin.supervision.planning.pod_resources import with_pod
 
 _SPARK = ("kafka", "storage", "quality", "tables", "sparkjob", "ingest")
@@ -206,7 +207,7 @@ def desired_jobs(catalog: Catalog, settings: Settings) -> dict[str, Desired]:
     for kind in KINDS.values():
         # With the login that its jobs are started with: that of another kind is none of their inputs.
         own = settings.model_copy(update={"kafka": settings.kafka.for_role(kind.word)})
-        desired = kind.desired(catalog, own, _code(kind.program, kind.rooms))
+        desired = kind.desired(catalog, own, _code(kind.program, kind.rooms, settings.state))
         jobs |= {kind.job(name): with_pod(one, settings, kind.word) for name, one in desired.items()}
         jobs |= {kind.job(name): UNREADABLE for name in kind.broken(catalog)}
     return jobs
@@ -218,11 +219,9 @@ def forget_code() -> None:
 
 
 @functools.cache
-def _code(program: str, rooms: tuple[str, ...]) -> str:
+def _code(program: str, rooms: tuple[str, ...], state: Path) -> str:
     """Hash the platform's code of one kind of job, read once in the life of this process."""
-    root, digest = here().root, hashlib.sha256()
+    root = here().root
     places = [root / "src" / "tocsin" / room for room in (*_CORE, *rooms)]
     files = [path for place in places for path in ([place] if place.is_file() else sorted(place.rglob("*.py")))]
-    for path in [*files, *([root / program] if program.endswith(".py") else [])]:
-        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    return code_identity([*files, *([root / program] if program.endswith(".py") else [])], root, state)

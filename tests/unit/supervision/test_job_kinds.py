@@ -1,15 +1,19 @@
 """Adding a kind of job takes one entry in the registry, and the room with its code."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import grimp
 import pytest
 
-from tocsin.project.catalog import read_catalog
+from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.settings import Settings
+from tocsin.provision.paths import Paths
 from tocsin.supervision.incidents.watch import owners
-from tocsin.supervision.job_kinds import KINDS, JobKind, desired_jobs
+from tocsin.supervision.job_kinds import KINDS, JobKind, desired_jobs, forget_code
 from tocsin.supervision.job_states import Desired
+from tocsin.supervision.planning import code_identity
 from tocsin.supervision.runners.job_command import job_launch
 from tocsin.supervision.runners.process_labels import Labels
 from tocsin.web.board import Looker
@@ -52,3 +56,86 @@ def test_a_job_is_replaced_when_code_that_it_runs_has_changed(kind: JobKind) -> 
             and one not in packages] == []  # fmt: skip
     root = ROOT / "src" / "tocsin"
     assert all((root / room).is_file() or any((root / room).rglob("*.py")) for room in kind.rooms), "it is not there"
+
+
+CODE = '''"""What it is for."""
+
+LIMIT = 3
+"""So many."""
+
+
+def passes(count: int) -> bool:
+    """Return whether it passes."""
+    return count > LIMIT  # strictly
+'''
+
+
+@pytest.fixture
+def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A platform with one module, which the jobs of one kind run."""
+    monkeypatch.setattr("tocsin.supervision.job_kinds.here", lambda: Paths(tmp_path, tmp_path))
+    kinds = {ARCHIVER.word: replace(ARCHIVER, rooms=("archive",), declared=lambda _: {})}
+    monkeypatch.setattr("tocsin.supervision.job_kinds.KINDS", kinds)
+    module = tmp_path / "src" / "tocsin" / "archive" / "passing.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(CODE)
+    return module
+
+
+def identity(platform: Path) -> str:
+    forget_code()
+    state = platform.parents[3] / "state"
+    return desired_jobs(Catalog(), Settings(project=ROOT, state=state))["archiver:cold"].spec
+
+
+@pytest.mark.parametrize("has_state", [True, False])
+def test_an_edit_that_changes_no_behaviour_leaves_the_identity_and_any_other_changes_it(
+    platform: Path, has_state: bool
+) -> None:
+    if has_state:
+        (platform.parents[3] / "state").mkdir()
+    before = identity(platform)
+    assert identity(platform) == before
+    for old, new in (
+        ("What it is for", "For what it is"),
+        ("So many", "As many as this"),
+        ("whether it passes", "if it passes"),
+        ("  # strictly", ""),
+        ('    """Return whether it passes."""\n', ""),
+        ("count > LIMIT", "(count >\n            LIMIT)"),
+    ):
+        assert old in CODE
+        platform.write_text(CODE.replace(old, new))
+        assert identity(platform) == before, new
+    for old, new in (("count > LIMIT", "count >= LIMIT"), ("LIMIT = 3", "LIMIT = 4"), ("passes", "accepts")):
+        platform.write_text(CODE.replace(old, new))
+        assert identity(platform) != before, new
+    platform.write_text(CODE)
+    platform.rename(platform.with_name("other.py"))
+    assert identity(platform) != before, "a module of another name"
+
+
+@pytest.mark.parametrize("content", ["def (", "\0"])
+def test_a_module_that_is_no_python_is_known_by_its_bytes(platform: Path, content: str) -> None:
+    platform.write_text(content)
+    before = identity(platform)
+    assert identity(platform) == before
+    platform.write_text(f"{content} #")
+    assert identity(platform) != before
+
+
+def test_what_was_parsed_once_is_not_parsed_again_and_a_broken_note_of_it_is_made_anew(
+    platform: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = platform.parents[3] / "state"
+    state.mkdir()
+    before = identity(platform)
+    with monkeypatch.context() as patch:
+        patch.setattr(code_identity, "parse", lambda _: pytest.fail("parsed again"))
+        assert identity(platform) == before, "by the same process"
+        patch.setattr(code_identity, "_PARSED", {})
+        assert identity(platform) == before, "by another one"
+    monkeypatch.setattr(code_identity, "_PARSED", {})
+    (state / "code.json").write_text("{")
+    assert identity(platform) == before
+    assert len(json.loads((state / "code.json").read_text())) == 1
