@@ -90,12 +90,13 @@ class JobPlanShape(BaseModel, frozen=True):
         job: such as detector:failed_logins.
         effect: nothing, restart, new state, restart or new state (only Spark's plan tells which), start, stop or
             refused.
-        reasons: in words; empty where nothing changed.
+        changed: names of the inputs that changed, such as declared.window or code; of a job that is refused, the faults
+            of its file; of one that is not to run, its file, declared.stage, switch or settings.
     """
 
     job: str
     effect: str
-    reasons: list[str]
+    changed: list[str]
 
 
 class TableShape(BaseModel, frozen=True):

@@ -80,7 +80,6 @@ class Desired:
         memory_bytes: how much it may hold resident before it is restarted; None for no limit.
         hands_over: whether a process from another spec runs on until one from this spec can take over from it.
         inputs: what it is started with, by name; `spec` is the hash of that.
-        besides: what else its file declares, by name; a change of it restarts nothing.
     """
 
     spec: str
@@ -90,7 +89,6 @@ class Desired:
     memory_bytes: int | None = None
     hands_over: bool = False
     inputs: Mapping[str, str] = field(default_factory=dict, compare=False)
-    besides: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 UNREADABLE = Desired("", readable=False)

@@ -1,16 +1,16 @@
-"""`tocsin plan`: what a deploy of the present files would do to each job, and why."""
+"""`tocsin plan`: what a deploy of the present files would do to each job, and which inputs changed."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import as_json, counted, line, table
+from tocsin.cli.output import note, write_list
 
 if TYPE_CHECKING:
+    from tocsin.cli.json_shapes import JobPlanShape
     from tocsin.model.errors import Fault
     from tocsin.project.catalog import Catalog
     from tocsin.project.settings import Settings
@@ -21,7 +21,7 @@ _Job = Annotated[str | None, typer.Argument(help="Only this job, such as detecto
 
 
 def plan(job: _Job = None, spark: _Spark = False, json: options.Json = False) -> None:
-    """Say what a deploy of the present files would do to each job: nothing, restart, new state, start, stop or refused.
+    """List what a deploy of the present files would do to each job, and which of its inputs changed.
 
     They are compared with what each job runs with, or ran with last; for files elsewhere, name the state folder of the
     installation in TOCSIN_STATE. Nothing is changed, and Kafka is not asked. "restart" keeps the state; "new state"
@@ -35,13 +35,14 @@ def plan(job: _Job = None, spark: _Spark = False, json: options.Json = False) ->
         from tocsin.model.errors import ConfigError, Fault, nearest
 
         raise ConfigError([Fault("plan", f"there is no job '{job}' here", nearest=nearest(job, _jobs()))])
-    if json:
-        as_json([JobPlanShape(job=one.job, effect=one.effect, reasons=list(one.reasons)) for one in plans])
-        return
-    rows = [(one.job, one.effect, "; ".join(one.reasons)) for one in plans]
-    table(("JOB", "DEPLOY", "WHY"), rows, empty="no jobs: sources/ and detectors/ are empty")
-    counts = Counter(one.effect for one in plans)
-    line("; ".join(f"{counted(count, 'job')}: {effect}" for effect, count in counts.items()))
+    rows = [JobPlanShape(job=one.job, effect=one.effect, changed=list(one.changed)) for one in plans]
+    write_list(rows, ("JOB", "DEPLOY", "CHANGED"), _row, json=json, empty="no jobs: sources/ and detectors/ are empty")
+    if not spark and any(one.effect == "restart or new state" for one in plans):
+        note("which it is, only Spark's plan tells: tocsin plan --spark")
+
+
+def _row(shown: JobPlanShape) -> tuple[object, ...]:
+    return (shown.job, shown.effect, ", ".join(shown.changed))
 
 
 def _plans(spark: bool) -> list[JobPlan]:
@@ -77,7 +78,6 @@ def _states(settings: Settings, catalog: Catalog) -> StateNames:
     """Have Spark plan all code, and name the state that each asks for."""
     from tocsin.cli.detectors.check_command import planned
     from tocsin.model.names import compute_job, detector_job
-    from tocsin.runtime.code_versions import kept_versions
     from tocsin.storage.job_folders import stored_folder
     from tocsin.supervision.planning.deploy_plan import StateNames
     from tocsin.views.rebuild.rebuild_request import next_build, read_rebuild
@@ -93,11 +93,9 @@ def _states(settings: Settings, catalog: Catalog) -> StateNames:
     present = {
         job: frozenset(path.parent.name for path in stored_folder(settings, job).glob("*/start.json")) for job in names
     }
-    kept = {job: kept_versions(settings, job) for job in map(detector_job, found.detectors)}
     return StateNames(
         next=names,
         present=present,
-        running={job: max(ran, key=lambda one: one.last_at).fingerprint for job, ran in kept.items() if ran},
         faults=_by_job(settings, catalog, found.faults),
     )
 

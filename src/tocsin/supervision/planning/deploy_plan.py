@@ -10,7 +10,7 @@ from tocsin.model.detector import DetectorSpec
 from tocsin.model.names import COMPUTE, DETECTOR, JobName
 from tocsin.supervision.job_kinds import KINDS
 from tocsin.supervision.job_states import Desired
-from tocsin.supervision.planning.input_changes import changed_inputs, in_words, remarks
+from tocsin.supervision.planning.job_inputs import changed_inputs
 from tocsin.supervision.planning.start_record import StartRecord
 from tocsin.supervision.snapshot import Snapshot
 
@@ -20,9 +20,6 @@ _KEEP_STATE_OF = ("kafka.", "spark.", "storage.")
 _SHUFFLE, _ELSEWHERE = "spark.shuffle_partitions", "storage.checkpoints"
 _OTHER_TOPIC = {"declared.sources", "kafka.topic_prefix"}
 _NEW_STATE = {"declared.window", "declared.slide", "declared.time_zone", "computed.window", _SHUFFLE, _ELSEWHERE}
-_ASK = "only Spark's plan tells whether the state still fits: tocsin plan --spark"
-
-_JOINS = "it joins tables, so only its job can tell whether the state still fits"
 
 
 class Effect(StrEnum):
@@ -32,7 +29,9 @@ class Effect(StrEnum):
     RESTART = "restart"
     """It goes on where it stopped, on the same state if it keeps any."""
     NEW_STATE = "new state"
+    """Of a detector from the events of the last windows, of a view from the earliest event in Kafka."""
     RESTART_OR_NEW = "restart or new state"
+    """Only Spark's plan tells which; of code that joins tables only the job itself."""
     START = "start"
     STOP = "stop"
     REFUSED = "refused"
@@ -40,11 +39,15 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class JobPlan:
-    """The effect of a deploy on `job`, and the reasons in words."""
+    """The effect of a deploy on `job`, and the names of the inputs that changed, such as `declared.window`.
+
+    Where it is no longer to run, the input is its `file`, `declared.stage`, `switch` or the `settings`; where that is
+    refused, the faults of its file.
+    """
 
     job: str
     effect: Effect
-    reasons: Sequence[str] = ()
+    changed: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +57,11 @@ class StateNames:
     Attributes:
         next: by job, the name of the checkpoint that the present file asks for.
         present: the names of those that there are.
-        running: the name of the one that the job ran on last, where that is known.
         faults: by job, what Spark refuses.
     """
 
     next: Mapping[str, str] = field(default_factory=dict)
     present: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    running: Mapping[str, str] = field(default_factory=dict)
     faults: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
@@ -88,30 +89,25 @@ def plan_job(deploy: Deploy, job: str) -> JobPlan:
     wanted, facts = deploy.desired.get(job), deploy.snapshot.facts(job)
     faults = facts.faults or (deploy.states.faults.get(job, ()) if deploy.states else ())
     if faults:
-        goes_on = "the running job keeps running" if facts.runs else "it is not started"
-        return JobPlan(job=job, effect=Effect.REFUSED, reasons=[*faults, goes_on])
+        return JobPlan(job=job, effect=Effect.REFUSED, changed=faults)
     if wanted is None or job in deploy.stopped:
-        why = _why_not(deploy, job)
-        return JobPlan(job=job, effect=Effect.STOP if facts.runs else Effect.NOTHING, reasons=[why])
+        return JobPlan(job=job, effect=Effect.STOP if facts.runs else Effect.NOTHING, changed=[_why_not(deploy, job)])
     before = _last_start(deploy, job)
     if before is None:
-        return _unrecorded(deploy, job, wanted)
+        return JobPlan(job=job, effect=_unrecorded(deploy, job, wanted))
     if before.spec == wanted.spec:
-        besides = remarks(before.besides, wanted.besides)
-        only = f"only the {' and the '.join(besides)} changed" if besides else ""
-        return JobPlan(job=job, effect=Effect.NOTHING, reasons=[only] if only else [])
+        return JobPlan(job=job, effect=Effect.NOTHING)
     names = changed_inputs(before.inputs, wanted.inputs)
-    effect, more = _effect(deploy, job, names)
-    return JobPlan(job=job, effect=effect, reasons=[*in_words(names, before.inputs, wanted.inputs), *more])
+    return JobPlan(job=job, effect=_effect(deploy, job, names), changed=names)
 
 
 def _why_not(deploy: Deploy, job: str) -> str:
     facts = deploy.snapshot.facts(job)
     if not facts.declared:
-        return "no file declares it any more"
+        return "file"
     if facts.stage is not None and not facts.stage.runs:
-        return f"its stage is {facts.stage}"
-    return "an operator has stopped it" if job in deploy.stopped else "the settings ask for no such job"
+        return "declared.stage"
+    return "switch" if job in deploy.stopped else "settings"
 
 
 def _last_start(deploy: Deploy, job: str) -> StartRecord | None:
@@ -122,38 +118,30 @@ def _last_start(deploy: Deploy, job: str) -> StartRecord | None:
     return next((one for one in starts if one.spec == spec), last)
 
 
-def _unrecorded(deploy: Deploy, job: str, wanted: Desired) -> JobPlan:
+def _unrecorded(deploy: Deploy, job: str, wanted: Desired) -> Effect:
+    """Say what a deploy does to a job that never ran, or was started before its inputs were recorded."""
     facts = deploy.snapshot.facts(job)
     spec = facts.leader.labels.spec if facts.leader else facts.past.spec
     if not spec:
-        return JobPlan(job=job, effect=Effect.START, reasons=["it never ran here"])
-    if spec == wanted.spec:
-        return JobPlan(job=job, effect=Effect.NOTHING)
-    what = "it was started by a version of Tocsin that did not record with what"
-    return JobPlan(job=job, effect=Effect.RESTART_OR_NEW, reasons=[what])
+        return Effect.START
+    return Effect.NOTHING if spec == wanted.spec else Effect.RESTART_OR_NEW
 
 
-def _effect(deploy: Deploy, job: str, names: Sequence[str]) -> tuple[Effect, list[str]]:
-    """Find what happens to the state of `job` when `names` change, and what to add to the reasons."""
+def _effect(deploy: Deploy, job: str, names: Sequence[str]) -> Effect:
+    """Find what happens to the state of `job` when `names` change."""
     kind, name = JobName.parse(job).kind, JobName.parse(job).name
-    beside = ["it starts beside the running version and takes over"] if deploy.desired[job].hands_over else []
     if kind not in (DETECTOR, COMPUTE):
-        return Effect.RESTART, ["it goes on where it stopped", *beside]
+        return Effect.RESTART
     if kind == COMPUTE and any(one == "code" or one.startswith(("declared.", "computed.")) for one in names):
-        older = f"days that only history holds come back with: tocsin view rebuild {name}"
-        return Effect.NEW_STATE, ["it is computed anew from the earliest event that Kafka holds", older]
+        return Effect.NEW_STATE
     spec = KINDS[kind].declared
     declared = None if spec is None else spec(deploy.snapshot.catalog).get(name)
     keeps = _keeps_state(names, stateless=isinstance(declared, DetectorSpec) and not declared.keeps_state)
     if deploy.states is not None and job in deploy.states.next and not _OTHER_TOPIC.intersection(names):
         keeps = deploy.states.next[job] in deploy.states.present.get(job, ())
     if keeps is None:
-        return Effect.RESTART_OR_NEW, [_ASK if deploy.states is None else _JOINS]
-    if not keeps:
-        what = "the state is built anew from the events of the last windows" if kind == DETECTOR else "built anew"
-        return Effect.NEW_STATE, [what, *beside]
-    resumes = deploy.states is not None and deploy.states.running.get(job) not in (None, deploy.states.next.get(job))
-    return Effect.RESTART, ["on the state that an earlier version left" if resumes else "on the same state", *beside]
+        return Effect.RESTART_OR_NEW
+    return Effect.RESTART if keeps else Effect.NEW_STATE
 
 
 def _keeps_state(names: Sequence[str], *, stateless: bool) -> bool | None:

@@ -1,4 +1,4 @@
-"""Desire the jobs of each kind: what each is started with, and what its file says besides. Pure but for passwords."""
+"""Desire the jobs of each kind: what each is started with. Pure but for passwords."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tocsin.project.catalog import Catalog
 from tocsin.project.keywords import ADDED_MEANING, FLOW, DeclaredKind
 from tocsin.project.settings import Settings
 from tocsin.supervision.job_states import Desired
-from tocsin.supervision.planning.job_inputs import Inputs, digest, inputs_of, remarks_of, spec_of
+from tocsin.supervision.planning.job_inputs import Inputs, digest, inputs_of, spec_of
 
 # History and topics are looked after by others, people are for the mails.
 _FOR_PEOPLE = {"title", "owner"}
@@ -36,7 +36,7 @@ def ingests(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desire
     spark = _spark(settings, but=_ON_CLUSTERS)
     return {
         name: _desired(
-            settings, code, _source(source, but=_NOT_INGESTED), spark, besides=vars(source), heavy=True,
+            settings, code, _source(source, but=_NOT_INGESTED), spark, heavy=True,
             memory_bytes=memory_limit(settings, [source]),
         )
         for name, source in ingested(catalog).items()
@@ -51,7 +51,7 @@ def ingested(catalog: Catalog) -> dict[str, Source]:
 def tables(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
     """Desire a job for each table."""
     return {
-        name: _desired(settings, code, inputs_of(f"table {name}", spec, but=_FOR_PEOPLE), besides=vars(spec))
+        name: _desired(settings, code, inputs_of(f"table {name}", spec, but=_FOR_PEOPLE))
         for name, spec in catalog.kept_tables.items()
     }
 
@@ -82,7 +82,7 @@ def queries(
                 own = inputs_of("declared", {key: one for key, one in vars(spec).items() if key in meaning})
                 own |= {"version": spec.version, "code": spec.code}
                 made[name] = _desired(
-                    settings, code, spark, own, more(catalog, spec), *parts, besides=vars(spec), heavy=True,
+                    settings, code, spark, own, more(catalog, spec), *parts, heavy=True,
                     memory_bytes=memory_limit(settings, sources, getattr(spec, "memory", None)),
                     hands_over=hands_over and not is_on_cluster,  # a full cluster has no room for both
                 )  # fmt: skip
@@ -117,7 +117,6 @@ def views(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]
     return {
         name: _desired(
             settings, code, views, inputs_of("declared", {key: one for key, one in vars(spec).items() if key in _KEPT}),
-            besides=vars(spec),
         )
         for name, spec in catalog.views.items()
         if spec.stage.runs
@@ -167,11 +166,9 @@ def _source(source: Source, *, only: set[str] | None = None, but: set[str] | Non
     return inputs_of(f"source {source.name}", source, only=only, but=but)
 
 
-def _desired(
-    settings: Settings, code: str, *parts: Inputs, besides: Mapping[str, Any] | None = None, **more: Any
-) -> Desired:
+def _desired(settings: Settings, code: str, *parts: Inputs, **more: Any) -> Desired:
     """Desire a job that is started with the platform's `code`, the settings of Kafka, and `parts`."""
     inputs = {"platform": digest(code)} | inputs_of("kafka", settings.kafka)
     for part in parts:
         inputs |= part
-    return Desired(spec_of(inputs), inputs=inputs, besides=remarks_of(besides or {}, inputs), **more)
+    return Desired(spec_of(inputs), inputs=inputs, **more)

@@ -1,4 +1,4 @@
-"""Name all that a job is started with, one text for each thing, so that a change can be told in words. Pure."""
+"""Name all that a job is started with, one text for each thing, and what of it changed. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ Inputs = Mapping[str, str]
 
 # Addresses that may hold a password; passwords themselves are in files, and never read for this.
 _SECRET = {"database", "postgres", "redis", "influx"}
-# The title is a part of the docstring.
-_TOLD_ELSEWHERE = {"name", "path", "version", "code", "title"}
+_LOOPBACK = "127.0.0.1:"
+_IMPLIED = {"version"}
+"""What changes with something else that is named."""
 
 
 def inputs_of(
@@ -27,10 +28,15 @@ def inputs_of(
     return {f"{prefix}.{key}": _text(key, value) for key, value in plain.items() if key not in (but or ())}
 
 
-def remarks_of(values: Mapping[str, Any], inputs: Inputs) -> dict[str, str]:
-    """Name the fields of what a file declares that are no part of `inputs`: a change of them restarts nothing."""
-    read = {name.rpartition(".")[2] for name in inputs} | _TOLD_ELSEWHERE
-    return {key: _text(key, value) for key, value in values.items() if key not in read}
+def changed_inputs(before: Inputs, after: Inputs) -> list[str]:
+    """List the names of what changed, without ports of a stack on this machine, which differ each time."""
+    names = [name for name in {**after, **before} if before.get(name) != after.get(name) and name not in _IMPLIED]
+    return [name for name in names if not _is_own_port(before.get(name), after.get(name))]
+
+
+def _is_own_port(before: str | None, after: str | None) -> bool:
+    """Return whether both are addresses of an embedded stack."""
+    return all(text is not None and text.strip('"').startswith(_LOOPBACK) for text in (before, after))
 
 
 def digest(text: str) -> str:

@@ -46,8 +46,7 @@ def with_pod(desired: Desired, settings: Settings, kind: str) -> Desired:
     pod = pod_resources(settings, kind, desired.memory_bytes)
     told = {"requested CPU": pod["requests"]["cpu"], "requested memory": pod["requests"]["memory"]}
     inputs = {**desired.inputs, **inputs_of("its pod", {**told, "memory limit": pod["limits"]["memory"]})}
-    besides = {key: value for key, value in desired.besides.items() if key != "memory"}
-    return replace(desired, spec=spec_of(inputs), inputs=inputs, besides=besides)
+    return replace(desired, spec=spec_of(inputs), inputs=inputs)
 
 
 def _in_mb(size: int) -> int:

@@ -1,4 +1,4 @@
-"""Remember what each job was started with, so that `tocsin plan` can say what has changed since."""
+"""Remember what each job was started with, so that `tocsin plan` can name what has changed since."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ class StartRecord(BaseModel, frozen=True):
     Attributes:
         spec: hash of `inputs`, as the labels of the process have it.
         at: epoch seconds.
-        inputs, besides: see `tocsin.supervision.job_states.Desired`.
+        inputs: see `tocsin.supervision.job_states.Desired`.
     """
 
     spec: str
     at: float
     inputs: dict[str, str] = Field(default_factory=dict)
-    besides: dict[str, str] = Field(default_factory=dict)
 
 
 def note_start(state: Path, job: str, wanted: Desired) -> None:
@@ -36,7 +35,7 @@ def note_start(state: Path, job: str, wanted: Desired) -> None:
         OSError: the state folder cannot be written.
     """
     others = [one for one in read_starts(state, job) if one.spec != wanted.spec]
-    new = StartRecord(spec=wanted.spec, at=time.time(), inputs=dict(wanted.inputs), besides=dict(wanted.besides))
+    new = StartRecord(spec=wanted.spec, at=time.time(), inputs=dict(wanted.inputs))
     state_file.write(_path(state, job), list[StartRecord], [*others, new][-_KEPT:])
 
 
