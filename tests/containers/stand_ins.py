@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent / "images"
 ROOT = here().root
 _SUITE = "bookworm"
 _PACKAGES = (
-    *("ca-certificates", "python3", "python3-venv", "wget", "openjdk-17-jre-headless", "postgresql-15", "nodejs"),
+    *("ca-certificates", "python3", "python3-venv", "wget", "openjdk-17-jre-headless", "postgresql-15"),
     "prometheus",
 )
 _BASE = "tocsin-base"

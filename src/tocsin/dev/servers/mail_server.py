@@ -55,7 +55,7 @@ class Mails:
 
     def ids(self) -> list[str]:
         """List all, the oldest first."""
-        return sorted(path.stem for path in self._folder.glob("*.eml"))
+        return sorted(path.stem for path in self._folder.glob("*.eml") if path.stem.isdigit())
 
     def read(self, number: str) -> EmailMessage | None:
         """Parse one; None if there is none."""

@@ -87,6 +87,7 @@ def test_mails_are_shown_with_their_charts_run_nothing_and_outlive_the_server(tm
 
 def test_the_oldest_go_and_a_full_disk_is_told_to_the_sender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tocsin.dev.servers.mail_server._KEPT", 2)
+    (tmp_path / "aB3dE.eml").write_text("Subject: from the mail sink of an earlier release\n\n")
     mails, envelope = Mails(tmp_path), Envelope()
     for number in range(3):
         envelope.content = bytes(mail(f"number {number}", "x"))
