@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 
 import structlog
 
+from tocsin.alerts.counted_reports import CountedReports
 from tocsin.alerts.notify.channel import ChannelAway
 from tocsin.alerts.notify.mail import compose
 from tocsin.alerts.notify.notifier import Notifier
 from tocsin.alerts.notify.supervisor_watch import SupervisorWatch
 from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.job_usage import UsageTally
-from tocsin.kafka.job_reports import ReportReader
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import TransientError
-from tocsin.model.job_report import JobReport, JobState
+from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
 
 POLL_SECONDS = 0.5
-_TIDY_SECONDS, _REPORTS_PAUSE = 10.0, 5.0
+_TIDY_SECONDS = 10.0
 _LONGEST_AWAY, _LONGEST_TROUBLE = 30.0, 5.0
 _log = structlog.get_logger()
 
@@ -33,10 +31,8 @@ class NotifierJob:
         """Describe the job; nothing is opened yet."""
         self._settings, self._reporter, self._stop = settings, reporter, stop
         self._database = Database(settings.alerts_database)
-        self._reader: ReportReader | None = None
-        self._usage = UsageTally()
-        self._reports_after = self._tidy_after = 0.0
-        self._reports_trouble = ""
+        self._reports = CountedReports(settings, self._database)
+        self._tidy_after = 0.0
         self._reported_trouble: str | None = None
 
     def run(self) -> None:
@@ -48,7 +44,8 @@ class NotifierJob:
         self._settings.smtp.password()
         # Drawing loads a large library: do it before the first urgent mail waits for it.
         threading.Thread(target=compose.warm_up, name="warm-up", daemon=True).start()
-        notifier, supervisor = Notifier(self._settings, self._database, self._reports), SupervisorWatch(self._settings)
+        notifier = Notifier(self._settings, self._database, self._reports.latest)
+        supervisor = SupervisorWatch(self._settings)
         pause, begun = POLL_SECONDS, False
         while not self._stop.is_set():
             supervisor.look()
@@ -67,8 +64,7 @@ class NotifierJob:
             self._say(trouble)
             self._stop.wait(pause)
         self._database.close()
-        if self._reader is not None:
-            self._reader.close()
+        self._reports.close()
 
     def _pass(self, notifier: Notifier) -> str:
         """One round; the trouble that does not keep mails back, if any."""
@@ -82,7 +78,7 @@ class NotifierJob:
 
     def _tidy(self, notifier: Notifier) -> None:
         left = notifier.tidy()
-        self._count_usage()
+        self._reports.count()
         self._tidy_after = time.monotonic() + _TIDY_SECONDS
         self._reporter.update(rows_out=notifier.sent, counts={k: float(v) for k, v in left.items()})
 
@@ -96,14 +92,6 @@ class NotifierJob:
         notifier.send_due(self._stop, self._reporter.goes_on)
         return trouble
 
-    def _count_usage(self) -> None:
-        """Add what the jobs took since the last time; while Kafka is away there is nothing to add."""
-        with contextlib.suppress(TransientError):
-            self._reports()
-        with self._database.write() as connection:
-            self._usage.write(connection)
-        self._usage.written()
-
     def _say(self, trouble: str) -> None:
         if trouble != self._reported_trouble:
             if trouble:
@@ -112,13 +100,3 @@ class NotifierJob:
                 _log.info("resumed", after=self._reported_trouble)
             self._reported_trouble = trouble
             self._reporter.update(state=JobState.WAITING if trouble else JobState.RUNNING, reason=trouble)
-
-    def _reports(self) -> dict[str, JobReport]:
-        if time.monotonic() < self._reports_after:
-            raise TransientError(self._reports_trouble)
-        try:
-            self._reader = self._reader or ReportReader(self._settings, self._usage.take, timeout_seconds=1.0)
-            return self._reader.latest()
-        except TransientError as error:
-            self._reports_after, self._reports_trouble = time.monotonic() + _REPORTS_PAUSE, str(error)
-            raise

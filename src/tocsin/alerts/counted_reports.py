@@ -1,0 +1,54 @@
+"""Follow the reports of the jobs, and count in the alerts DB what each job takes, whoever reads them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.job_usage import UsageTally
+from tocsin.kafka.job_reports import ReportReader
+from tocsin.model.errors import TransientError
+from tocsin.model.job_report import JobReport
+from tocsin.project.settings import Settings
+
+_PAUSE_SECONDS = 5.0
+
+
+class CountedReports:
+    """Reads reports once, for who asks for the latest ones and for the usage of each day. For one thread."""
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        """Nothing is opened yet."""
+        self._settings, self._database = settings, database
+        self._usage = UsageTally()
+        self._reader: ReportReader | None = None
+        self._next_try, self._trouble = 0.0, ""
+
+    def latest(self) -> dict[str, JobReport]:
+        """See `ReportReader.latest`. Once Kafka is away it is not asked again for 5 seconds."""
+        if time.monotonic() < self._next_try:
+            raise TransientError(self._trouble)
+        try:
+            self._reader = self._reader or ReportReader(self._settings, self._usage.take, timeout_seconds=1.0)
+            return self._reader.latest()
+        except TransientError as error:
+            self._next_try, self._trouble = time.monotonic() + _PAUSE_SECONDS, str(error)
+            raise
+
+    def count(self) -> None:
+        """Add what the jobs took since the last time; while Kafka is away there is nothing to add.
+
+        Raises:
+            TransientError: the DB cannot be written now; the next call makes up for it.
+        """
+        with contextlib.suppress(TransientError):
+            self.latest()
+        with self._database.write() as connection:
+            self._usage.write(connection)
+        self._usage.written()
+
+    def close(self) -> None:
+        """Leave Kafka."""
+        if self._reader is not None:
+            self._reader.close()
