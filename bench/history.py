@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -34,6 +34,7 @@ from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
 from tocsin.quality.day_facts import DayFacts
+from tocsin.quality.day_profile import Profile
 from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Verdict
 from tocsin.sparkjob.batch_session import running_batch
@@ -59,7 +60,11 @@ class Passing(DayGate):
     def __init__(self) -> None:
         """It reads no suite."""
 
-    def judge(self, day: date, sealed: DataFrame, facts: DayFacts) -> Verdict:
+    def profiles(self, sealed: DataFrame, day: str, facts: Sequence[DayFacts]) -> dict[date, Profile]:
+        """Nothing is counted."""
+        return {}
+
+    def judge(self, day: date, sealed: DataFrame, facts: DayFacts, profile: Profile | None = None) -> Verdict:
         """Nothing is checked."""
         return Verdict(subject=facts.source, day=day, run_id=facts.version, judged_at=datetime.now(UTC), checks=())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.project.source_file import read_source
 from tocsin.quality.day_facts import DayFacts
+from tocsin.quality.day_profile import Profile
 from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 
@@ -36,7 +37,10 @@ class Judge(DayGate):
     facts: list[DayFacts] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
 
-    def judge(self, day: date, sealed: DataFrame, facts: DayFacts) -> Verdict:
+    def profiles(self, sealed: DataFrame, day: str, facts: Sequence[DayFacts]) -> dict[date, Profile]:
+        return {}
+
+    def judge(self, day: date, sealed: DataFrame, facts: DayFacts, profile: Profile | None = None) -> Verdict:
         self.facts.append(facts)
         self.rows.append(sealed.count())
         bad = self.severity is not Severity.PASS

@@ -21,6 +21,7 @@ from tocsin.history.history_retention import tidy
 from tocsin.history.land.landing_ledger import read_ledger
 from tocsin.history.seal_planning import plan
 from tocsin.history.spark import import_files
+from tocsin.history.spark.seal import SealedDay, Sealer
 from tocsin.history.spark.sealed_days import sealed_events
 from tocsin.model.errors import ConfigError
 from tocsin.quality.spark.day_gate import DayGate
@@ -232,3 +233,42 @@ def test_a_file_of_which_every_row_was_refused_is_read_again(history: History, t
     history.source = history.source.model_copy(update={"optional": history.source.optional | {"action"}})
     done = bring_in(history, path)
     assert (done.entry.events, done.known) == (3, False)
+
+
+def test_files_that_land_together_keep_their_own_counts_and_go_one_by_one(
+    history: History, starts: list[str], spark: SparkSession, tmp_path: Path
+) -> None:
+    later = DAY + timedelta(days=1)
+    texts = {
+        "a.jsonl": [json.dumps(one) for one in logins(6, days=2)] + ["no login"],
+        "b.jsonl": [json.dumps(one) for one in logins(3, user_id="bob")] + ["", json.dumps(logins(1, action=None)[0])],
+        "c.csv": ["user_id,timestamp,ip_address,action", f"carl,{later}T09:00:00Z,i,a", "carl,never,i,a"],
+    }
+    for name, lines in texts.items():
+        (tmp_path / name).write_text("\n".join(lines))
+    (tmp_path / "again.jsonl").write_text((tmp_path / "a.jsonl").read_text())
+    a, b, again, c = landed(history, *[tmp_path / name for name in ("a.jsonl", "b.jsonl", "again.jsonl", "c.csv")])
+    assert len(starts) == 1
+    assert (again.known, again.entry) == (True, a.entry)
+    assert [(one.entry.events, one.reasons) for one in (a, b, c)] == [
+        (6, {"not_key_value": 1}),
+        (3, {"empty": 1, "missing:action": 1}),
+        (1, {"wrong_type:timestamp": 1}),
+    ]
+    imports = [one.entry.imported for one in (a, b, c) if one.entry.imported]
+    assert [(one.rows, one.refused, one.refused_days) for one in imports] == [
+        (7, 1, {later: 1}),
+        (5, 2, {DAY: 2}),
+        (2, 1, {later: 1}),
+    ]
+    refused = [one.refused.read_text().splitlines() if one.refused else [] for one in (a, b, c)]
+    assert [[json.loads(line)["row"] for line in lines] for lines in refused] == [[7], [4, 5], [2]]
+    files = [(one.entry.run, file.day) for one in (a, b, c) for file in one.entry.files]
+    assert len(files) == len(set(files)) == 4, "one file for each run and day"
+    ledger = read_ledger(history.places)
+    with history.table() as table:
+        done = Sealer(spark, history.settings, history.source, table, Judge()).seal_all([DAY, later], ledger)
+    assert [one.version.facts.rows for one in done.values() if isinstance(one, SealedDay)] == [6, 4]
+    assert verify(history.settings, history.source, checksums=True) == []
+    assert withdraw(history.settings, history.source, tmp_path / "b.jsonl").days == (DAY,)
+    assert [row["raw_topic"] for row in sealed(history, spark)] == [f"file:{imports[0].sha256[:32]}"] * 3

@@ -26,7 +26,7 @@ from tocsin.project.blocks.history_settings import HistorySettings
 from tocsin.project.settings import Settings
 from tocsin.runtime.process_exit import ExitCode
 
-STEPS = ["written", "described", "staged", "judged", "severity", "published", "noted"]
+STEPS = ["written", "described", "judged", "severity", "published", "noted"]
 
 
 def published(history: History) -> tuple[str | None, int]:
@@ -54,9 +54,9 @@ def test_a_seal_that_is_killed_anywhere_publishes_nothing_or_all(
 
         return step
 
-    for owner, name in ((seal.Sealer, "_write"), (seal, "write_version"), (DayTable, "stage"), (Judge, "judge")):
+    steps = ((seal.Sealer, "_write"), (seal, "write_version"), (Judge, "judge"), (DayTable, "publish_all"))
+    for owner, name in steps:
         monkeypatch.setattr(owner, name, kept(getattr(owner, name)))
-    monkeypatch.setattr(DayTable, "publish", kept(DayTable.publish))
     sealed = history.seal(spark).version.version
     monkeypatch.undo()
     assert sorted(path.name for path in left.iterdir()) == [str(number) for number in range(len(STEPS))]

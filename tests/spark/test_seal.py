@@ -22,11 +22,14 @@ from tocsin.history.history_retention import tidy
 from tocsin.history.land.arrow_events import PARTITION, columns_of, parse
 from tocsin.history.land.landing_ledger import read_ledger
 from tocsin.history.places import begin
-from tocsin.history.spark.seal import Unsealable
+from tocsin.history.spark.seal import SealedDay, Sealer, Unsealable
 from tocsin.history.spark.sealed_days import sealed_events, with_tick
 from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings
 from tocsin.quality.day_facts import ColumnChange
+from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Severity
+from tocsin.quality.verdict_files import Records
 from tocsin.sparkjob.events import event_columns, parse_events
 from tocsin.storage.stored_path import remove_tree
 
@@ -282,3 +285,71 @@ def _record(number: int, user: str, at: datetime) -> bytes:
     times = {"event_time": moment, "ingested_at": moment, "timestamp": moment}
     columns = {"source": "logins", "schema_version": 1, "user_id": user, "ip_address": "i", "action": "login failed"}
     return json.dumps(identity | times | columns).encode()
+
+
+def test_days_that_are_sealed_together_are_as_if_each_were_alone(spark: SparkSession, tmp_path: Path) -> None:
+    histories = [History(tmp_path / name) for name in ("together", "alone")]
+    days = [DAY + timedelta(days=number) for number in range(4)]
+    found: list[list[Any]] = []
+    for history in histories:
+        history.land([login(n, seconds=n, day=days[n % 3]) for n in range(90)])
+        history.land([login(n, seconds=n, day=days[n % 3]) for n in range(60, 120)])
+        history.seal(spark)
+        with history.table() as table:
+            tidy(history.settings, history.source, table)
+        history.land([login(n, seconds=n) for n in range(200, 203)])
+        judge = DayGate(Settings(project=tmp_path, state=history.settings.state), history.source)  # without rules
+        with history.table() as table:
+            sealer = Sealer(spark, history.settings, history.source, table, judge)
+            ledger = read_ledger(history.places)
+            if history is histories[0]:
+                done = sealer.seal_all(days, ledger)
+            else:
+                done = {day: sealer.seal(day, ledger) for day in days}
+            assert [table.published()[day] for day in days] == [
+                one.version.version for one in done.values() if isinstance(one, SealedDay)
+            ]
+            assert table.audits() == set()
+        assert verify(history.settings, history.source, checksums=True) == []
+        sealed = [one for one in done.values() if isinstance(one, SealedDay)]
+        profiles = [Records(history.settings.state).latest("logins", day) for day in days]
+        found.append(
+            [
+                (
+                    one.day,
+                    one.version.facts.model_copy(update={"version": ""}),
+                    [file.rows for file in one.version.files],
+                )
+                for one in sealed
+            ]
+            + [record.profile.figures for record in profiles if record and record.profile]
+        )
+    assert len(found[0]) == 8
+    assert found[0] == found[1]
+    assert [rows for _, facts, rows in found[0][:4] if not facts.rows] == [[]], "the last day is empty"
+
+
+def test_a_day_that_cannot_be_sealed_leaves_those_beside_it_alone(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History(tmp_path)
+    days = [DAY, NEXT, NEXT + timedelta(days=1)]
+    for day in days:
+        history.land([login(n, seconds=n, day=day) for n in range(9)])
+    (gone,) = [history.places.root / file.path for file in read_ledger(history.places).files(DAY)]
+    Path(str(gone)).write_bytes(b"nonsense")
+    describe = Sealer._describe
+
+    def failing(sealer: Sealer, day: Any, *rest: Any) -> Any:
+        if day == NEXT:
+            raise ValueError("odd")
+        return describe(sealer, day, *rest)
+
+    monkeypatch.setattr(Sealer, "_describe", failing)
+    with history.table() as table:
+        sealer = Sealer(spark, history.settings, history.source, table, Judge())
+        done = sealer.seal_all(days, read_ledger(history.places))
+        assert [*table.published()] == days[2:]
+    assert isinstance(done[DAY], Unsealable)
+    assert isinstance(done[NEXT], ValueError)
+    assert [day for day, _, _ in history.places.version_folders()] == days[2:], "nothing is left behind"

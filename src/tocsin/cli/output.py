@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tocsin.model.sizes import printable
+from tocsin.runtime.progress import is_heard, listening
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 _Shape = TypeVar("_Shape", bound="BaseModel")
 
 _PIPE_WIDTH = 100_000
+_PLAIN_SECONDS = 10.0
 _STYLES = {"urgent": "bold red", "email": "yellow", "problem": "bold red", "warning": "yellow", "ok": "green"}
 
 
@@ -100,6 +103,37 @@ def bar(what: str, total: float | None) -> Iterator[Callable[[float], None]]:
     with Progress(*columns, console=screen, transient=True) as progress:
         task = progress.add_task(what, total=total)
         yield lambda step: progress.advance(task, step)
+
+
+@contextmanager
+def progress() -> Iterator[None]:
+    """Show on standard error what `report_progress` reports in the block.
+
+    On a terminal it is a line that changes, elsewhere a plain line at most every ten seconds. In another such block,
+    which shows it, there is nothing to do.
+    """
+    if is_heard():
+        yield
+        return
+    screen = console(error=True)
+    if screen.is_terminal:
+        with screen.status("") as status, listening(lambda *what: status.update(Text(_progress_text(*what)))):
+            yield
+        return
+    since = time.monotonic()
+
+    def write(what: str, done: int, total: int) -> None:
+        nonlocal since
+        if time.monotonic() - since >= _PLAIN_SECONDS:
+            since = time.monotonic()
+            note(_progress_text(what, done, total))
+
+    with listening(write):
+        yield
+
+
+def _progress_text(what: str, done: int, total: int) -> str:
+    return printable(f"{what}: {done:,} of {total:,}" if total else f"{what}: {done:,}")
 
 
 def as_json(value: BaseModel | Sequence[BaseModel]) -> None:

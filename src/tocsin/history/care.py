@@ -16,7 +16,7 @@ from tocsin.history.land.landing import landing_lock
 from tocsin.history.land.landing_ledger import Entry, LandedFile, LandingLedger, read_ledger, record
 from tocsin.history.parquet_files import digest
 from tocsin.history.parquet_files import fault as fault_of
-from tocsin.history.places import IMPORTED, Places
+from tocsin.history.places import Places, import_run
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.names import sealing_job
 from tocsin.model.source import Source
@@ -241,7 +241,7 @@ def _chosen(ledger: LandingLedger, source: str, what: date | Path) -> list[tuple
 def _runs_of(path: Path, imports: Iterable[Entry]) -> set[str]:
     """Find the runs that imported `path`: by its content, or if it is gone by its name, or by the name of the run."""
     if path.is_file():
-        return {f"{IMPORTED}{digest(path)[:12]}"}
+        return {import_run(digest(path))}
     return {entry.run for entry in imports if entry.imported and str(path) in (entry.imported.name, entry.run)}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -44,6 +44,7 @@ KEPT = timedelta(days=7)
 """How long a version that counts no more stays, so that a day can be rolled back and a running batch can end."""
 
 _POINTER = "tocsin.day."
+_EPOCH_DAY = date(1970, 1, 1)
 _ATTEMPTS = 12
 _PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
@@ -141,14 +142,20 @@ class DayTable:
 
     def publish(self, day: date, version: str, files: Iterable[StoredPath], properties: dict[str, str]) -> None:
         """Let `version` count for `day`, in one commit; its audit branch is dropped with it."""
-        paths = [str(path) for path in files]
+        self.publish_all({day: (version, files)}, properties)
+
+    def publish_all(self, days: Mapping[date, tuple[str, Iterable[StoredPath]]], properties: dict[str, str]) -> None:
+        """Let a version count for each of `days`, given with its files, all in one commit."""
+        versions = {day: version for day, (version, _) in days.items()}
+        paths = [str(path) for _, files in days.values() for path in files]
 
         def change(table: Table, transaction: Transaction) -> None:
-            _clear(table, transaction, day, properties)
-            if paths:
-                transaction.add_files(paths, properties)
-            transaction.set_properties({f"{_POINTER}{day}": version})
-            _drop(transaction, audit_branch(day, version))
+            _clear(table, transaction, versions, properties)
+            if paths:  # none of them is there: what a day had is taken away
+                transaction.add_files(paths, properties, check_duplicate_files=False)
+            transaction.set_properties({f"{_POINTER}{day}": version for day, version in versions.items()})
+            for day, version in versions.items():
+                _drop(transaction, audit_branch(day, version))
 
         self._commit(change)
 
@@ -161,8 +168,7 @@ class DayTable:
         gone = list(days)
 
         def change(table: Table, transaction: Transaction) -> None:
-            for day in gone:
-                _clear(table, transaction, day, properties)
+            _clear(table, transaction, gone, properties)
             transaction.remove_properties(*[f"{_POINTER}{day}" for day in gone])
 
         if gone:
@@ -258,11 +264,19 @@ def audit_branch(day: date, version: str) -> str:
     return f"audit-{day}-{version}"
 
 
-def _clear(table: Table, transaction: Transaction, day: date, properties: dict[str, str]) -> None:
-    """Take the files of `day` away."""
-    its_own = f"event_time >= '{begin(day).isoformat()}' and event_time < '{end(day).isoformat()}'"
-    if any(True for _ in table.scan(its_own).plan_files()):
-        transaction.delete(its_own, properties)
+def _clear(table: Table, transaction: Transaction, days: Iterable[date], properties: dict[str, str]) -> None:
+    """Take the files of `days` away."""
+    wanted = sorted(days)
+    first, last = begin(wanted[0]).isoformat(), end(wanted[-1]).isoformat()
+    tasks = table.scan(f"event_time >= '{first}' and event_time < '{last}'").plan_files()
+    there = {_EPOCH_DAY + timedelta(days=task.file.partition[0]) for task in tasks}
+    its_own = [
+        f"(event_time >= '{begin(day).isoformat()}' and event_time < '{end(day).isoformat()}')"
+        for day in wanted
+        if day in there
+    ]
+    if its_own:
+        transaction.delete(" or ".join(its_own), properties)
 
 
 def _drop(transaction: Transaction, branch: str) -> None:

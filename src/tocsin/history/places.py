@@ -29,7 +29,8 @@ from tocsin.storage.stored_path import StoredPath, find_all
 
 VERSION_FILE = "_version.json"
 IMPORTED = "import-"
-"""How the run of an imported file begins; the hash of the file follows."""
+"""How the run of an imported file begins; as many digits of the hash of the file follow as `RUN_DIGITS` says."""
+RUN_DIGITS = 12
 
 _DAY, _RUN = "dt=", "run="
 
@@ -89,6 +90,11 @@ class Places:
             for path in find_all(folder, "*"):
                 if path.is_dir():
                     yield day, path.name, path
+
+
+def import_run(sha256: str) -> str:
+    """Name the run that imports the file with this digest."""
+    return f"{IMPORTED}{sha256[:RUN_DIGITS]}"
 
 
 def history_root(settings: Settings) -> StoredPath:

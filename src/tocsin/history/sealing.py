@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
@@ -29,6 +28,7 @@ from tocsin.quality.verdict_files import Records
 from tocsin.runtime import logs, private, process_exit
 from tocsin.runtime.lead import try_lead
 from tocsin.runtime.process_exit import ExitCode
+from tocsin.runtime.progress import report_progress
 from tocsin.sparkjob.batch_session import running_batch
 from tocsin.sparkjob.entry import code_of
 from tocsin.sparkjob.failures import in_a_line, is_disk
@@ -92,9 +92,12 @@ def seal(settings: Settings, source: Source, days: Iterable[date] = (), run_id: 
         if wanted:
             with running_batch(settings, job) as spark:
                 sealer = Sealer(spark, settings, source, table, gate)
-                for day in wanted:
-                    _one(outcome, day, functools.partial(sealer.seal, day, facts.ledger))
-                    _record(settings, source, day, outcome.failed.get(day))
+                for chunk in sealer.chunks(wanted, facts.ledger):
+                    report_progress("days sealed", len(outcome.sealed) + len(outcome.failed), len(wanted))
+                    done = sealer.seal_all(chunk, facts.ledger)
+                    for day in chunk:
+                        _add(outcome, day, done[day])
+                    _record(settings, source, outcome, chunk)
         if run is not None:
             outcome.refused_before = _refused_before(settings, source, run, outcome)
         if not outcome.disk:
@@ -134,28 +137,26 @@ def _run(options: argparse.Namespace, afterwards: Afterwards) -> int:
     return outcome.code
 
 
-def _one(outcome: SealingOutcome, day: date, sealing: Callable[[], SealedDay]) -> None:
-    """Seal one day; a failure does not stop the next."""
-    try:
-        outcome.sealed.append(sealing())
-    except (TocsinError, OSError) as error:
-        outcome.failed[day] = str(error)
-        outcome.disk |= is_disk(error)
-        log.error("seal failed", day=str(day), error=str(error))
-    except Exception as error:
-        outcome.failed[day] = in_a_line(error)
-        outcome.disk |= is_disk(error)
-        log.exception("seal failed", day=str(day))
+def _add(outcome: SealingOutcome, day: date, done: SealedDay | Exception) -> None:
+    """Add what came of a day."""
+    if isinstance(done, SealedDay):
+        outcome.sealed.append(done)
+        return
+    is_known = isinstance(done, TocsinError | OSError)
+    outcome.failed[day] = str(done) if is_known else in_a_line(done)
+    outcome.disk |= is_disk(done)
+    log.error("seal failed", day=str(day), error=outcome.failed[day], exc_info=None if is_known else done)
 
 
-def _record(settings: Settings, source: Source, day: date, why: str | None) -> None:
-    """Keep why `day` could not be sealed, until it is, where people look; None where it could."""
+def _record(settings: Settings, source: Source, outcome: SealingOutcome, days: Sequence[date]) -> None:
+    """Keep why `days` could not be sealed, until they are, and all verdicts, where people look."""
     records = Records(settings.state)
     try:
-        if note(settings.state, source.name, day, why):
-            records.write_index(index_page(records))
+        for day in days:
+            note(settings.state, source.name, day, outcome.failed.get(day))
+        records.write_index(index_page(records))
     except OSError as error:
-        log.warning("outcome of the day not recorded", day=str(day), error=str(error))
+        log.warning("outcome of days not recorded", days=[str(day) for day in days], error=str(error))
 
 
 def _refused_before(settings: Settings, source: Source, run: Sealing, outcome: SealingOutcome) -> tuple[date, ...]:

@@ -64,5 +64,12 @@ class FindingGate:
         )
         record = VerdictRecord(verdict=verdict)
         self._records.write(record, day_page(record, self._records, [], self._source))
-        self._records.write_index(index_page(self._records))
         return verdict
+
+    def write_index(self) -> None:
+        """Write the page of all verdicts; once for many, since it is made of all records of the last 60 days.
+
+        Raises:
+            OSError: it cannot be written; a retry helps once there is room.
+        """
+        self._records.write_index(index_page(self._records))

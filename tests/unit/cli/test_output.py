@@ -1,12 +1,16 @@
 import json
+import time
 from datetime import UTC, datetime, timedelta, timezone
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
 from tocsin.cli import output
 from tocsin.dev.diagnosis import Diagnosis
 from tocsin.model.durations import span
 from tocsin.model.sizes import printable
+from tocsin.runtime.progress import report_progress
 from tocsin.supervision.health import Standing
 
 HOSTILE = "mal\x1b[2Jlory\x07\x9b31m\u202e [bold red]x[/] :bomb:\r\nroot"
@@ -95,3 +99,35 @@ def test_spans_are_short(seconds: float | None, shown: str) -> None:
 
 def test_numbers_have_no_needless_fraction() -> None:
     assert [output.number(n) for n in (120.0, 1234567, 0.12345)] == ["120", "1,234,567", "0.1235"]
+
+
+def test_progress_is_a_line_now_and_then_on_standard_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report_progress("days sealed", 0, 3)
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    with output.progress():
+        report_progress("days sealed", 0, 3)
+        with output.progress():
+            monkeypatch.setattr(time, "monotonic", lambda: 11.0)
+            report_progress("days sealed", 1_000, 3_000)
+            report_progress("days sealed", 2_000, 3_000)
+        monkeypatch.setattr(time, "monotonic", lambda: 22.0)
+        report_progress("rows read of a\x1b.log", 50_000)
+    report_progress("days sealed", 3, 3)
+    written = capsys.readouterr()
+    assert (written.out, written.err) == (
+        "",
+        "days sealed: 1,000 of 3,000\nrows read of a\\x1b.log: 50,000\n",
+    )
+
+
+def test_progress_on_a_terminal_is_a_line_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Console(file=StringIO(), force_terminal=True, width=60)
+    monkeypatch.setattr(output, "console", lambda *, error: screen)
+    with output.progress():
+        report_progress("days sealed", 1, 3)
+        time.sleep(0.3)
+    assert isinstance(screen.file, StringIO)
+    assert "days sealed: 1 of 3" in screen.file.getvalue()
+    assert screen.file.getvalue().endswith("\x1b[2K")

@@ -105,6 +105,18 @@ def test_a_day_without_events_is_published_too(settings: Settings) -> None:
         assert (days.published(), days.files()) == ({DAY: "v3"}, {})
 
 
+def test_several_days_are_published_in_one_commit(settings: Settings) -> None:
+    with table(settings) as days:
+        days.publish(NEXT, "v1", files(settings, NEXT, "v1", 2), {})
+        later = NEXT + timedelta(days=1)
+        made = {day: ("v2", files(settings, day, "v2", 1)) for day in (DAY, NEXT, later)}
+        seen = days.metadata_in_use()
+        days.publish_all(made, {"tocsin.run": "v2"})
+        assert days.published() == dict.fromkeys((DAY, NEXT, later), "v2")
+        assert sorted(days.files()) == sorted(str(path) for _, paths in made.values() for path in paths)
+        assert len({one for one in days.metadata_in_use() - seen if one.endswith(".metadata.json")}) == 1
+
+
 def test_what_is_withdrawn_and_expired_needs_no_metadata_any_more(settings: Settings) -> None:
     with table(settings) as days:
         for number in range(3):

@@ -33,6 +33,7 @@ from tocsin.runtime import logs, private, process_exit
 from tocsin.runtime.lead import try_lead
 from tocsin.runtime.lock import LockHeld
 from tocsin.runtime.process_exit import ExitCode
+from tocsin.runtime.progress import report_progress
 from tocsin.sparkjob.batch_session import running_batch
 from tocsin.sparkjob.entry import code_of
 from tocsin.sparkjob.failures import in_a_line, is_disk
@@ -156,6 +157,7 @@ class _Work:
 
     def run(self, spark: SparkSession, spec: DetectorSpec, days: tuple[date, ...]) -> None:
         """Compute `days` of `spec` by one query and publish each; where that fails, each by a query of its own."""
+        report_progress(f"days of {spec.name} computed", 0, len(days))
         log.info("backfill started", detector=spec.name, version=spec.version, days=[str(day) for day in days])
         try:
             found = self._days.findings(spark, spec, days, self._run_id)
@@ -171,11 +173,14 @@ class _Work:
                 self._fail(spec, day, error)
             return
         total = sum(self.rows[day] for day in days) or 1
-        for day in days:
+        for number, day in enumerate(days):
+            report_progress(f"days of {spec.name} published", number, len(days))
             try:
                 self._publish(spec, day, found.by_day[day], found.cpu_seconds * self.rows[day] / total)
             except Exception as error:
                 self._fail(spec, day, error)
+        with contextlib.suppress(OSError):  # the next run writes it
+            self._gate.write_index()
 
     def tidy(self, specs: Iterable[DetectorSpec]) -> None:
         """Remove what lies further back than history is kept; what cannot be removed now is, the next time."""

@@ -16,7 +16,14 @@ from tocsin.backfill.backfill_status import without_table
 from tocsin.cases.file_report import FileReport, FileRequest, LeftOutRows
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.history.places import begin as day_begin
-from tocsin.history.spark.file_records import as_read, file_digest, good_events, parsed_rows, rules_for_files
+from tocsin.history.spark.file_records import (
+    as_read,
+    file_digest,
+    good_events,
+    parsed_rows,
+    rules_for_files,
+    staged_name,
+)
 from tocsin.history.spark.flowed_events import FlowedEvents
 from tocsin.history.spark.sealed_days import with_tick
 from tocsin.history.spark.table_versions import tables_of_days
@@ -55,14 +62,14 @@ def run_on_file(
     source = catalog.only_source(spec)
     origin = source if request.is_events else catalog.origin(source.name, request.records)
     report = FileReport(detector=spec.name, version=spec.version, source=source.name)
-    rules, staged = rules_for_files(settings, origin) if not request.is_events else (), folder / "rows.parquet"
-    file, form = (file_digest(request.file), datetime.now(UTC)), form_of(request.file)
+    rules, form = rules_for_files(settings, origin) if not request.is_events else (), form_of(request.file)
+    staged = folder / staged_name(file_digest(request.file))
     report.rows = stage(request.file, form, origin.max_bytes, staged, lambda count: tell(f"{count:,} rows read"))
     tell(f"parsing {report.rows:,} rows")
     if request.is_events:
         read = _recorded_events(spark.read.parquet(str(staged)), source)
     else:
-        read = parsed_rows(spark, staged, file, as_read(origin, form, request.file), rules)
+        read = parsed_rows(spark, staged, datetime.now(UTC), as_read(origin, form, request.file), rules)
     kept = read.drop("value").persist(StorageLevel.DISK_ONLY)
     with ExitStack() as stack:
         stack.callback(kept.unpersist)

@@ -11,7 +11,7 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.detectors.backfill_command import run_due
-from tocsin.cli.output import counted, line, note
+from tocsin.cli.output import counted, line, note, progress
 from tocsin.ingest.files.past_rows import FileForm, list_files
 from tocsin.model.durations import days_text
 from tocsin.model.errors import ConfigError
@@ -63,7 +63,7 @@ def import_(
     declared, origin = catalog.source(source), catalog.origin(source, records)
     if not files and not declared.is_derived:
         raise typer.BadParameter("name the files to import", param_hint="FILE")
-    with shared_session():
+    with progress(), shared_session():
         done = [
             (not isinstance(one, ConfigError), _tell_import(declared, name, one))
             for name, one in _imported(settings, catalog, (declared, origin), files, form)
@@ -117,7 +117,7 @@ def seal_and_tell(settings: Settings, declared: Source, days: Sequence[date] = (
     from tocsin.history.places import writing_history
     from tocsin.history.sealing import seal as seal_days
 
-    with writing_history(settings):
+    with writing_history(settings), progress():
         outcome = seal_days(settings, declared, days)
         if not outcome.disk:
             tidy_after_sealing(settings, declared)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import as_json, counted, line, note, table
+from tocsin.cli.output import as_json, counted, line, note, progress, table
 from tocsin.model.durations import days_text, span
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ def _run(settings: Settings, chosen: Iterable[BackfillDay]) -> bool:
     from tocsin.backfill.spark.backfill_run import backfill_chosen
 
     outcomes = backfill_chosen(settings, [(day.detector, day.day) for day in chosen])
-    return not any([_tell(outcome) for outcome in outcomes])  # a list: tell all outcomes, not up to the first loss
+    with progress():
+        return not any([_tell(outcome) for outcome in outcomes])  # a list: tell all outcomes, not up to the first loss
 
 
 def _show(days: list[BackfillDay], chosen: list[BackfillDay]) -> None:

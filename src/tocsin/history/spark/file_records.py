@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tocsin.history.parquet_files import digest
+from tocsin.history.places import IMPORTED, RUN_DIGITS
 from tocsin.ingest.files.past_rows import FileForm, has_times
 from tocsin.ingest.spark.parse import parsed
 from tocsin.model.errors import ConfigError
@@ -19,6 +20,7 @@ from tocsin.quality.suites.suite_catalog import read_row_rules
 from tocsin.storage.stored_path import StoredPath
 
 _HEADERS = "array<struct<key:string,value:binary>>"
+_TOPIC, _DIGITS = "file:", 32
 
 
 def rules_for_files(settings: Settings, source: Source) -> tuple[RowRule, ...]:
@@ -34,29 +36,42 @@ def rules_for_files(settings: Settings, source: Source) -> tuple[RowRule, ...]:
 
 
 def parsed_rows(
-    spark: SparkSession, rows: StoredPath, file: tuple[str, datetime], source: Source, rules: tuple[RowRule, ...]
+    spark: SparkSession, rows: StoredPath, now: datetime, source: Source, rules: tuple[RowRule, ...]
 ) -> DataFrame:
     """Parse what `stage` wrote to `rows` as records of `source`; see `tocsin.ingest.spark.parse`.
 
-    `file` is the digest of the file, which with the number of a row makes the identity of an event, and the time that
-    stands for the append time of all rows.
+    `rows` is a file, or a folder of files, each named `staged_name`: the digest of the imported file, which with the
+    number of a row makes the identity of an event. `now` stands for the append time of all rows.
     """
-    sha256, now = file
-    records = spark.read.parquet(str(rows)).select(
-        F.lit(None).cast("binary").alias("key"),
-        "value",
-        F.lit(file_topic(sha256)).alias("topic"),
-        F.lit(0).alias("partition"),
-        F.col("row").alias("offset"),
-        F.lit(now).alias("timestamp"),
-        F.lit(None).cast(_HEADERS).alias("headers"),
+    records = (
+        spark.read.schema("row bigint, value binary")
+        .parquet(str(rows))
+        .select(
+            F.lit(None).cast("binary").alias("key"),
+            "value",
+            F.concat(F.lit(_TOPIC), F.substring("_metadata.file_name", 1, _DIGITS)).alias("topic"),
+            F.lit(0).alias("partition"),
+            F.col("row").alias("offset"),
+            F.lit(now).alias("timestamp"),
+            F.lit(None).cast(_HEADERS).alias("headers"),
+        )
     )
     return parsed(records, source, rules)
 
 
+def staged_name(sha256: str) -> str:
+    """Name the file that `stage` writes for the file with this digest."""
+    return f"{sha256}.parquet"
+
+
 def file_topic(sha256: str) -> str:
     """Name the topic that stands in the identity of the events of a file."""
-    return f"file:{sha256[:32]}"
+    return f"{_TOPIC}{sha256[:_DIGITS]}"
+
+
+def run_of(topic: str) -> Column:
+    """Name the run that imported the file whose topic the column `topic` holds."""
+    return F.concat(F.lit(IMPORTED), F.substring(topic, len(_TOPIC) + 1, RUN_DIGITS))
 
 
 def good_events(read: DataFrame, source: Source) -> DataFrame:

@@ -17,7 +17,7 @@ from tocsin.history.day_status import published_days
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.land.landing import landing_lock
 from tocsin.history.land.landing_ledger import ImportedFile, read_ledger, sweep
-from tocsin.history.places import IMPORTED, Places
+from tocsin.history.places import Places, import_run
 from tocsin.history.spark.import_files import Imported, ImportWork
 from tocsin.history.spark.sealed_days import sealed_events
 from tocsin.history.spark.shared_scratch import shared_scratch
@@ -48,7 +48,7 @@ def import_days(settings: Settings, catalog: Catalog, source: Source, origin: So
         for day, version in published_days(settings, origin).items():
             made_of = repr([origin.name, str(day), version.version, flows])
             sha256 = hashlib.sha256(made_of.encode()).hexdigest()
-            run = f"{IMPORTED}{sha256[:12]}"
+            run = import_run(sha256)
             with landing_lock(settings, source.name):
                 ledger = read_ledger(places)
                 before = next((entry for entry in ledger.entries if entry.run == run), None)
@@ -57,7 +57,7 @@ def import_days(settings: Settings, catalog: Catalog, source: Source, origin: So
                     continue
                 sweep(places, ledger)
                 with shared_scratch(session(), settings, job) as folder:
-                    work = ImportWork(settings, session(), places, source, origin, (), run, folder)
+                    work = ImportWork(settings, session(), places, source, origin, folder)
                     yield _land(work, day, version, sha256)
 
 
@@ -74,4 +74,5 @@ def _land(work: ImportWork, day: date, version: DayVersion, sha256: str) -> Impo
         F.lit(0).alias("offset"),
     )
     file = ImportedFile(name=f"{origin.name} {day}", sha256=sha256, rows=version.facts.rows, refused=0)
-    return work.land_rows(rows, file, datetime.now(UTC))
+    (landed,) = work.land_rows(rows, [file], datetime.now(UTC))
+    return landed

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from functools import cache
+from functools import cache, partial
+from io import BytesIO
 from pathlib import Path
 
 import structlog
 from pyarrow import compute, parquet
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tocsin.history.day_status import published_days
@@ -21,9 +23,16 @@ from tocsin.history.day_versions import DayVersion
 from tocsin.history.land.arrow_events import columns_of
 from tocsin.history.land.landing import landing_lock
 from tocsin.history.land.landing_ledger import Entry, ImportedFile, LandedFile, is_lost, read_ledger, record, sweep
-from tocsin.history.parquet_files import digest, rows_in
-from tocsin.history.places import IMPORTED, Places
-from tocsin.history.spark.file_records import as_read, file_digest, good_events, parsed_rows, rules_for_files
+from tocsin.history.places import Places, import_run
+from tocsin.history.spark.file_records import (
+    as_read,
+    file_digest,
+    good_events,
+    parsed_rows,
+    rules_for_files,
+    run_of,
+    staged_name,
+)
 from tocsin.history.spark.flowed_events import FlowedEvents
 from tocsin.history.spark.shared_scratch import shared_scratch
 from tocsin.ingest.files.past_rows import FileForm, form_of, stage
@@ -33,15 +42,16 @@ from tocsin.model.source import Source
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.quality.suites.row_rules import RowRule
+from tocsin.runtime.progress import report_progress
 from tocsin.sparkjob.batch_session import running_batch
 from tocsin.sparkjob.session import scratch_folder
-from tocsin.storage.stored_path import StoredPath, find_all, move_in, open_stored, size_of
+from tocsin.storage.stored_path import StoredPath, find_all, move_in, open_stored
 
 PARTITION = -1
 """The partition under which the ledger counts imported rows."""
 
-_DAY = "tocsin_day"
-_STAGED = "rows.parquet"
+_RUN, _DAY = "tocsin_run", "tocsin_day"
+_BYTES_AT_ONCE = 64 * 1_048_576
 
 log = structlog.get_logger()
 
@@ -74,9 +84,10 @@ def import_files(
 
     A file that cannot be read, or is not what its name or `form` says, yields a ConfigError; the others are landed.
 
-    All share a Spark session, which the first file starts that is not known. An event's identity is the hash of the
-    file and the number of its row, so importing a file again changes nothing. A file of which every row was refused is
-    read again, since the source's file may have been fixed; so is one of which a day is neither landed nor published.
+    Small files are parsed and written together, up to 64 MB of staged rows. All share a Spark session, which the first
+    file starts that is not known. An event's identity is the hash of the file and the number of its row, so
+    importing a file again changes nothing. A file of which every row was refused is read again, since the source's file
+    may have been fixed; so is one of which a day is neither landed nor published.
 
     Args:
         settings: of the installation.
@@ -89,25 +100,23 @@ def import_files(
         ConfigError: the rules for rows have faults, or the records of `source` hold no time.
         LockHeld: a landing or another import of this source runs; a retry helps once it has ended.
         BrokenLedger: an entry of the ledger cannot be read.
-        OSError: the disk is full or cannot be written; nothing of this file is landed.
+        OSError: the disk is full or cannot be written; a file is landed whole or not at all.
     """
     origin = records or source
     rules = rules_for_files(settings, origin)
+    left = list(paths)
     with ExitStack() as stack:
         session = cache(lambda: stack.enter_context(running_batch(settings, landing_job(source.name))))
-        one = _Import(settings, source, origin, rules, session, cache(lambda: published_days(settings, source)))
-        for path in paths:
-            done: Imported | ConfigError
-            try:
-                done = one.import_file(path, form or form_of(path))
-            except ConfigError as error:
-                done = error
-            yield done
+        work = _Import(settings, source, origin, rules, session, cache(lambda: published_days(settings, source)))
+        while left:
+            done = work.import_some(left, form)
+            yield from done
+            del left[: len(done)]
 
 
 @dataclass(frozen=True)
 class _Import:
-    """An import of files, one after another."""
+    """An import of files."""
 
     settings: Settings
     source: Source
@@ -116,39 +125,106 @@ class _Import:
     session: Callable[[], SparkSession]
     versions: Callable[[], Mapping[date, DayVersion]]
 
-    def import_file(self, path: Path, form: FileForm) -> Imported:
-        source, places = self.source, Places.of(self.settings, self.source.name)
-        sha256 = file_digest(path)
-        run = f"{IMPORTED}{sha256[:12]}"
-        with landing_lock(self.settings, source.name):
-            ledger = read_ledger(places)
-            before = next((entry for entry in ledger.entries if entry.run == run), None)
-            if before is not None and _is_in(before, places, self.versions()):
-                refused = places.refused(run)
-                return Imported(before, refused if refused.exists() else None, {}, known=True)
-            sweep(places, ledger)
-            spark, job = self.session(), landing_job(source.name)
-            staged = scratch_folder(self.settings, job) / f"{run}.parquet"
-            with shared_scratch(spark, self.settings, job) as folder:
+    def import_some(self, paths: Sequence[Path], form: FileForm | None) -> list[Imported | ConfigError]:
+        """Import the first of `paths`, as many as go together; returns what came of each of them."""
+        found: list[Imported | ConfigError | str] = []
+        with landing_lock(self.settings, self.source.name), ExitStack() as stack:
+            batch = _Batch(self, stack)
+            for path in paths:
                 try:
-                    rows = stage(path, form, self.origin.max_bytes, staged)
-                    move_in(staged, folder / _STAGED)
-                finally:
-                    staged.unlink(missing_ok=True)
-                origin = as_read(self.origin, form, path)
-                work = ImportWork(self.settings, spark, places, source, origin, self.rules, run, folder)
-                return work.land(ImportedFile(name=str(path), sha256=sha256, rows=rows, refused=0))
+                    found.append(batch.add(path, form or form_of(path)))
+                except ConfigError as error:
+                    found.append(error)
+                if batch.is_full:
+                    break
+            landed, outcomes = batch.land(), list[Imported | ConfigError]()
+        for one in found:
+            outcomes.append(landed[one] if isinstance(one, str) else one)
+            if isinstance(one, str):  # another path may have the same content
+                landed[one] = replace(landed[one], reasons={}, known=True)
+        return outcomes
+
+
+@dataclass(frozen=True)
+class _Alike:
+    """Files whose rows lie in `folder`, to be parsed as records of `origin`."""
+
+    origin: Source
+    folder: StoredPath
+    files: list[ImportedFile]
+
+
+class _Batch:
+    """Files that land together. Only for the holder of the landing lock."""
+
+    def __init__(self, work: _Import, stack: ExitStack) -> None:
+        self._work, self._places = work, Places.of(work.settings, work.source.name)
+        self._ledger = read_ledger(self._places)
+        self._entries = {entry.run: entry for entry in self._ledger.entries}
+        self._staged: dict[str, _Alike] = {}
+        self._size, self._job = 0, landing_job(work.source.name)
+        self._folder = cache(lambda: stack.enter_context(shared_scratch(work.session(), work.settings, self._job)))
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether to land what there is before more is added.
+
+        A flow may join or count what it reads, so the events of a file that it makes are those of that file alone.
+        """
+        is_derived = self._work.source.name != self._work.origin.name
+        return self._size > _BYTES_AT_ONCE or (is_derived and bool(self._staged))
+
+    def add(self, path: Path, form: FileForm) -> Imported | str:
+        """Stage the rows of `path`; returns its run, or what came of it if it was imported before.
+
+        Raises:
+            ConfigError: it cannot be read, or is not what `form` says.
+        """
+        sha256 = file_digest(path)
+        run = import_run(sha256)
+        before = self._entries.get(run)
+        if before is not None and _is_in(before, self._places, self._work.versions()):
+            refused = self._places.refused(run)
+            return Imported(before, refused if refused.exists() else None, {}, known=True)
+        if run not in self._staged:
+            self._stage(path, form, sha256)
+        return run
+
+    def land(self) -> dict[str, Imported]:
+        """Land the rows of all files that were added, and describe the outcome of each by its run."""
+        work, landed = self._work, dict[str, Imported]()
+        if self._staged:
+            sweep(self._places, self._ledger)
+        for alike in {str(one.folder): one for one in self._staged.values()}.values():
+            report_progress("rows to be parsed and landed", 0, sum(file.rows for file in alike.files))
+            landing = ImportWork(work.settings, work.session(), self._places, work.source, alike.origin, self._folder())
+            landed |= {one.entry.run: one for one in landing.land(alike.folder, work.rules, alike.files)}
+        return landed
+
+    def _stage(self, path: Path, form: FileForm, sha256: str) -> None:
+        origin, run = as_read(self._work.origin, form, path), import_run(sha256)
+        folder = self._folder()
+        staged = scratch_folder(self._work.settings, self._job) / f"{run}.parquet"
+        try:
+            rows = stage(path, form, origin.max_bytes, staged, partial(report_progress, f"rows read of {path}"))
+            alike = next((one for one in self._staged.values() if one.origin == origin), None)
+            alike = alike or _Alike(origin, folder / f"rows-{len(self._staged)}", [])
+            self._size += staged.stat().st_size
+            move_in(staged, alike.folder / staged_name(sha256))
+        finally:
+            staged.unlink(missing_ok=True)
+        alike.files.append(ImportedFile(name=str(path), sha256=sha256, rows=rows, refused=0))
+        self._staged[run] = alike
 
 
 @dataclass(frozen=True)
 class ImportWork:
-    """One file, or one day of history that goes through flows, under way; `folder` holds what is made of it.
+    """Rows of files, or of one day of history that goes through flows, on their way into landing.
 
     Attributes:
         source: whose events are landed.
         origin: whose records, or events, they are made of.
-        rules: of rows of `origin`.
-        run: of landing.
+        folder: holds what is made of them.
     """
 
     settings: Settings
@@ -156,75 +232,99 @@ class ImportWork:
     places: Places
     source: Source
     origin: Source
-    rules: tuple[RowRule, ...]
-    run: str
     folder: StoredPath
 
-    def land(self, file: ImportedFile) -> Imported:
-        """Parse the rows of `file` that lie in `folder`, and land the good ones."""
+    def land(self, staged: StoredPath, rules: tuple[RowRule, ...], files: Sequence[ImportedFile]) -> list[Imported]:
+        """Parse the rows of `files` that lie in `staged`, and land the good ones; `rules` are of rows of `origin`."""
         began = datetime.now(UTC)
-        read = parsed_rows(self.spark, self.folder / _STAGED, (file.sha256, began), self.origin, self.rules)
-        read = read.persist(StorageLevel.DISK_ONLY)
+        read = parsed_rows(self.spark, staged, began, self.origin, rules).persist(StorageLevel.DISK_ONLY)
         try:
-            return self.land_rows(read, file, began)
+            return self.land_rows(read, files, began)
         finally:
             read.unpersist()
 
-    def land_rows(self, read: DataFrame, file: ImportedFile, began: datetime) -> Imported:
-        """Land the good ones of parsed rows, as of `parsed_rows`."""
-        bad, events = read.where("reasons != ''"), good_events(read, self.origin)
-        flows = FlowedEvents(self.spark, self.settings, read_catalog(self.settings.project))
-        events = flows.made_of(events, self.origin, self.source)
-        events = events.withColumn(_DAY, F.to_date("event_time"))
-        self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        events.write.partitionBy(_DAY).option("compression", "zstd").parquet(str(self.folder / "good"))
-        reasons, files = self._refuse(bad), tuple(self._move())
-        refused = self._refused_days(bad, files)
-        entry = Entry(
-            run=self.run,
-            began=began,
-            ended=datetime.now(UTC),
-            columns=columns_of(self.source),
-            files=files,
-            imported=file.model_copy(update=refused),
-        )
-        record(self.places, entry)
-        log.info("file imported", file=file.name, events=entry.events, refused=refused["refused"])
-        return Imported(entry, self.places.refused(self.run) if reasons else None, reasons)
+    def land_rows(self, read: DataFrame, files: Sequence[ImportedFile], began: datetime) -> list[Imported]:
+        """Land the good ones of parsed rows, as of `parsed_rows`; the rows of a single file may have any identity."""
+        run = F.lit(import_run(files[0].sha256)) if len(files) == 1 else run_of("raw_topic")
+        folder = self.folder / f"landing-{import_run(files[0].sha256)}"
+        self._write(good_events(read, self.origin), run, folder / "good")
+        bad = read.where("reasons != ''").withColumn(_RUN, run)
+        reasons, refused_days = self._refuse(bad, folder / "refused"), _refused_days(bad)
+        moved, landed = self._move(folder / "good"), []
+        for file in files:
+            name = import_run(file.sha256)
+            own, counts = tuple(moved.get(name, ())), refused_days.get(name, {})
+            refused = {"refused": sum(counts.values()), "refused_days": _by_known_day(counts, own)}
+            entry = Entry(
+                run=name,
+                began=began,
+                ended=datetime.now(UTC),
+                columns=columns_of(self.source),
+                files=own,
+                imported=file.model_copy(update=refused),
+            )
+            record(self.places, entry)
+            log.info("file imported", file=file.name, events=entry.events, refused=refused["refused"])
+            has_refused = name in reasons
+            landed.append(Imported(entry, self.places.refused(name) if has_refused else None, reasons.get(name, {})))
+        return landed
 
-    def _refuse(self, bad: DataFrame) -> dict[str, int]:
-        """Write the rows that cannot be used where people can read them; how many there are for each reason."""
-        counts = bad.select(F.explode(F.split("reasons", ",")).alias("reason")).groupBy("reason").count().collect()
+    def _write(self, read: DataFrame, run: Column, folder: StoredPath) -> None:
+        """Write the events of each run and day, in one file unless there are many."""
+        flows = FlowedEvents(self.spark, self.settings, read_catalog(self.settings.project))
+        events = flows.made_of(read, self.origin, self.source)
+        events = events.withColumns({_RUN: run, _DAY: F.to_date("event_time")})
+        # Else each task writes a file for each day that it meets: thousands where times are scattered.
+        events = events.hint("rebalance", _RUN, _DAY)
+        self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        events.write.partitionBy(_RUN, _DAY).option("compression", "zstd").parquet(str(folder))
+
+    def _refuse(self, bad: DataFrame, folder: StoredPath) -> dict[str, dict[str, int]]:
+        """Write the rows that cannot be used where people can read them; how many there are by run and reason."""
+        each = bad.select(_RUN, F.explode(F.split("reasons", ",")).alias("reason"))
+        counts: dict[str, dict[str, int]] = {}
+        for row in each.groupBy(_RUN, "reason").count().collect():
+            counts.setdefault(row[_RUN], {})[row["reason"]] = row["count"]
         if counts:
             text = F.coalesce(F.try_validate_utf8(F.col("value").cast("string")), F.hex("value"))
             shown = F.struct(
                 F.col("offset").alias("row"), F.split("reasons", ",").alias("reasons"), text.alias("value")
             )
-            folder = self.folder / "refused"
-            bad.orderBy("offset").coalesce(1).select(F.to_json(shown)).write.text(str(folder))
-            (written,) = folder.glob("part-*.txt")
-            move_in(written, self.places.refused(self.run))
-        return {row["reason"]: row["count"] for row in counts}
+            ordered = bad.repartition(1, _RUN).sortWithinPartitions(_RUN, "offset")
+            ordered.select(_RUN, F.to_json(shown).alias("row")).write.partitionBy(_RUN).text(str(folder))
+            for run in counts:
+                (written,) = (folder / f"{_RUN}={run}").glob("part-*.txt")
+                move_in(written, self.places.refused(run))
+        return counts
 
-    def _refused_days(self, bad: DataFrame, files: Iterable[LandedFile]) -> dict[str, object]:
-        """Count `refused` and `refused_days` of the ledger entry; a faulty time tells no day."""
-        day = F.when(~F.col("reasons").contains("time_"), F.to_date("event_time"))
-        counts = {row["day"]: row["count"] for row in bad.groupBy(day.alias("day")).count().collect()}
-        total, unknown = sum(counts.values()), counts.pop(None, 0)
-        weights = Counter(counts)
-        for file in files:
-            weights[file.day] += file.total
-        return {"refused": total, "refused_days": _with_shares(counts, unknown, weights)}
+    def _move(self, folder: StoredPath) -> dict[str, list[LandedFile]]:
+        """Move what Spark has written to its place in landing; returns it by run."""
+        landed: dict[str, list[LandedFile]] = {}
+        for path in find_all(folder, f"{_RUN}=*/{_DAY}=*/*.parquet"):
+            run = path.parent.parent.name.removeprefix(f"{_RUN}=")
+            day = date.fromisoformat(path.parent.name.removeprefix(f"{_DAY}="))
+            target = self.places.landed(day, run) / path.name
+            landed.setdefault(run, []).append(_landed_file(path, self.places.within(target), day))
+            move_in(path, target)
+        return landed
 
-    def _move(self) -> Iterator[LandedFile]:
-        """Move what Spark has written to its place in landing."""
-        for folder in find_all(self.folder / "good", f"{_DAY}=*"):
-            day = date.fromisoformat(folder.name.removeprefix(f"{_DAY}="))
-            for path in find_all(folder, "*.parquet"):
-                target = self.places.landed(day, self.run) / path.name
-                landed = _landed_file(path, self.places.within(target), day)
-                move_in(path, target)
-                yield landed
+
+def _refused_days(bad: DataFrame) -> dict[str, dict[date | None, int]]:
+    """Count refused rows by run and day; a faulty time tells no day."""
+    day = F.when(~F.col("reasons").contains("time_"), F.to_date("event_time"))
+    counts: dict[str, dict[date | None, int]] = {}
+    for row in bad.groupBy(_RUN, day.alias("day")).count().collect():
+        counts.setdefault(row[_RUN], {})[row["day"]] = row["count"]
+    return counts
+
+
+def _by_known_day(counts: Mapping[date | None, int], files: Iterable[LandedFile]) -> dict[date, int]:
+    """Count `refused_days` of a ledger entry: rows without a day are spread over those of the others."""
+    known = {day: count for day, count in counts.items() if day is not None}
+    weights = Counter(known)
+    for file in files:
+        weights[file.day] += file.total
+    return _with_shares(known, counts.get(None, 0), weights)
 
 
 def _is_in(entry: Entry, places: Places, published: Mapping[date, DayVersion]) -> bool:
@@ -248,14 +348,15 @@ def _with_shares(refused: Mapping[date, int], unknown: int, weights: Mapping[dat
 def _landed_file(path: StoredPath, target: Path, day: date) -> LandedFile:
     """Describe the file `path` that becomes `target` in history."""
     with open_stored(path) as file:
-        times = parquet.read_table(file, columns=["event_time", "ingested_at"])
+        content = file.read()
+    times = parquet.read_table(BytesIO(content), columns=["event_time", "ingested_at"])
     return LandedFile(
         path=target,
         day=day,
-        rows={PARTITION: rows_in(path)},
+        rows={PARTITION: times.num_rows},
         late=0,
         newest_event=compute.max(times["event_time"]).as_py(),
         newest_append=compute.max(times["ingested_at"]).as_py(),
-        bytes=size_of(path),
-        sha256=digest(path),
+        bytes=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
     )

@@ -28,14 +28,20 @@ class LandedDay:
             groups.setdefault(tuple(entry.columns.items()), []).extend(entry.of(day))
         self._groups = [(dict(columns), files) for columns, files in groups.items()]
 
-    def events(self) -> DataFrame | None:
-        """Read all of them, with the columns of now; None without any.
+    def events(self, others: Iterable[LandedDay] = ()) -> DataFrame | None:
+        """Read all of them, and those of `others` of the source, with the columns of now; None without any.
 
         A column is null where it was not declared then, and where its value is none of its type now.
         """
+        groups: dict[tuple[tuple[str, str], ...], list[LandedFile]] = {}
+        for day in (self, *others):
+            for columns, files in day._groups:
+                groups.setdefault(tuple(columns.items()), []).extend(files)
         parts = [
-            self._read(columns, files).select(*[_column(name, kind, columns) for name, kind in self._declared.items()])
-            for columns, files in self._groups
+            self._read(landed := dict(columns), files).select(
+                *[_column(name, kind, landed) for name, kind in self._declared.items()]
+            )
+            for columns, files in groups.items()
         ]
         return reduce(DataFrame.unionByName, parts) if parts else None
 

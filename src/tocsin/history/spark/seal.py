@@ -1,4 +1,4 @@
-"""Sealing: what landed for a day, each event once, bucketed and sorted, judged and published, one day after the other.
+"""Sealing: what landed for some days, each event once, bucketed and sorted, judged and published.
 
 A seal writes a new folder, so whatever goes wrong with it, what is published stays as it is.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cache
@@ -29,8 +31,11 @@ from tocsin.history.parquet_files import digest, fault, rows_in
 from tocsin.history.places import IMPORTED, Places, begin, end, stamp
 from tocsin.history.spark.file_records import file_topic
 from tocsin.history.spark.landed_day import LandedDay
-from tocsin.history.spark.sealed_days import sealed_events
+from tocsin.history.spark.sealed_days import DAY, events_by_day
+from tocsin.history.spark.shared_scratch import shared_scratch
+from tocsin.model.durations import days_text
 from tocsin.model.errors import TocsinError, TransientError
+from tocsin.model.names import sealing_job
 from tocsin.model.source import Source
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
@@ -38,13 +43,15 @@ from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Severity, Verdict
 from tocsin.sparkjob.events import IDENTITY
-from tocsin.sparkjob.failures import in_a_line, is_store, is_unwritable, refusal, root_cause
+from tocsin.sparkjob.failures import in_a_line, is_disk, is_store, is_unwritable, refusal, root_cause
 from tocsin.sparkjob.query.gaps import removed_upstream
-from tocsin.storage.stored_path import ObjectPath, StoredPath, find_all, remove_tree, size_of
+from tocsin.storage.stored_path import ObjectPath, StoredPath, find_all, move_in, remove_tree, size_of
 
 log = structlog.get_logger()
 
 _ROWS_OF_A_TASK = 200_000
+_ROWS_AT_ONCE = 2_000_000
+_NUMBERS = itertools.count(1)
 _OPTIONS = {"compression": "zstd", "parquet.compression.codec.zstd.level": "3"}
 
 
@@ -101,6 +108,20 @@ class Sealer:
         """Folders of the source."""
         return self.table.places
 
+    def chunks(self, days: Iterable[date], ledger: LandingLedger) -> Iterator[tuple[date, ...]]:
+        """Put days together that are sealed at once; in an object store, where nothing can be moved, each alone."""
+        chunk: list[date] = []
+        total = 0
+        for day in days:
+            rows = sum(file.total for file in ledger.files(day))
+            if chunk and (isinstance(self.places.root, ObjectPath) or total + rows > _ROWS_AT_ONCE):
+                yield tuple(chunk)
+                chunk, total = [], 0
+            chunk.append(day)
+            total += rows
+        if chunk:
+            yield tuple(chunk)
+
     def seal(self, day: date, ledger: LandingLedger) -> SealedDay:
         """Seal `day` as a new version, and publish it unless the gate refuses.
 
@@ -109,27 +130,53 @@ class Sealer:
             TocsinError: the gate cannot judge it, or the catalogue does not answer (TransientError).
             OSError: the disk is full or cannot be written.
         """
-        inputs = self._inputs(day, ledger)
-        name = f"v{stamp(datetime.now(UTC))}"
-        folder = self.places.version(day, name)
+        done = self.seal_all([day], ledger)[day]
+        if isinstance(done, Exception):
+            raise done
+        return done
+
+    def seal_all(self, days: Sequence[date], ledger: LandingLedger) -> dict[date, SealedDay | Exception]:
+        """Seal `days` together; returns what came of each: an exception, as from `seal`, harms no other."""
+        done: dict[date, SealedDay | Exception] = {}
+        inputs: dict[date, _Inputs] = {}
+        for day in days:
+            try:
+                inputs[day] = self._inputs(day, ledger)
+            except Exception as error:
+                done[day] = error
+        if not inputs:
+            return done
         try:
-            rows = sum(file.total for file in ledger.files(day))
-            self._write(self._events(day, inputs), folder, rows)
-            version = self._describe(day, name, ledger, inputs)
-            note_version(self.settings, self.places, day, version)
+            return done | self._judge(self._seal(inputs, ledger))
+        except Exception as error:
+            if len(inputs) == 1 or is_disk(error):
+                return done | dict.fromkeys(inputs, error)
+            log.warning("retrying day by day", source=self.source.name, error=in_a_line(error))
+        return done | {day: one for day in inputs for one in self.seal_all([day], ledger).values()}
+
+    def _seal(self, inputs: Mapping[date, _Inputs], ledger: LandingLedger) -> dict[date, DayVersion]:
+        """Write a version of each day."""
+        name = f"v{stamp(datetime.now(UTC))}"
+        folders = {day: self.places.version(day, name) for day in inputs}
+        what = f"{self.source.name} {days_text(list(inputs))}"
+        try:
+            rows = sum(file.total for day in inputs for file in ledger.files(day))
+            self._write(self._events(inputs), folders, rows)
+            versions = {day: self._describe(day, name, ledger, one) for day, one in inputs.items()}
+            for day, version in versions.items():
+                note_version(self.settings, self.places, day, version)
         except (PySparkException, Py4JError) as error:  # the latter where Java has thrown an Error, as on a full disk
-            _discard(folder)
+            _discard(folders.values())
             if is_unwritable(str(error)) or (isinstance(self.places.root, Path) and refusal(self.places.root)):
-                raise OSError(errno.ENOSPC, f"no room, or no permission, to seal {self.source.name} {day}") from error
+                raise OSError(errno.ENOSPC, f"no room, or no permission, to seal {what}") from error
             if isinstance(self.places.root, ObjectPath) and is_store(str(error)):
-                what = f"{self.source.name} {day}: the object store did not answer, or refused"
-                raise TransientError(f"{what}: {root_cause(error)}") from error
-            reason = in_a_line(error)
-            raise Unsealable(f"{self.source.name} {day}: Spark cannot seal it: {reason}") from error
+                reason = root_cause(error)
+                raise TransientError(f"{what}: the object store did not answer, or refused: {reason}") from error
+            raise Unsealable(f"{what}: Spark cannot seal it: {in_a_line(error)}") from error
         except BaseException:
-            _discard(folder)
+            _discard(folders.values())
             raise
-        return self._judge(day, version)
+        return versions
 
     # --- what goes in -------------------------------------------------------------------------------------------------
 
@@ -162,29 +209,48 @@ class Sealer:
         withdrawn = tuple(file.sha256 for file in files if file is not None)
         return _Inputs(LandedDay(self.spark, self.places, self.source, day, entries), base, earlier, withdrawn)
 
-    def _events(self, day: date, inputs: _Inputs) -> DataFrame:
-        landed = inputs.landed.events()
-        if landed is not None and inputs.base is None:
+    def _events(self, inputs: Mapping[date, _Inputs]) -> DataFrame:
+        first, *others = [one.landed for one in inputs.values()]
+        landed = first.events(others)
+        bases = {day: one.base for day, one in inputs.items() if one.base is not None}
+        if landed is not None and not bases:
             return landed
-        sealed = sealed_events(self.spark, self.places, self.source, {day: inputs.base} if inputs.base else {})
-        if inputs.withdrawn:
-            sealed = sealed.where(~F.col("raw_topic").isin([file_topic(sha256) for sha256 in inputs.withdrawn]))
+        sealed = events_by_day(self.spark, self.places, self.source, bases)
+        for day, one in inputs.items():
+            if one.withdrawn:
+                topics = [file_topic(sha256) for sha256 in one.withdrawn]
+                sealed = sealed.where(~((F.col(DAY) == F.lit(day)) & F.col("raw_topic").isin(topics)))
+        sealed = sealed.drop(DAY)
         return sealed if landed is None else sealed.unionByName(landed)
 
     # --- what comes out -----------------------------------------------------------------------------------------------
 
-    def _write(self, events: DataFrame, folder: StoredPath, rows: int) -> None:
-        """Write one sorted file for each bucket; duplicates lie in one bucket and are dropped on the way."""
+    def _write(self, events: DataFrame, folders: Mapping[date, StoredPath], rows: int) -> None:
+        """Write one sorted file for each day and bucket; duplicates lie in one bucket and are dropped on the way."""
         key, buckets = self.source.key, self.settings.history.buckets
-        table = f"sealing_{folder.name}"
+        table = f"sealing_{next(_NUMBERS)}"
         once = events.repartition(tasks(rows, buckets), F.col(f"`{key}`")).dropDuplicates(
             [key, "event_time", *IDENTITY]
         )
-        writer = once.select(*[F.col(f"`{name}`") for name in columns_of(self.source)]).write.format("parquet")
-        writer = writer.bucketBy(buckets, key).sortBy(key, "event_time").options(**_OPTIONS, path=str(folder))
+        columns = [F.col(f"`{name}`") for name in columns_of(self.source)]
         self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        writer.saveAsTable(table)
-        self.spark.sql(f"DROP TABLE {table}")  # the files stay: it has a path of its own
+
+        def write(into: StoredPath, *by: str) -> None:
+            writer = once.select(*columns, *[F.to_date("event_time").alias(name) for name in by]).write
+            writer = writer.format("parquet").bucketBy(buckets, key).sortBy(key, "event_time")
+            writer = writer.partitionBy(*by) if by else writer
+            writer.options(**_OPTIONS, path=str(into)).saveAsTable(table)
+            self.spark.sql(f"DROP TABLE {table}")  # the files stay: it has a path of its own
+
+        if len(folders) == 1:
+            (folder,) = folders.values()
+            write(folder)
+            return
+        with shared_scratch(self.spark, self.settings, sealing_job(self.source.name)) as scratch:
+            write(scratch / table, DAY)
+            for day, folder in folders.items():
+                for path in find_all(scratch / table / f"{DAY}={day}", "*.parquet"):
+                    move_in(path, folder / path.name)
 
     def _describe(self, day: date, name: str, ledger: LandingLedger, inputs: _Inputs) -> DayVersion:
         base, earlier = inputs.base, inputs.earlier
@@ -223,25 +289,57 @@ class Sealer:
             rules=day_rules(self.settings, self.source.name),
         )
 
-    def _judge(self, day: date, version: DayVersion) -> SealedDay:
-        """Stage, judge and publish."""
-        files = paths(self.places, day, version)
-        about = {"tocsin.run": version.version, "tocsin.code": version.code, "tocsin.day": str(day)}
-        branch = self.table.stage(day, version.version, files, about)
-        sealed = sealed_events(self.spark, self.places, self.source, {day: version})
-        verdict = self.gate.judge(day, sealed, version.facts)
-        report = None if verdict.report is None else str(verdict.report)
-        judged = version.model_copy(update={"severity": verdict.severity.value, "report": report})
-        note_version(self.settings, self.places, day, judged)
-        if not verdict.publishable:
-            log.error("day refused", source=self.source.name, verdict=verdict.text, branch=branch)
-            return SealedDay(day, judged, verdict)
-        self.table.publish(day, version.version, files, about | {"tocsin.report": report or ""})
-        judged = judged.model_copy(update={"published_at": datetime.now(UTC)})
-        note_version(self.settings, self.places, day, judged)
-        tell = log.warning if verdict.severity is Severity.WARNING else log.info
-        tell("published", source=self.source.name, day=str(day), version=version.version, verdict=verdict.text)
-        return SealedDay(day, judged, verdict)
+    def _judge(self, versions: Mapping[date, DayVersion]) -> dict[date, SealedDay | Exception]:
+        """Judge each day, stage what is refused, and publish the others in one commit."""
+        done: dict[date, SealedDay | Exception] = {}
+        sealed = events_by_day(self.spark, self.places, self.source, versions)
+        profiles = self.gate.profiles(sealed, DAY, [one.facts for one in versions.values()]) if versions else {}
+        for day, version in versions.items():
+            try:
+                of_day = sealed.where(F.col(DAY) == F.lit(day)).drop(DAY)
+                verdict = self.gate.judge(day, of_day, version.facts, profiles.get(day))
+                report = None if verdict.report is None else str(verdict.report)
+                judged = version.model_copy(update={"severity": verdict.severity.value, "report": report})
+                if not verdict.publishable:
+                    self._refuse(day, judged, verdict)
+                note_version(self.settings, self.places, day, judged)
+                done[day] = SealedDay(day, judged, verdict)
+            except Exception as error:
+                done[day] = error
+        passed = [one for one in done.values() if isinstance(one, SealedDay) and one.verdict.publishable]
+        try:
+            return done | self._publish(passed)
+        except Exception as error:
+            return done | {one.day: error for one in passed}
+
+    def _refuse(self, day: date, version: DayVersion, verdict: Verdict) -> None:
+        """Put a version on a branch of its own, for people to look at."""
+        branch = self.table.stage(day, version.version, paths(self.places, day, version), _about([version]))
+        log.error("day refused", source=self.source.name, verdict=verdict.text, branch=branch)
+
+    def _publish(self, days: Sequence[SealedDay]) -> dict[date, SealedDay | Exception]:
+        """Let the new versions of `days` count, in one commit."""
+        if days:
+            versions = {one.day: one.version for one in days}
+            files = {day: (one.version, paths(self.places, day, one)) for day, one in versions.items()}
+            self.table.publish_all(files, _about(list(versions.values())))
+        done: dict[date, SealedDay | Exception] = {}
+        for one in days:
+            version = one.version.model_copy(update={"published_at": datetime.now(UTC)})
+            note_version(self.settings, self.places, one.day, version)
+            tell = log.warning if one.verdict.severity is Severity.WARNING else log.info
+            tell("published", source=self.source.name, day=str(one.day), version=version.version,
+                 verdict=one.verdict.text)  # fmt: skip
+            done[one.day] = SealedDay(one.day, version, one.verdict)
+        return done
+
+
+def _about(versions: Sequence[DayVersion]) -> dict[str, str]:
+    """Describe a commit about `versions`, for people who look at the table."""
+    days = " ".join(str(one.facts.day) for one in versions)
+    reports = " ".join(one.report for one in versions if one.report)
+    first = versions[0]
+    return {"tocsin.run": first.version, "tocsin.code": first.code, "tocsin.day": days, "tocsin.report": reports}
 
 
 def tasks(rows: int, buckets: int) -> int:
@@ -280,10 +378,11 @@ def _check(places: Places, file: LandedFile, entry: Entry) -> None:
         )
 
 
-def _discard(folder: StoredPath) -> None:
+def _discard(folders: Iterable[StoredPath]) -> None:
     """Remove what a seal has written that failed; what a store keeps that is away, retention removes."""
-    with contextlib.suppress(TransientError):
-        remove_tree(folder)
+    for folder in folders:
+        with contextlib.suppress(TransientError):
+            remove_tree(folder)
 
 
 def _sealed(path: StoredPath) -> SealedFile:

@@ -19,8 +19,10 @@ from tocsin.history.places import Places
 from tocsin.model.source import Source
 from tocsin.quality.suites.row_rules import text_literal
 
+DAY = "tocsin_day"
+"""The column of the day of which an event is, in what `events_by_day` reads."""
+
 _NUMBERS = itertools.count(1)
-_DAY = "tocsin_day"
 
 
 def sealed_events(spark: SparkSession, places: Places, source: Source, days: Mapping[date, DayVersion]) -> DataFrame:
@@ -29,11 +31,17 @@ def sealed_events(spark: SparkSession, places: Places, source: Source, days: Map
     A column that a day was sealed without is null in its rows; without days there are no rows. The versions must not be
     removed while the result is used: retention leaves them for a week after they were replaced.
     """
+    return events_by_day(spark, places, source, days).drop(DAY)
+
+
+def events_by_day(spark: SparkSession, places: Places, source: Source, days: Mapping[date, DayVersion]) -> DataFrame:
+    """Read what `sealed_events` reads, and the column `DAY` behind it; a condition on that leaves out whole days."""
     groups: dict[tuple[str, int], dict[date, DayVersion]] = {}
     for day, version in days.items():
         groups.setdefault((version.key, version.buckets), {})[day] = version
     if not groups:
-        return spark.createDataFrame([], ", ".join(f"`{name}` {kind}" for name, kind in columns_of(source).items()))
+        kinds = {**columns_of(source), DAY: "date"}
+        return spark.createDataFrame([], ", ".join(f"`{name}` {kind}" for name, kind in kinds.items()))
     tables = [_table(spark, places, source, versions) for versions in groups.values()]
     return reduce(DataFrame.unionByName, tables)
 
@@ -51,11 +59,11 @@ def _table(spark: SparkSession, places: Places, source: Source, days: dict[date,
     buckets = f"CLUSTERED BY (`{one.key}`) SORTED BY (`{one.key}`, event_time) INTO {one.buckets} BUCKETS"
     # With a location of its own the table is external: dropping it would else delete the files of its partitions.
     location = f"LOCATION {text_literal(str(places.days))}"
-    place = f"USING parquet PARTITIONED BY ({_DAY}) {buckets if one.key in columns else ''} {location}"
-    spark.sql(f"CREATE TABLE {name} ({declared}, {_DAY} date) {place}")
+    place = f"USING parquet PARTITIONED BY ({DAY}) {buckets if one.key in columns else ''} {location}"
+    spark.sql(f"CREATE TABLE {name} ({declared}, {DAY} date) {place}")
     partitions = " ".join(
-        f"PARTITION ({_DAY}=DATE '{day}') LOCATION {text_literal(str(places.version(day, version.version)))}"
+        f"PARTITION ({DAY}=DATE '{day}') LOCATION {text_literal(str(places.version(day, version.version)))}"
         for day, version in days.items()
     )
     spark.sql(f"ALTER TABLE {name} ADD {partitions}")
-    return spark.table(name).select(*[F.col(f"`{column}`") for column in columns])
+    return spark.table(name).select(*[F.col(f"`{column}`") for column in columns], DAY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 
 from pyspark.sql import DataFrame
@@ -10,10 +11,10 @@ from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.quality.data_drift import drift_checks, usual_figures, weekdays_before
 from tocsin.quality.day_facts import DayFacts
-from tocsin.quality.day_profile import bounds
+from tocsin.quality.day_profile import Profile, bounds
 from tocsin.quality.judging import day_checks, quarantine_checks, row_checks, schema_checks
-from tocsin.quality.report_page import day_page, index_page
-from tocsin.quality.spark.profile_query import profile_of, samples_of
+from tocsin.quality.report_page import day_page
+from tocsin.quality.spark.profile_query import profile_of, profiles_of, samples_of
 from tocsin.quality.suites.suite_catalog import read_suites
 from tocsin.quality.verdict import Verdict
 from tocsin.quality.verdict_files import Records, VerdictRecord
@@ -31,18 +32,23 @@ class DayGate:
         self._suites = read_suites(settings.project, source)
         self._records = Records(settings.state)
 
-    def judge(self, day: date, sealed: DataFrame, facts: DayFacts) -> Verdict:
-        """Judge `day`, and keep record and page below `<state>/quality/<source>/<day>/`.
+    def profiles(self, sealed: DataFrame, day: str, facts: Sequence[DayFacts]) -> dict[date, Profile]:
+        """Make the profiles of days to be judged, which lie in `sealed` together; its column `day` says of which."""
+        return profiles_of(sealed, day, self._source, self._suites.rows, facts)
+
+    def judge(self, day: date, sealed: DataFrame, facts: DayFacts, profile: Profile | None = None) -> Verdict:
+        """Judge `day`, and keep record and page below `<state>/quality/<source>/<day>/`. The index is the caller's.
 
         Args:
             day: the UTC day.
             sealed: its events, each once: the columns of an event, then those that the source declares.
             facts: what sealing knows besides; its version names the run.
+            profile: of its events, if that was made before.
 
         Raises:
             OSError: the report cannot be written; a retry helps once there is room.
         """
-        profile = profile_of(sealed, self._source, self._suites.rows, facts)
+        profile = profile or profile_of(sealed, self._source, self._suites.rows, facts)
         before = self._records.profiles(self._source.name, weekdays_before(day))
         over = datetime.now(UTC) >= bounds(day)[1]
         usual = usual_figures(before) if over else {}  # half a day is not to be compared with whole ones
@@ -65,5 +71,4 @@ class DayGate:
         )
         record = VerdictRecord(verdict=verdict, profile=profile)
         self._records.write(record, day_page(record, self._records, before, self._source))
-        self._records.write_index(index_page(self._records))
         return verdict
