@@ -5,17 +5,15 @@ from __future__ import annotations
 import configparser
 import contextlib
 import functools
-import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.project.blocks.storage_settings import S3, StorageSettings
-from tocsin.storage.stored_path import StoredEntry
 
 _CONNECT_SECONDS, _ANSWER_SECONDS, _ATTEMPTS = 3, 10, 3
-_PART_BYTES = 8 * 1_048_576
 # In the words of the client, which gives no code.
 _REFUSALS = {
     "NO_SUCH_BUCKET": "the bucket does not exist; create it, or name another",
@@ -27,77 +25,17 @@ _REFUSALS = {
 }
 
 
+@dataclass(frozen=True)
 class S3Store:
-    """Implements `tocsin.storage.stored_path.ObjectStore`."""
+    """A store as `pyarrow.fs` sees it: objects under keys, `bucket/prefix/name`, replaced whole or not at all.
 
-    def __init__(self, storage: StorageSettings) -> None:
-        """Connect on first use.
+    Attributes:
+        files: a `pyarrow.fs.FileSystem`; use it in a block of `answering`.
+        storage: the settings that name it.
+    """
 
-        Raises:
-            ConfigError: the file of credentials cannot be read.
-        """
-        from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
-
-        self._storage = storage
-        scheme, _, address = (storage.s3_endpoint or "").partition("://")
-        options = {"endpoint_override": address, "scheme": scheme} if address else {}
-        self._files = S3FileSystem(
-            region=storage.s3_region,
-            connect_timeout=_CONNECT_SECONDS,
-            request_timeout=_ANSWER_SECONDS,
-            retry_strategy=AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
-            allow_delayed_open=True,  # a note is one request: it is there whole, or not
-            **options,
-            **read_credentials(storage.s3_credentials_file),
-        )
-
-    def entries(self, key: str) -> list[StoredEntry]:
-        """See `ObjectStore`."""
-        from pyarrow.fs import FileSelector
-
-        with self.answering(key):
-            found = self._files.get_file_info(FileSelector(key, allow_not_found=True))
-        return [_entry(info) for info in found]
-
-    def find(self, key: str) -> StoredEntry | None:
-        """See `ObjectStore`."""
-        from pyarrow.fs import FileType
-
-        with self.answering(key):
-            (info,) = self._files.get_file_info([key])
-        return None if info.type is FileType.NotFound else _entry(info)
-
-    def read(self, key: str) -> bytes:
-        """See `ObjectStore`."""
-        with self.answering(key), self._files.open_input_stream(key) as stream:
-            content: bytes = stream.read()
-        return content
-
-    @contextlib.contextmanager
-    def opened(self, key: str) -> Iterator[BinaryIO]:
-        """See `ObjectStore`."""
-        with self.answering(key), self._files.open_input_file(key) as file:
-            yield file
-
-    def write(self, key: str, content: bytes) -> None:
-        """See `ObjectStore`."""
-        with self.answering(key), self._files.open_output_stream(key) as stream:
-            stream.write(content)
-
-    def upload(self, key: str, file: BinaryIO) -> None:
-        """See `ObjectStore`."""
-        with self.answering(key), self._files.open_output_stream(key) as stream:
-            shutil.copyfileobj(file, stream, _PART_BYTES)
-
-    def remove(self, key: str) -> None:
-        """See `ObjectStore`."""
-        with self.answering(key), contextlib.suppress(FileNotFoundError):
-            self._files.delete_file(key)
-
-    def remove_folder(self, key: str) -> None:
-        """See `ObjectStore`."""
-        with self.answering(key), contextlib.suppress(FileNotFoundError):
-            self._files.delete_dir(key)
+    files: Any
+    storage: StorageSettings
 
     @contextlib.contextmanager
     def answering(self, key: str) -> Iterator[None]:
@@ -115,14 +53,31 @@ class S3Store:
             uri, text = f"{S3}{key}", str(error)
             for words, what in _REFUSALS.items():
                 if words in text:
-                    raise ConfigError.one(uri, what, key=self._storage.setting_of(uri)) from error
+                    raise ConfigError.one(uri, what, key=self.storage.setting_of(uri)) from error
             raise TransientError(f"{uri}: the object store did not answer: {text[:300]}") from error
 
 
 @functools.cache
 def s3_store(storage: StorageSettings) -> S3Store:
-    """Open the store of `storage`, once in each process."""
-    return S3Store(storage)
+    """Open the store of `storage`, once in each process; it connects on first use.
+
+    Raises:
+        ConfigError: the file of credentials cannot be read.
+    """
+    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
+
+    scheme, _, address = (storage.s3_endpoint or "").partition("://")
+    options = {"endpoint_override": address, "scheme": scheme} if address else {}
+    files = S3FileSystem(
+        region=storage.s3_region,
+        connect_timeout=_CONNECT_SECONDS,
+        request_timeout=_ANSWER_SECONDS,
+        retry_strategy=AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+        allow_delayed_open=True,  # a note is one request: it is there whole, or not
+        **options,
+        **read_credentials(storage.s3_credentials_file),
+    )
+    return S3Store(files, storage)
 
 
 def file_io_of(storage: StorageSettings) -> dict[str, str]:
@@ -160,11 +115,3 @@ def read_credentials(path: Path | None) -> dict[str, str]:
         raise ConfigError.one(path, what, key="storage.s3_credentials_file") from error
     token = profile.get("aws_session_token")
     return found if token is None else found | {"session_token": token}
-
-
-def _entry(info: Any) -> StoredEntry:
-    from pyarrow.fs import FileType
-
-    if info.type is FileType.Directory:
-        return StoredEntry(info.base_name, True, 0.0, 0)
-    return StoredEntry(info.base_name, False, 0.0 if info.mtime is None else info.mtime.timestamp(), info.size)

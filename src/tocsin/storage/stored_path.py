@@ -1,11 +1,13 @@
 """Files and folders that lie on a disk or in an object store, with the few operations that checkpoints need.
 
 On a disk they are `Path`s. An `ObjectPath` has the same names for the same operations, so that what reads and writes
-notes need not know which it has; where a `Path` has no such name, there is a function here for both.
+notes need not know which it has; where a `Path` has no such name, there is a function here for both. In a store each
+raises a ConfigError if the store refuses, and a TransientError if it cannot be reached or is too slow.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -13,71 +15,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import BinaryIO, NamedTuple, Protocol, TypeVar
+from typing import Any, BinaryIO, TypeVar
+
+from tocsin.storage.s3_store import S3Store
 
 _AT_ONCE = 16
+_PART_BYTES = 8 * 1_048_576
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-
-
-class StoredEntry(NamedTuple):
-    """One thing in a folder.
-
-    Attributes:
-        name: without the folder.
-        is_folder: whether it is one.
-        modified: when it was written, in seconds since 1970; 0 for a folder.
-        size: bytes; 0 for a folder.
-    """
-
-    name: str
-    is_folder: bool
-    modified: float
-    size: int
-
-
-class ObjectStore(Protocol):
-    """Keeps objects under keys, `bucket/prefix/name`. An object is replaced whole or not at all.
-
-    Each method raises a ConfigError if the store refuses, and a TransientError if it cannot be reached or is too slow.
-    """
-
-    def entries(self, key: str) -> list[StoredEntry]:
-        """List what lies in the folder `key`; nothing if there is none."""
-
-    def find(self, key: str) -> StoredEntry | None:
-        """Find the object or folder `key`; None if there is none."""
-
-    def read(self, key: str) -> bytes:
-        """Read the object `key`; a FileNotFoundError if there is none."""
-
-    def opened(self, key: str) -> AbstractContextManager[BinaryIO]:
-        """Open the object `key` to read parts of it in the block; a FileNotFoundError if there is none."""
-
-    def write(self, key: str, content: bytes) -> None:
-        """Put `content` in the place of the object `key`."""
-
-    def upload(self, key: str, file: BinaryIO) -> None:
-        """Put what is left of `file`, perhaps more than memory holds, in the place of the object `key`.
-
-        If `file` cannot be read, there may be a part of it.
-        """
-
-    def remove(self, key: str) -> None:
-        """Remove the object `key`; nothing happens if there is none."""
-
-    def remove_folder(self, key: str) -> None:
-        """Remove the folder `key` with all in it; nothing happens if there is none."""
-
-    def answering(self, key: str) -> AbstractContextManager[None]:
-        """Turn the errors of another client, which uses the store in the block about `key`, into those of this one."""
 
 
 @dataclass(frozen=True)
 class ObjectPath:
     """A file or a folder in an object store. Its text is its URI, as Spark takes it."""
 
-    store: ObjectStore = field(repr=False, compare=False)
+    store: S3Store = field(repr=False, compare=False)
     key: str
 
     def __str__(self) -> str:
@@ -96,37 +48,59 @@ class ObjectPath:
         """The folder that it lies in."""
         return ObjectPath(self.store, self.key.rpartition("/")[0])
 
+    def info(self) -> Any:
+        """Ask for pyarrow's `FileInfo`; None if there is no such file or folder."""
+        from pyarrow.fs import FileType
+
+        with self.store.answering(self.key):
+            (info,) = self.store.files.get_file_info([self.key])
+        return None if info.type is FileType.NotFound else info
+
+    def listing(self) -> list[Any]:
+        """List what lies in it, as pyarrow's `FileInfo`; nothing if there is no such folder."""
+        from pyarrow.fs import FileSelector
+
+        with self.store.answering(self.key):
+            return list(self.store.files.get_file_info(FileSelector(self.key, allow_not_found=True)))
+
     def exists(self) -> bool:
         """Return whether there is such a file or folder."""
-        return self.store.find(self.key) is not None
+        return self.info() is not None
 
     def is_dir(self) -> bool:
         """Return whether it is a folder that holds something."""
-        found = self.store.find(self.key)
-        return found is not None and found.is_folder
+        info = self.info()
+        return info is not None and not info.is_file
 
     def is_file(self) -> bool:
         """Return whether it is a file."""
-        found = self.store.find(self.key)
-        return found is not None and not found.is_folder
+        info = self.info()
+        return info is not None and bool(info.is_file)
 
     def iterdir(self) -> Iterator[ObjectPath]:
         """List what lies in it."""
-        return (self / entry.name for entry in self.store.entries(self.key))
+        return (self / info.base_name for info in self.listing())
 
     def glob(self, pattern: str) -> Iterator[ObjectPath]:
         """List what lies in it and below by the parts of `pattern`, such as `*/start.json`."""
         first, _, rest = pattern.partition("/")
-        for entry in self.store.entries(self.key):
-            if fnmatch.fnmatchcase(entry.name, first):
+        for info in self.listing():
+            if fnmatch.fnmatchcase(info.base_name, first):
                 if not rest:
-                    yield self / entry.name
-                elif entry.is_folder:
-                    yield from (self / entry.name).glob(rest)
+                    yield self / info.base_name
+                elif not info.is_file:
+                    yield from (self / info.base_name).glob(rest)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[BinaryIO]:
+        """Open a file to read it in the block, from any place of it; a FileNotFoundError if there is none."""
+        with self.store.answering(self.key), self.store.files.open_input_file(self.key) as file:
+            yield file
 
     def read_bytes(self) -> bytes:
         """Read all of a file; a FileNotFoundError if there is none."""
-        return self.store.read(self.key)
+        with self.opened() as file:
+            return file.read()
 
     def read_text(self, encoding: str = "utf-8") -> str:
         """Read all of a file as text."""
@@ -134,13 +108,15 @@ class ObjectPath:
 
     def write_whole(self, content: bytes) -> None:
         """Put `content` in the place of what it held; it is kept when this returns, and whole whatever happens."""
-        self.store.write(self.key, content)
+        with self.store.answering(self.key), self.store.files.open_output_stream(self.key) as stream:
+            stream.write(content)
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove a file."""
         if not missing_ok and not self.exists():
             raise FileNotFoundError(str(self))
-        self.store.remove(self.key)
+        with self.store.answering(self.key), contextlib.suppress(FileNotFoundError):
+            self.store.files.delete_file(self.key)
 
 
 StoredPath = Path | ObjectPath
@@ -150,8 +126,9 @@ def remove_tree(folder: StoredPath) -> None:
     """Remove `folder` with all in it; what a disk does not let go stays, as does nothing else."""
     if isinstance(folder, Path):
         shutil.rmtree(folder, ignore_errors=True)
-    else:
-        folder.store.remove_folder(folder.key)
+        return
+    with folder.store.answering(folder.key), contextlib.suppress(FileNotFoundError):
+        folder.store.files.delete_dir(folder.key)
 
 
 def find_all(folder: StoredPath, pattern: str) -> list[StoredPath]:
@@ -171,13 +148,8 @@ def read_each(read: Callable[[_Item], _Result], items: Sequence[_Item], place: S
 
 
 def open_stored(path: StoredPath) -> AbstractContextManager[BinaryIO]:
-    """Open a file to read it in the block, from any place of it.
-
-    Raises:
-        FileNotFoundError: there is none.
-        OSError: the disk cannot be read; a store gives a ConfigError or a TransientError, in the block too.
-    """
-    return path.open("rb") if isinstance(path, Path) else path.store.opened(path.key)
+    """Open a file to read it in the block, from any place of it; a FileNotFoundError if there is none."""
+    return path.open("rb") if isinstance(path, Path) else path.opened()
 
 
 def move_in(file: StoredPath, target: StoredPath) -> None:
@@ -189,24 +161,21 @@ def move_in(file: StoredPath, target: StoredPath) -> None:
     if isinstance(target, Path):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(str(file), target)
-    else:
-        with open_stored(file) as content:
-            target.store.upload(target.key, content)
-        file.unlink()
+        return
+    files, key = target.store.files, target.key
+    with open_stored(file) as content, target.store.answering(key), files.open_output_stream(key) as stream:
+        shutil.copyfileobj(content, stream, _PART_BYTES)
+    file.unlink()
 
 
 def size_of(path: StoredPath) -> int:
-    """Read how many bytes a file has.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
+    """Read how many bytes a file has; a FileNotFoundError if there is none."""
     if isinstance(path, Path):
         return path.stat().st_size
-    found = path.store.find(path.key)
-    if found is None or found.is_folder:
+    info = path.info()
+    if info is None or not info.is_file:
         raise FileNotFoundError(str(path))
-    return found.size
+    return int(info.size)
 
 
 def modified_at(path: StoredPath) -> float:
@@ -217,9 +186,8 @@ def modified_at(path: StoredPath) -> float:
     """
     if isinstance(path, Path):
         return path.stat().st_mtime
-    found = path.store.find(path.key)
-    if found is None:
+    info = path.info()
+    if info is None:
         raise FileNotFoundError(str(path))
-    if not found.is_folder:
-        return found.modified
-    return max((entry.modified for entry in path.store.entries(path.key)), default=0.0)
+    files = [info] if info.is_file else path.listing()
+    return max((float(file.mtime.timestamp()) for file in files if file.mtime is not None), default=0.0)

@@ -17,9 +17,11 @@ from pyspark.errors import PySparkException
 from tests.rig.samples.checkpoints import P0
 from tocsin.kafka.topic_set import Place, Position
 from tocsin.model.errors import TransientError
+from tocsin.project.blocks.storage_settings import StorageSettings
 from tocsin.project.settings import Settings
 from tocsin.sparkjob.query.poison import Poison, SetAside, SuspectSpan, find_poison
 from tocsin.storage.job_folders import JobFolders
+from tocsin.storage.s3_store import S3Store
 from tocsin.storage.stored_path import ObjectPath
 
 OUTAGES = ["org.apache.kafka.common.errors.TimeoutException", "No space left on device"]
@@ -309,7 +311,6 @@ def test_a_search_asks_broker_and_disk_instead_of_the_text(tmp_path: Path, text:
 
 @pytest.mark.parametrize("in_store", [False, True])
 def test_an_error_of_an_object_store_is_an_outage_where_there_is_one(tmp_path: Path, *, in_store: bool) -> None:
-    store = MagicMock()
-    store.read.side_effect = FileNotFoundError
+    store = S3Store(MagicMock(**{"open_input_file.side_effect": FileNotFoundError}), StorageSettings())
     poison = Poison(JobFolders(tmp_path, ObjectPath(store, "bucket/prefix") if in_store else None))
     assert poison.count_failure("at software.amazon.awssdk.core.exception", {P0: 7}) is not in_store
