@@ -14,7 +14,7 @@ PRESENT = $(wildcard $(CHECKED))
 # Containers often set it; each of the hundreds of processes of a test run would compile all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-s3 setup-browser demo up test test-all test-long test-fast setup-k8s test-k8s setup-prometheus setup-containers test-containers faults lint format bench lock upgrade python clean
+.PHONY: help setup setup-s3 setup-browser setup-k8s setup-prometheus setup-containers demo up test test-all lint format bench lock upgrade python clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -35,34 +35,19 @@ up: setup ## Start the embedded stack in the foreground, until Ctrl-C
 	@$(BIN)/tocsin dev up
 
 test: lint ## Style, types, walls, unit, Spark, end to end, faults: what decides on a change
-	@$(PYTEST) -m "not long and not kubernetes"
+	@$(PYTEST) -m "not long"
 
-test-all: lint setup-s3 ## The same and the tests marked `long`: many random kills, full checkpoints
-	@$(PYTEST) -m "not kubernetes"
+test-all: lint setup-s3 ## The same, and what takes long or what not every machine has; a test that lacks something says what
+	@$(PYTEST)
 
-test-long: setup-s3 ## The tests marked `long` alone and one by one, about an hour and a half
-	@$(BIN)/pytest -m long
-
-setup-k8s: ## Install etcd for test-k8s (Debian, as root), and see that Go is there
+setup-k8s: ## Install etcd for the tests on a real API of Kubernetes (Debian, as root), and see that Go is there
 	@sh tests/kubernetes/setup.sh
-
-test-k8s: setup ## The Kubernetes runner on a real API server, built with Go once (ten minutes)
-	@$(BIN)/pytest tests/kubernetes
 
 setup-prometheus: setup ## Build Prometheus 3 with Go, for the tests that Debian's is too old for
 	@$(BIN)/python -m tests.rig.prometheus_server
 
-setup-containers: setup ## Install podman and podman-compose (Debian, as root)
+setup-containers: setup ## Install podman and podman-compose for the tests of docker-compose.yml (Debian, as root)
 	@sh tests/containers/setup.sh
-
-test-containers: setup ## Run docker-compose.yml in podman and write the tables of docs/containers.md; forty minutes
-	@$(BIN)/python -m tests.containers
-
-faults: setup ## Let everything go wrong that docs/faults.md names, four times, and write its table; three hours
-	@$(BIN)/python -m tests.faults
-
-test-fast: lint ## Style, types, walls and the unit tests that wait for nothing, in a minute
-	@$(PYTEST) tests/unit -m "not waiting"
 
 lint: setup ## Style, types and the walls between the rooms
 	@$(BIN)/ruff check $(PRESENT)

@@ -34,7 +34,9 @@ hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
 
 # Their tests take long.
-FOLDERS = ("spark", "airflow", "e2e", "browser", "faults", "kubernetes")
+FOLDERS = ("spark", "airflow", "e2e", "browser", "faults", "kubernetes", "containers")
+# They build what they need for minutes, if the machine has what that takes: `make test` leaves them out.
+LONG = ("kubernetes", "containers")
 # Seconds after which one of them hangs, on the busiest machine (pyproject.toml has the limit of unit tests). What is
 # expected within a test has a limit of its own, which grows with what runs beside (tests/rig/waiting.py).
 TIME_LIMIT, TIME_LIMIT_OF_LONG = 600, 2100
@@ -48,51 +50,15 @@ LONGEST = (
     *("e2e/test_stack.py", "airflow"),
 )
 
-# Unit tests that wait for servers, processes or clocks: three quarters of the time of all. `make test-fast` has no time
-# for them.
-WAITING = {
-    "alerts/backfilled/test_ledger_follower.py",
-    "alerts/backfilled/test_published_day.py",
-    "alerts/notify/test_notifier.py",
-    "alerts/notify/test_notifier_job.py",
-    "alerts/test_finding_feed.py",
-    "alerts/test_indexer.py",
-    "alerts/test_recording.py",
-    "alerts/test_returns.py",
-    "backfill/parity/test_day_parity.py",
-    "cli/detectors/test_explain_finding.py",
-    "cli/operate/test_status_command.py",
-    "detect/test_stepper.py",
-    "dev/servers/test_mail_server.py",
-    "dev/test_unattended_cluster.py",
-    "history/test_care.py",
-    "history/test_day_table.py",
-    "ingest/test_ticks.py",
-    "kafka/test_record_writer.py",
-    "kafka/test_reporter.py",
-    "metrics/test_scrape.py",
-    "project/code/test_python_syntax.py",
-    "quality/test_great_expectations.py",
-    "replay/test_replay.py",
-    "runtime/test_logs.py",
-    "sparkjob/engine/test_jvm.py",
-    "sparkjob/test_time_limit.py",
-    "supervision/runners/test_cluster_runner.py",
-    "supervision/test_supervisor.py",
-    "tables/test_table_job.py",
-    "views/test_view_applier_job.py",
-    "web/test_board.py",
-}
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         folder = folder_of(item)
         if folder not in FOLDERS:
-            if str(item.path.relative_to(TESTS / folder)) in WAITING:
-                item.add_marker("waiting")
             continue
         item.add_marker(folder)
+        if folder in LONG:
+            item.add_marker("long")
         if item.get_closest_marker("timeout") is None:
             is_long = item.get_closest_marker("long") is not None
             item.add_marker(pytest.mark.timeout(TIME_LIMIT_OF_LONG if is_long else TIME_LIMIT))

@@ -21,9 +21,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from tests.faults.catalogue import FAULTS, Fault
-from tests.rig.long_tests import PROVEN
 
 ROOT = Path(__file__).parents[2]
+PROVEN = {"src", "spark_jobs", "dags", "detectors", "examples", "expectations", "sources", "locks", "tests"}
+"""Folders of what the rounds prove: after a change there they begin anew."""
 PAGE = ROOT / "docs" / "faults.md"
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"

@@ -1,6 +1,7 @@
-"""The runner on a real API server and its controllers; only the node is played. `make test-k8s` runs it."""
+"""The runner on a real API server and its controllers; only the node is played."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -38,6 +39,8 @@ def installed_at(state: Path) -> Settings:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeServer]:
+    if missing := [program for program in ("go", "etcd") if shutil.which(program) is None]:
+        pytest.skip(f"{' and '.join(missing)} missing: make setup-k8s")
     folder = tmp_path_factory.mktemp("kubernetes")
     with kube_server(folder, installed_at(folder)) as one:
         yield one
