@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import MutableMapping
 from importlib.metadata import version as installed_version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -110,7 +111,19 @@ def _root(version: _Version = False) -> None:
     if not structlog.is_configured():
         # Standard output is for what was asked: with --json, data alone. The stream is looked up at each line, as it is
         # then: a test replaces it.
-        structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+        *processors, renderer = structlog.get_config()["processors"]
+        structlog.configure(
+            processors=[*processors, _without_traceback, renderer],
+            logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+        )
+
+
+def _without_traceback(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Name an error that was logged with its traceback in one line, unless TOCSIN_DEBUG is set, as `main` does."""
+    if event.get("exc_info") and not os.environ.get("TOCSIN_DEBUG"):
+        del event["exc_info"]
+        event.setdefault("error", repr(sys.exc_info()[1]))
+    return event
 
 
 def main() -> None:

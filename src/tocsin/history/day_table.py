@@ -22,6 +22,7 @@ from pyiceberg.exceptions import (
     CommitFailedException,
     NoSuchTableError,
     TableAlreadyExistsError,
+    ValidationError,
     ValidationException,
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -33,7 +34,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tocsin.history.land.arrow_events import columns_of
 from tocsin.history.places import Places, begin, end
-from tocsin.model.errors import ConfigError, TransientError
+from tocsin.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.storage.s3_store import file_io_of
@@ -65,12 +66,17 @@ _KINDS: dict[str, types.PrimitiveType] = {
 _Result = TypeVar("_Result")
 
 
+class BrokenTable(TocsinError):
+    """The metadata of a table cannot be read; a retry does not help."""
+
+
 class DayTable:
     """The published days of one source. Use it in a `with` statement.
 
     Raises from every method:
         TransientError: the catalogue cannot be reached, or others publish at the same time again and again; a retry
             helps.
+        BrokenTable: what it has committed cannot be read.
     """
 
     def __init__(self, settings: Settings, source: Source) -> None:
@@ -257,6 +263,9 @@ class DayTable:
                 return question()
         except DBAPIError as error:
             raise TransientError(f"the catalogue of history does not answer: {error.orig}") from error
+        except (ValidationError, EOFError) as error:
+            why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            raise BrokenTable(f"{place / 'metadata'} cannot be read ({why}); restore it from a backup") from error
 
 
 def audit_branch(day: date, version: str) -> str:

@@ -24,7 +24,7 @@ from tocsin.runtime.lead import Lead
 from tocsin.runtime.lock import LockHeld
 from tocsin.runtime.process_exit import ExitCode, on_signals
 from tocsin.sparkjob.engine import jvm
-from tocsin.sparkjob.failures import Unwritable, cause_of, is_disk
+from tocsin.sparkjob.failures import Unwritable, cause_of, in_a_line, is_disk
 from tocsin.sparkjob.query.query_loop import QueryLoop
 from tocsin.sparkjob.query.work import Work
 from tocsin.sparkjob.session import clean_scratch, scratch_folder
@@ -80,6 +80,9 @@ def code_of(run: Callable[[], int]) -> int:
         return ExitCode.UNWRITABLE if is_disk(error) else ExitCode.FAILED
     except TocsinError as error:
         log.error("job not possible", error=str(error), retry=isinstance(error, TransientError))
+        return ExitCode.FAILED
+    except Exception as error:
+        log.exception("job failed", error=in_a_line(error))
         return ExitCode.FAILED
 
 

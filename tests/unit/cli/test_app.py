@@ -1,3 +1,5 @@
+import contextlib
+import io
 import json
 import os
 import re
@@ -161,3 +163,22 @@ def test_output_that_nobody_reads_any_more_is_no_fault() -> None:
     os.close(writer)
     assert "Traceback" not in done.stderr
     assert "bug in Tocsin" not in done.stderr
+
+
+def test_an_error_that_is_logged_is_one_line_unless_a_traceback_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def logged() -> str:
+        with contextlib.redirect_stderr(io.StringIO()) as written:
+            structlog.reset_defaults()
+            app._root()
+            try:
+                raise ValueError("a <file> is broken")
+            except ValueError:
+                structlog.get_logger().exception("seal failed", day="2026-01-31")
+        return written.getvalue()
+
+    monkeypatch.delenv("TOCSIN_DEBUG", raising=False)
+    (line,) = logged().splitlines()
+    assert "seal failed" in line
+    assert "a <file> is broken" in line
+    monkeypatch.setenv("TOCSIN_DEBUG", "1")
+    assert "Traceback" in logged()

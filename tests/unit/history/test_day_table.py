@@ -14,7 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.rig.samples.history import DAY
 from tests.rig.sink_servers import emptied
-from tocsin.history.day_table import DayTable, audit_branch
+from tocsin.history.day_table import BrokenTable, DayTable, audit_branch
 from tocsin.history.land.arrow_events import arrow_schema, columns_of
 from tocsin.history.places import Places, begin
 from tocsin.model.errors import ConfigError
@@ -180,3 +180,18 @@ def test_those_who_publish_at_the_same_time_lose_nothing(
         assert failed == []
         assert days.published() == {DAY + timedelta(days=number): "v1" for number in range(4)}
         assert (len(days.files()), days.audits()) == (4, set())
+
+
+def test_metadata_that_cannot_be_read_is_one_sentence_that_names_it(settings: Settings) -> None:
+    with table(settings) as days:
+        days.publish(DAY, "v1", files(settings, DAY, "v1", 5), {})
+    folder = Path(str(Places.of(settings, "logins").table / "metadata"))
+    for path in folder.glob("*.avro"):
+        path.write_bytes(path.read_bytes()[:100])
+    with table(settings) as days, pytest.raises(BrokenTable, match=r"logins/metadata cannot be read \(EOF"):
+        days.metadata_in_use()
+    for path in folder.glob("*.json"):
+        path.write_bytes(b"")
+    with table(settings) as days, pytest.raises(BrokenTable, match="restore it from a backup") as caught:
+        days.published()
+    assert "\n" not in str(caught.value)

@@ -10,6 +10,9 @@ import pytest
 
 from tocsin.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.model.job_report import FailureCause
+from tocsin.runtime import logs
+from tocsin.runtime.process_exit import ExitCode
+from tocsin.sparkjob.entry import code_of
 from tocsin.sparkjob.failures import (
     FailsOnAll,
     cause,
@@ -142,3 +145,13 @@ def test_the_cause_of_a_fault_is_its_place_and_of_anything_else_what_it_says() -
     assert str(cause_of(fault, Path("/shop"))) == "detectors/d.py:7: detect: fails: ValueError: no"
     assert str(cause_of(TocsinError("Kafka is away"), Path("/shop"))) == "Kafka is away"
     assert str(cause_of(RuntimeError(ABORTED), Path("/shop"))).startswith("[FAILED_READ_FILE.NO_HINT] Encountered")
+
+
+def test_a_program_that_fails_unexpectedly_ends_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> int:
+        raise RuntimeError("Invalid JSON\n  For further information visit")
+
+    logs.configure("seal:logins")
+    assert code_of(fail) == ExitCode.FAILED
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert 'event="job failed" error="RuntimeError: Invalid JSON"' in last
