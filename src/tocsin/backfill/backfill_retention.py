@@ -1,6 +1,7 @@
 """Retention of what is kept beside history.
 
-That is verdicts on its days, what backfills have published for them, and how that compares with the stream.
+That is verdicts on its days, what backfills have published for them, how that compares with the stream, and what
+deleted detectors have left.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 import structlog
 
 from tocsin.backfill.backfill_ledger import Backfills, Made, Published, folder
+from tocsin.backfill.deleted_detectors import forget_deleted
 from tocsin.backfill.parity.parity_report import forget
 from tocsin.history.day_status import kept_from
 from tocsin.model.errors import TransientError
@@ -51,6 +53,7 @@ def tidy_beside(settings: Settings, source: Source, catalog: Catalog, now: datet
         records.forget(source.name, first - timedelta(weeks=WEEKS))
         for detector, day in before.items():
             _tidy(settings, records, detector, day)
+        forget_deleted(settings, catalog, now.date())
         records.write_index(index_page(records))
     except OSError as error:
         log.warning("clean-up failed", error=str(error))

@@ -15,7 +15,7 @@ from tocsin.backfill.backfill_retention import retract_days, tidy_beside
 from tocsin.backfill.parity.comparison import Comparison
 from tocsin.backfill.parity.parity_report import ParityReport, keep, latest, summed
 from tocsin.model.errors import ConfigError
-from tocsin.model.names import backfill_job
+from tocsin.model.names import backfill_job, detector_job
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.project.source_file import read_source
@@ -164,3 +164,46 @@ def test_what_is_stopped_in_between_goes_on_the_next_time(
         assert one.tidy() == ["clean-up failed"]
     assert one.tidy() == []
     assert not [name for name in one.files() if RETIRED in name or "logins" in name]
+
+
+def _leave(settings: Settings, name: str) -> list[Path]:
+    """What the jobs of a detector leave in the state folder."""
+    jobs = [detector_job(name), backfill_job(name)]
+    left = [settings.checkpoint(job) / "0a1b" / "query" / "metadata" for job in jobs]
+    left += [path for job in jobs for path in (settings.log(job), settings.log(job).with_suffix(".log.1"))]
+    left += [settings.state / folder / f"detector__{name}.json" for folder in ("heartbeats", "supervision/starts")]
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    return left
+
+
+def test_what_a_deleted_detector_has_left_goes_after_the_days_of_history(one: Installation) -> None:
+    left = {name: _leave(one.settings, name) for name in ("gone", "gone_too", "broken", "unread", "back", SPEC.name)}
+    ingest = one.settings.log("ingest:gone")
+    ingest.write_text("of a source")
+    one.catalog.broken["detectors/broken"] = ConfigError([])
+    unread = one.settings.project / "detectors" / "unread.py"
+    unread.parent.mkdir()
+    unread.write_text("def detect(:")
+
+    def there() -> set[str]:
+        assert ingest.exists()
+        found = {name: [path.exists() for path in paths] for name, paths in left.items()}
+        return {name for name, one in found.items() if all(one)}
+
+    assert "state of deleted detector removed" not in one.tidy()
+    assert "state of deleted detector removed" not in one.tidy(NOW + timedelta(days=59))
+    back = one.settings.project / "detectors" / "back.py"
+    back.write_text("")
+    one.tidy(NOW + timedelta(days=59))
+    back.unlink()
+    with hold(one.settings.checkpoint(detector_job("gone_too")) / "lock"):
+        assert "state of deleted detector left alone" in one.tidy(NOW + timedelta(days=60))
+    assert there() == {"gone_too", "broken", "unread", "back", SPEC.name}
+    assert not any(path.exists() for path in left["gone"])
+    assert not one.settings.checkpoint(detector_job("gone")).exists()
+    one.tidy(NOW + timedelta(days=61))
+    assert there() == {"broken", "unread", "back", SPEC.name}, "days count anew of what was declared again"
+    one.tidy(NOW + timedelta(days=120))
+    assert there() == {"broken", "unread", SPEC.name}
