@@ -178,7 +178,11 @@ def test_the_tab_of_the_platform_has_all_its_jobs_and_a_dag_without_jobs_says_so
         expect(frame.locator("#about-log")).to_contain_text(f"{job.replace(':', '__')}.log")
     expect(frame.locator("#parity")).to_be_hidden()
     visit.page.goto(f"{visit.url}/dags/supervisor/plugin/job")
-    expect(visit.page.frame_locator("iframe").locator("#empty")).to_contain_text("No job belongs to this DAG")
+    empty = visit.page.frame_locator("iframe").locator("#empty")
+    expect(empty).to_have_text("No job belongs to this DAG. All jobs are on Detectors.")
+    visit.page.goto(f"{visit.url}/dags/backfill__failed_logins/plugin/job")
+    what = "Its batches work on what these do: detector:failed_logins. All jobs are on Detectors."
+    expect(empty).to_have_text(f"No job belongs to this DAG. {what}")
 
 
 def compared(state: Path) -> ParityReport:

@@ -8,8 +8,19 @@ import time
 from collections.abc import Mapping
 
 from tocsin.kafka.probe import ask
-from tocsin.model.names import DETECTOR, JobName, dag_of
+from tocsin.model.names import (
+    DETECTOR,
+    JobName,
+    backfill_dag,
+    compute_job,
+    dag_of,
+    detector_job,
+    history_dag,
+    rebuild_dag,
+    view_job,
+)
 from tocsin.model.sizes import printable
+from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.quality.unsealed_days import refusal, refused_days
 from tocsin.runtime.code_versions import FollowedCatalog
@@ -20,7 +31,7 @@ from tocsin.supervision.planning.desired_inputs import memory_limit
 from tocsin.supervision.runners.runner_choice import process_reader
 from tocsin.supervision.snapshot import Snapshot, look
 from tocsin.web.job_rows import RowFacts, declared_facts, rows
-from tocsin.web.page_shapes import Board, JobRow, Note, Parity, Stories, Story
+from tocsin.web.page_shapes import Board, JobPlace, JobRow, Note, Parity, Stories, Story
 from tocsin.web.parity_page import Comparisons
 from tocsin.web.refreshed import Refreshed
 from tocsin.web.usage_query import Loads, read_usage
@@ -68,7 +79,11 @@ class Installation:
         own = [row for row in self._rows(snapshot, off) if row.dag == dag]
         stories = [self._story(snapshot, row) for row in own if snapshot]
         return Stories(
-            now=time.time(), looked_at=snapshot.at if snapshot else None, notes=self._notes(snapshot), jobs=stories
+            now=time.time(),
+            looked_at=snapshot.at if snapshot else None,
+            notes=self._notes(snapshot),
+            jobs=stories,
+            beside=[] if stories or snapshot is None else _beside(dag, snapshot.catalog),
         )
 
     def parity(self, dag: str) -> Parity:
@@ -144,6 +159,16 @@ class Installation:
             facts = declared_facts(spec, memory_limit(self.settings, sources, spec.memory))
         crashes = [one for one in self._looker.episodes(row.job) if one.failed]
         return Story(row=row, episodes=crashes, facts=facts)
+
+
+def _beside(dag: str, catalog: Catalog) -> list[JobPlace]:
+    """List the jobs on whose events or findings the batches of `dag` work."""
+    by_dag = {history_dag(name): [one.job for one in catalog.upstream(name)[:1]] for name in catalog.sources}
+    for name in catalog.sources:
+        by_dag[history_dag(name)] += [detector_job(spec.name) for spec in catalog.detectors_of(name)]
+    by_dag |= {backfill_dag(name): [detector_job(name)] for name in catalog.detectors}
+    by_dag |= {rebuild_dag(name): [compute_job(name), view_job(name)] for name in catalog.views}
+    return [JobPlace(job=job, dag=dag_of(job)) for job in by_dag.get(dag, [])]
 
 
 class Looker:

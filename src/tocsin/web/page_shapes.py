@@ -122,13 +122,21 @@ class Story(BaseModel, frozen=True):
     facts: list[Fact]
 
 
+class JobPlace(BaseModel, frozen=True):
+    """A job, and the DAG on whose page it is."""
+
+    job: str
+    dag: str
+
+
 class Stories(BaseModel, frozen=True):
-    """The jobs of one DAG; none for a DAG that handles no job."""
+    """The jobs of one DAG; none for a DAG that handles no job, then those that it works `beside`."""
 
     now: float
     looked_at: float | None
     notes: list[Note]
     jobs: list[Story]
+    beside: list[JobPlace] = []
 
 
 class SideShown(BaseModel, frozen=True):

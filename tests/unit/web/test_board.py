@@ -305,7 +305,19 @@ def test_a_dag_has_its_own_jobs_and_no_others(place: Place) -> None:
     assert place.page.jobs_of(DAG) == [JOB]
     assert place.page.jobs_of("platform") == PLATFORM
     assert place.page.jobs_of("housekeeping") == []
-    assert place.page.stories("housekeeping", {}).jobs == []
+    assert place.page.stories("housekeeping", {}).jobs == place.page.stories("housekeeping", {}).beside == []
+
+
+def test_a_dag_of_batches_names_the_jobs_that_it_works_on(place: Place) -> None:
+    def beside(dag: str) -> list[tuple[str, str]]:
+        told = place.page.stories(dag, {})
+        assert told.jobs == []
+        return [(one.job, one.dag) for one in told.beside]
+
+    assert beside("backfill__failed_logins") == [(JOB, DAG)]
+    assert beside("history__logins")[0] == ("ingest:logins", "platform")
+    assert (JOB, DAG) in beside("history__logins")
+    assert place.page.stories(DAG, {}).beside == []
 
 
 def test_when_kafka_is_away_the_page_says_so_and_shows_what_it_knows(place: Place) -> None:

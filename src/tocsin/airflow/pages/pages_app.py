@@ -87,9 +87,10 @@ def _add_data(app: FastAPI, installation: Installation) -> None:
     def job(user: User, dag_id: str) -> Stories:
         """The jobs of one DAG, in detail."""
         stories = installation.stories(dag_id, switches([dag_id]))
-        own = rights(user, [dag_id])
+        own = rights(user, [dag_id, *(one.dag for one in stories.beside)])
         jobs = [story.model_copy(update={"row": _for(story.row, own)}) for story in stories.jobs]
-        return stories.model_copy(update={"jobs": jobs})
+        beside = [one for one in stories.beside if one.dag in own.seen]
+        return stories.model_copy(update={"jobs": jobs, "beside": beside})
 
     @app.get("/api/parity")
     def parity(dag_id: str) -> Parity:

@@ -10,7 +10,7 @@ const PARITY_SECONDS = 30;
 const FEW = 5;
 const dag = new URLSearchParams(location.search).get("dag_id") ?? "";
 const place = (id) => document.getElementById(id);
-let last = { jobs: [], notes: [], looked_at: null };
+let last = { jobs: [], beside: [], notes: [], looked_at: null };
 let chosen = "";
 let all = false;
 
@@ -31,8 +31,12 @@ function show(told) {
   place("story").hidden = !story;
   place("empty").hidden = Boolean(story);
   if (!story) {
-    put(place("empty"), [told.looked_at], () => ["No job belongs to this DAG. All jobs are on ",
-      el("a", { href: airflow("plugin/detectors"), "data-airflow": true, text: "Detectors" }), "."]);
+    const link = (path, text) => el("a", { href: airflow(path), "data-airflow": true, text });
+    const beside = told.beside.flatMap(({ job, dag }, n) => [n ? ", " : " Its batches work on what these do: ",
+      link(`dags/${dag}/plugin/job`, job)]);
+    put(place("empty"), [told.looked_at, told.beside], () =>
+      ["No job belongs to this DAG.", ...beside, beside.length ? ". All jobs are on " : " All jobs are on ",
+        link("plugin/detectors", "Detectors"), "."]);
     return;
   }
   if (story.row.job !== chosen) {
