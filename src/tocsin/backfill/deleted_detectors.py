@@ -15,7 +15,7 @@ from tocsin.model.names import backfill_job, backtest_job, detector_job, file_na
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
-from tocsin.runtime.leases.lead import try_lead
+from tocsin.runtime.lead import try_lead
 from tocsin.runtime.lock import LockHeld
 from tocsin.storage.job_folders import stored_folder
 from tocsin.storage.stored_path import remove_tree
