@@ -54,7 +54,7 @@ def test_a_seal_that_is_killed_anywhere_publishes_nothing_or_all(
 
         return step
 
-    steps = ((seal.Sealer, "_write"), (seal, "write_version"), (Judge, "judge"), (DayTable, "publish_all"))
+    steps = ((seal.Sealer, "_write"), (seal, "note_version"), (Judge, "judge"), (DayTable, "publish_all"))
     for owner, name in steps:
         monkeypatch.setattr(owner, name, kept(getattr(owner, name)))
     sealed = history.seal(spark).version.version
