@@ -25,8 +25,8 @@ setup: python ## Install everything that is locked; does nothing when it is ther
 setup-s3: setup ## Install the Java archives that an object store takes (11 MB)
 	@$(PROVISION) s3
 
-setup-browser: python ## Find a Chromium for the tests of the pages, or install Debian's
-	@$(PROVISION) browser
+setup-browser: ## Find a Chromium for the tests of the pages, or install Debian's
+	@sh tests/browser/setup.sh
 
 demo: setup ## Kafka, jobs, a burst of failed logins and the mails about it, until Ctrl-C
 	@$(BIN)/tocsin demo

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -17,9 +18,10 @@ from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
 from tocsin.model.view import SinkKind
 from tocsin.project.catalog import read_catalog
-from tocsin.provision import browser as chromium
 from tocsin.quality.finding_gate import FindingGate, FoundOn
 
+# tests/browser/setup.sh looks for the same.
+BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 LOOPBACK = {"127.0.0.1", "localhost"}
 DAG_SECONDS = 120
 WAIT_SECONDS = 180
@@ -62,7 +64,7 @@ def _judge(stack: Stack) -> None:
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    path = chromium.find()
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         pytest.fail("no browser is installed, so the pages cannot be looked at; run: make setup-browser")
     expect.set_options(timeout=WAIT_SECONDS * 1000)

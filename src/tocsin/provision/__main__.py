@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tocsin.model.errors import ConfigError, TocsinError
-from tocsin.provision import browser, install_stamp, jars, java, python_env
+from tocsin.provision import install_stamp, jars, java, python_env
 from tocsin.provision.lock_files import lock
 from tocsin.provision.paths import Paths, here
 from tocsin.provision.process import DISK_FULL
@@ -30,7 +30,6 @@ def main(arguments: list[str] | None = None) -> int:
     verbs.add_parser("image", help="what an image holds: no tools for tests; all of it from the locks")
     classes = verbs.add_parser("classes", help="the archive of Spark's classes, which takes all of Tocsin to make")
     classes.add_argument("--kept", type=Path, required=True, help="folder that holds it from one image to the next")
-    verbs.add_parser("browser", help="a browser for the tests of the pages")
     verbs.add_parser("lock", help="write the locks anew").add_argument("--upgrade", action="store_true")
     options = parser.parse_args(arguments)
     paths = here()
@@ -95,13 +94,7 @@ def _install_classes(paths: Paths, options: argparse.Namespace) -> None:
     _step("the archive of Spark's classes", lambda: java.install_archive(paths, options.kept))
 
 
-def _install_browser(paths: Paths, _: argparse.Namespace) -> None:
-    _step("Debian's Chromium", browser.install)
-    print(f"Set-up: the tests look at pages in {browser.find()}")
-
-
 _DO: dict[str, Callable[[Paths, argparse.Namespace], None]] = {
-    "browser": _install_browser,
     "classes": _install_classes,
     "image": _install_image,
     "lock": lambda paths, options: lock(paths, options.upgrade),
