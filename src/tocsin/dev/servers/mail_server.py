@@ -78,7 +78,8 @@ class Mails:
 def _summary(number: str, mail: EmailMessage) -> dict[str, Any]:
     to = [{"address": address} for _, address in getaddresses([_header(mail, "To")])]
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(int(number) / 1e9))
-    return {"id": number, "time": at, "to": to, "subject": _header(mail, "Subject"), "text": _part(mail, "plain")}
+    texts = {"text": _part(mail, "plain"), "html": _part(mail, "html")}
+    return {"id": number, "time": at, "to": to, "subject": _header(mail, "Subject"), **texts}
 
 
 def _header(mail: EmailMessage, name: str) -> str:
@@ -88,20 +89,23 @@ def _header(mail: EmailMessage, name: str) -> str:
 
 
 def _part(mail: EmailMessage, kind: str) -> str:
-    """Read its plain or its html text; images that belong to the latter stand in it."""
+    """Read its plain or its html text; empty if it has none."""
     body = mail.get_body(preferencelist=(kind,))
     if body is None:
         return ""
     try:
-        text = str(body.get_content())
+        return str(body.get_content())
     except (ValueError, LookupError):  # of a charset that nobody knows
-        text = _bytes(body).decode(errors="replace")
-    if kind == "html":
-        for image in mail.walk():
-            if name := str(image.get("Content-ID", "")).strip("<> "):
-                data = base64.b64encode(_bytes(image)).decode()
-                text = text.replace(f"cid:{name}", f"data:{image.get_content_type()};base64,{data}")
-        text = text.replace("<head>", '<head><base target="_blank">', 1)  # a link leaves the frame
+        return _bytes(body).decode(errors="replace")
+
+
+def _framed(mail: EmailMessage) -> str:
+    """Read its html text, with the images that belong to it; its links leave the frame."""
+    text = _part(mail, "html").replace("<head>", '<head><base target="_blank">', 1)
+    for image in mail.walk():
+        if name := str(image.get("Content-ID", "")).strip("<> "):
+            data = base64.b64encode(_bytes(image)).decode()
+            text = text.replace(f"cid:{name}", f"data:{image.get_content_type()};base64,{data}")
     return text
 
 
@@ -150,7 +154,7 @@ class _Answer(BaseHTTPRequestHandler):
             case ["mail", number] if mail is not None:
                 self._send(_mail_page(number, mail))
             case ["mail", _, "html"] if mail is not None:
-                self._send(_part(mail, "html"))
+                self._send(_framed(mail))
             case _:
                 self.send_error(404)
 

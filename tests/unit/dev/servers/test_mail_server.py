@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import smtplib
 import subprocess
 import urllib.error
@@ -63,6 +64,8 @@ def test_mails_are_shown_with_their_charts_run_nothing_and_outlive_the_server(tm
             client.sendmail("a@example.com", ["b@example.com"], broken)
         first, second = box.mails()
         assert (first.to, first.subject, first.text) == ("ann@example.com", "<script>alert(1)</script>", "plain <b>")
+        listed = json.loads(read(f"{box.address}/mails.json")[0])
+        assert "cid:chart" in listed[0]["html"]
         page, _ = read(box.address)
         assert "<script" not in page
         assert f"href='/mail/{second.id}'" in page
