@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
+from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -114,6 +115,10 @@ class Detection(KeyedQuery[DetectorPlan]):
             made = closed.make_findings(kept, batch)
             if made is not None:
                 made.write.format("kafka").options(**self._sink()).save()
+        except Py4JJavaError as error:
+            # Spark 4.3.0 looks behind the name of this error for an interruption, by a pattern that overflows the stack
+            # of the query's thread: that ends without a cause, and 1,000 lines stand in the log.
+            raise RuntimeError(str(error)) from None
         finally:
             kept.unpersist()
         if closed.nobody and not self._remark:

@@ -79,9 +79,22 @@ def halt_at_end() -> None:
     runtime.addShutdownHook(jvm.java.lang.Thread(task))  # all hooks begin at once
 
 
+def log_errors(*, wanted: bool) -> None:
+    """Let Spark and py4j log; with `wanted` false nothing, while what they do is stopped.
+
+    Spark logs what it aborts as a dozen errors, for seconds; py4j logs the traceback of an interrupted callback.
+    """
+    logging.getLogger("py4j").setLevel(logging.NOTSET if wanted else logging.CRITICAL)
+    context = SparkContext._active_spark_context
+    if context is not None:
+        with contextlib.suppress(Exception):  # the JVM has ended
+            context.setLogLevel("WARN" if wanted else "OFF")
+
+
 def _expect_loss() -> None:
     """Keep py4j from logging a traceback of what it asks at this moment, such as to free an object: that is lost."""
-    logging.getLogger().addFilter(_is_not_py4j)  # of the root itself: that is where py4j logs
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_py4j)  # of the root itself: there py4j logs, too
 
 
 def _is_not_py4j(record: logging.LogRecord) -> bool:

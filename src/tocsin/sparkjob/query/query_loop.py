@@ -81,6 +81,7 @@ class QueryLoop:
         """Stop query, session and JVM, and leave Kafka."""
         self._halt()
         if self._run.places:
+            jvm.log_errors(wanted=False)
             self._run.spark.stop()
         self._run.topics.close()
         jvm.end()
@@ -171,7 +172,7 @@ class QueryLoop:
         """Publish progress until there is a reason to stop the query."""
         self._run.started, self._since = started, time.monotonic()
         self._run.read_positions.begin(self._run.position, started.batch_seconds)
-        self._run.spark.sparkContext.setLogLevel("WARN")
+        jvm.log_errors(wanted=True)
         log.info("query started", mode=started.mode, state=started.state.value, reason=started.reason)
         self._run.report()
         while not self._run.wait(_POLL_SECONDS):
@@ -218,8 +219,7 @@ class QueryLoop:
         if not is_active:
             return
         self._await_boundary(started)
-        # Spark logs an aborted batch as a dozen errors, for seconds; it is none.
-        self._run.spark.sparkContext.setLogLevel("OFF")
+        jvm.log_errors(wanted=False)
         with contextlib.suppress(Exception):  # a stop that times out leaves a dead query, which the next start reports
             started.query.stop()
         self._take_progress()
