@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from tocsin.detect.spark.detection import Detection
 
 
-class Interrupted(Py4JJavaError):
+class Interrupted(Py4JJavaError):  # type: ignore[misc]  # py4j has no types
     """As py4j raises it; its text comes from the JVM."""
 
     def __init__(self) -> None:
