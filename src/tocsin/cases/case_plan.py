@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from tocsin.model.detector import DetectorSpec
 from tocsin.project.code.python_syntax import parse
@@ -29,13 +30,36 @@ _OF_DATETIME = {
 }  # fmt: skip
 
 
+_OPEN = {"getattr", "vars", "__dict__", "__getattribute__"}
+"""What reads attributes that the code does not name."""
+
+
+class _Names(NamedTuple):
+    """The names in the code of a `step`: attributes, functions that it calls, and all its texts."""
+
+    attributes: set[str]
+    called: set[str]
+    texts: set[str]
+
+    @classmethod
+    def of(cls, spec: DetectorSpec) -> _Names:
+        names = cls(set(), set(), set())
+        for node in ast.walk(parse(spec.code)):
+            match node:
+                case ast.Attribute(attr=name):
+                    names.attributes.add(name)
+                case ast.Call(func=ast.Name(id=name)):
+                    names.called.add(name)
+                case ast.Constant(value=str(text)):
+                    names.texts.add(text)
+        return names
+
+
 def reads_calendar(plan: Node, spec: DetectorSpec) -> bool:
     """Return whether what `spec`, with this analysed plan, finds may depend on dates, not on distances alone."""
     if spec.has_step:
-        nodes = list(ast.walk(parse(spec.code)))
-        names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-        called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-        return not _OF_DATETIME.isdisjoint(names | called)
+        code = _Names.of(spec)
+        return not _OF_DATETIME.isdisjoint(code.attributes | code.called)
     if spec.time_zone:
         return True
     return any(_depends(top) for node in plan.walk() for top in node.expressions())
@@ -47,12 +71,9 @@ def read_columns(plan: Node, spec: DetectorSpec, columns: Collection[str]) -> se
     Not those that only pass through, into the context of a finding.
     """
     if spec.has_step:
-        nodes = list(ast.walk(parse(spec.code)))
-        names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-        called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-        named = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-        is_open = not called.isdisjoint({"getattr", "vars"}) or not names.isdisjoint({"__dict__", "__getattribute__"})
-        return set(columns) if is_open else {*spec.entity, *(names | named)} & set(columns)
+        code = _Names.of(spec)
+        is_open = not (code.called | code.attributes).isdisjoint(_OPEN)
+        return set(columns) if is_open else {*spec.entity, *code.attributes, *code.texts} & set(columns)
     made: dict[int, str] = {}  # the columns by the numbers that Spark gives them, renamed or not
     for node in reversed(list(plan.walk())):
         for top in node.expressions("projectList", "aggregateExpressions"):
