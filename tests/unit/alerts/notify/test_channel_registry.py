@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,14 +52,6 @@ def chat(monkeypatch: pytest.MonkeyPatch) -> Chat:
     monkeypatch.setitem(channel_registry.CHANNELS, "chat", lambda _: made)
     monkeypatch.setattr(chart, "draw", lambda _: b"\x89PNG\r\n\x1a\n")
     return made
-
-
-@pytest.fixture
-def server() -> Iterator[MailServer]:
-    one = MailServer()
-    one.start()
-    yield one
-    one.stop()
 
 
 @pytest.fixture

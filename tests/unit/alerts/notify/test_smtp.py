@@ -18,14 +18,6 @@ _TIMEOUT = 0.3
 
 
 @pytest.fixture
-def server() -> Iterator[MailServer]:
-    one = MailServer()
-    one.start()
-    yield one
-    one.stop()
-
-
-@pytest.fixture
 def channel(server: MailServer) -> Iterator[SmtpChannel]:
     one = SmtpChannel(SmtpSettings(port=server.port, timeout_seconds=_TIMEOUT))
     yield one
