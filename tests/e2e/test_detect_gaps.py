@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.rig.broker import Broker
+from tests.rig.broker import Broker, recreate
 from tests.rig.detect_job import (
     DETECTOR,
     JOB,
@@ -30,7 +30,7 @@ from tests.rig.detect_job import (
 )
 from tests.rig.samples.checkpoints import batch
 from tests.rig.waiting import await_that, patient
-from tocsin.model.job_report import JobState
+from tocsin.model.job_report import TOPICS_RECREATED, JobState
 from tocsin.model.names import ingest_job
 from tocsin.project.catalog import read_catalog
 from tocsin.sparkjob.query import gaps
@@ -173,6 +173,32 @@ def test_an_event_that_exhausts_the_heap_is_set_aside_after_a_few_lives(job: Det
     assert (gap.cause, gap.records) == (Cause.SET_ASIDE, 1)
     told = job.await_report(lambda r: r.pid == process.pid and r.counts.get("set_aside") == 1)
     assert "1 record was set aside" in told.reason
+
+
+def test_a_topic_that_was_recreated_beyond_its_former_length_is_read_from_its_start(job: DetectJob) -> None:
+    """While the job is away, and while it runs."""
+    topic, name = job.make_topics(), job.settings.names.events(SOURCE)
+    process = job.start()
+    with ticking(topic):
+        topic.burst("before", 60, moment=next_window())
+        job.await_truth(topic.truth)
+        job.await_report(lambda r: bool(r.batch_id))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(patient(20)) == 0
+    position = sum(job.position().values())
+    for away in (True, False):
+        recreate(job.settings.kafka, name, 2)
+        topic.burst("cut", 60)
+        await_that(lambda: next_window() > datetime.now(UTC) + timedelta(seconds=3), 20)
+        topic.burst(f"after {away}", max(101, position), moment=next_window() + WINDOW)
+        forget(topic, "cut")
+        process = job.start() if away else process
+        with ticking(topic):
+            report = job.await_report(lambda r, count=1 if away else 2: r.counts.get(TOPICS_RECREATED) == count)
+            job.await_truth(topic.truth)
+        position = 2 * sum(job.position().values())
+    assert [(gap.is_recreated, gap.records) for gap in read_gaps(job.settings.checkpoint(JOB))] == [(True, 0)] * 2
+    assert "was deleted and created again" in report.reason
 
 
 def checkpoints(job: DetectJob) -> set[Path]:

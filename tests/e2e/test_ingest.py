@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
 from itertools import islice, pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in inges
     ResourceType,
 )
 
-from tests.rig.broker import Broker
+from tests.rig.broker import Broker, recreate
 from tests.rig.ingest_topics import COMMENT, WAIT, Identity, Topics, place
 from tests.rig.installation import READY_SECONDS, STOP_SECONDS, Installation, jvms_of
 from tests.rig.observed import INGEST
@@ -219,6 +220,32 @@ def test_added_partitions_are_read(live: LiveIngest) -> None:
         live.check()
     assert {partition for partition, _ in topics.processed()} == set(range(5))
     assert "has grown from 2 to 5 partitions" in live.installation.log(INGEST)
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_a_raw_topic_that_was_recreated_beyond_its_former_length_is_read_from_its_start(
+    tmp_path: Path, broker: Broker, *, away: bool
+) -> None:
+    with Installation(tmp_path, broker) as one:
+        one.make_topics()
+        live = LiveIngest(one)
+        live.start()
+        live.send_to(0, traffic(2, seed=1))
+        live.check()
+        live.await_counts(records=len(live.sent))
+        if away:
+            one.stop(INGEST)
+        recreate(live.settings.kafka, live.topics.raw, 2)
+        later = [login(f"later{number}") for number in range(2 * len(live.sent))]
+        live.topics.send_to(0, later)
+        if away:
+            one.start(INGEST)
+        wanted = {line.user for line in later}
+        await_that(lambda: wanted <= {event["user_id"] for event in live.topics.events()}, READY_SECONDS, live.state)
+        live.await_counts(topics_recreated=1)
+        assert "was deleted and created again" in live.reason()
+        before = live.topics.ticks()
+        await_that(lambda: all(live.topics.ticks()[p] > n for p, n in before.items()), WAIT, live.state)
 
 
 def test_a_record_that_ends_the_query_is_set_aside(live: LiveIngest) -> None:

@@ -10,13 +10,13 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]  # as in ingest.topics
 
-from tests.rig.broker import Broker
+from tests.rig.broker import Broker, recreate
 from tests.rig.detect_job import DetectJob, Topic, detect_job
 from tests.rig.waiting import await_that, patient
 from tocsin.history.care import verify
 from tocsin.history.land.bounded_reader import BoundedReader, TopicAnew
 from tocsin.history.land.landing import land, land_again, landing_lock
-from tocsin.history.land.landing_ledger import Entry, OffsetSpan, read_ledger
+from tocsin.history.land.landing_ledger import Entry, OffsetSpan, read_ledger, record
 from tocsin.history.places import Places
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.errors import ConfigError, TransientError
@@ -95,19 +95,34 @@ def test_what_retention_removed_is_a_hole_in_the_ledger(job: DetectJob) -> None:
     assert verify(job.settings, source) == []
 
 
-def test_a_topic_that_was_made_anew_is_not_read_on_by_mistake(job: DetectJob) -> None:
+@pytest.mark.parametrize("events", [2, 9])
+def test_a_topic_that_was_made_anew_is_not_read_on_by_mistake_however_long_it_is(job: DetectJob, events: int) -> None:
     topic, source = job.make_topics(), job.source
     send(topic, 5)
-    land(job.settings, source)
-    client, name = admin(job), job.settings.names.events("logins")
-    client.delete_topics([name])[name].result(patient(10))
-    await_that(lambda: name not in client.list_topics(timeout=60).topics, 20)
-    ensure_topics(job.settings, read_catalog(job.settings.project))
-    send(Topic(job.settings), 2)
-    with pytest.raises(TopicAnew, match="ends at offset 2, but landing has read it up to 5 before"):
+    first = land(job.settings, source)
+    recreate(job.settings.kafka, job.settings.names.events("logins"), 2)
+    send(Topic(job.settings), events)
+    with pytest.raises(TopicAnew, match=r"was deleted and created again .* --source logins --anew"):
         land(job.settings, source)
+    with pytest.raises(ConfigError, match="was deleted and created again"):
+        land_again(job.settings, source, first.run)
     entry = land(job.settings, source, anew=True)
-    assert (entry.events, offsets(entry)) == (2, {0: (0, 2), 1: (0, 0)})
+    assert (entry.events, offsets(entry)) == (events, {0: (0, events), 1: (0, 0)})
+    (hole,) = entry.partitions[0].holes
+    assert (hole.is_of_former_topic, hole.to_offset, hole.offsets) == (True, 5, 1)
+    assert land(job.settings, source).events == 0
+    ledger = read_ledger(Places.of(job.settings, "logins"))
+    assert ledger.partitions(NOW.date(), timedelta(hours=1))[0].holes == (hole,), "the day that may lack events says so"
+    assert verify(job.settings, source) == []
+
+
+def test_a_ledger_of_before_ids_were_noted_goes_on(job: DetectJob) -> None:
+    topic, source = job.make_topics(), job.source
+    send(topic, 5)
+    entry = land(job.settings, source)
+    record(Places.of(job.settings, "logins"), entry.model_copy(update={"topic_id": ""}))
+    send(topic, 2)
+    assert land(job.settings, source).events == 2
 
 
 def test_a_run_whose_files_are_broken_is_read_anew_as_long_as_kafka_keeps_it(job: DetectJob) -> None:

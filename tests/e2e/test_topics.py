@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in tocsin.kafka.topics
     AdminClient,
     ConfigResource,
@@ -13,12 +16,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in tocsi
     ResourceType,
 )
 
-from tests.rig.broker import Broker
-from tests.rig.waiting import await_that
+from tests.rig.broker import Broker, recreate
+from tests.rig.waiting import await_that, patient
+from tocsin.alerts.findings_topic import FollowedTopic
 from tocsin.dev.servers.ports import free_ports
 from tocsin.ingest.producer import LineProducer
 from tocsin.kafka.job_reports import ReportReader
 from tocsin.kafka.reporter import Reporter
+from tocsin.kafka.topic_follower import TopicFollower
 from tocsin.kafka.topics import TopicsReport, ensure_topics, wanted_topics
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import JobReport
@@ -36,6 +41,73 @@ DAY = 24 * 3600 * 1000
 @pytest.fixture
 def settings(tmp_path: Path, broker: Broker) -> Settings:
     return Settings(state=tmp_path, kafka=broker.kafka.model_copy(update={"topic_prefix": f"{tmp_path.name}."}))
+
+
+def write(settings: Settings, topic: str, *values: str) -> None:
+    producer = Producer(settings.kafka.for_librdkafka())
+    for value in values:
+        producer.produce(topic, value.encode(), partition=0)
+    assert producer.flush(patient(30)) == 0
+
+
+def test_a_follower_notices_a_topic_that_was_recreated_beyond_its_former_length(settings: Settings) -> None:
+    """As a table or the applier of a view, which remember offsets and id."""
+    topic = settings.names.events("logins")
+    ensure_topics(settings, with_partitions(1))
+    write(settings, topic, "a", "b")
+    with contextlib.closing(TopicFollower(settings, "test", topic)) as follower:
+        assert follower.follow({0: 1}), "nobody has noted an id before"
+        known = follower.topic_id
+        assert [message.value() for message in follower.poll(9, patient(10))] == [b"b"]
+        recreate(settings.kafka, topic, 1)
+        write(settings, topic, "c", "d", "e")
+        with pytest.raises(TransientError, match="was deleted and created again"):  # while it runs
+            follower._counted = float("-inf")
+            follower.look()
+        assert not follower.is_following
+        assert not follower.follow({0: 2}, known)
+        assert follower.recreated == 1
+        assert follower.follow({})
+        assert follower.topic_id not in ("", known)
+        read = [message.value() for message in until(3, lambda: follower.poll(9, 1.0))]
+    assert read == [b"c", b"d", b"e"]
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_the_indexer_reads_all_of_a_findings_topic_that_was_recreated(settings: Settings, *, runs: bool) -> None:
+    """Kafka removes the offsets of the group with the topic; an indexer that runs may commit them again."""
+    topic = settings.names.events("logins")
+    ensure_topics(settings, with_partitions(1))
+    write(settings, topic, "a", "b")
+    with contextlib.closing(FollowedTopic(settings, topic, "test")) as followed:
+        followed.take(until(2, lambda: followed.read(9, 1.0)))
+        followed.commit()
+        recreate(settings.kafka, topic, 1)
+        write(settings, topic, "c", "d", "e")
+        if runs:
+            followed._counted = followed._measured = float("-inf")
+            assert followed.measure()
+            assert followed.recreated == 1
+            assert [record.value for record in until(3, lambda: followed.read(9, 1.0))] == [b"c", b"d", b"e"]
+        else:
+            followed._uncommitted.add(0)
+            followed.commit()
+    if not runs:
+        with contextlib.closing(FollowedTopic(settings, topic, "test")) as followed:
+            assert [record.value for record in until(3, lambda: followed.read(9, 1.0))] == [b"c", b"d", b"e"]
+            assert followed.recreated == 1
+
+
+def until(count: int, read: Callable[[], list[Any]]) -> list[Any]:
+    """Read until `count` came."""
+    found: list[Any] = []
+
+    def came() -> bool:
+        found.extend(read())
+        return len(found) >= count
+
+    await_that(came, 30)
+    return found
 
 
 def with_partitions(partitions: int) -> Catalog:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # as in tocsin.kafka.topics
 
-from tests.rig.waiting import await_that, awaited
+from tests.rig.waiting import await_that, awaited, patient
 from tocsin.dev.servers.kafka_server import NAME, Kafka
 from tocsin.dev.servers.ports import free_ports
 from tocsin.project.setting_blocks import KafkaSettings
@@ -63,6 +64,16 @@ class Broker:
         for process in self._runner.list():
             self._runner.stop(process, force=True)
         await_that(lambda: not self._runner.list(), STOP_SECONDS)
+
+
+def recreate(kafka: KafkaSettings, topic: str, partitions: int) -> None:
+    """Delete `topic`, with all that it holds, and create it again."""
+    admin = AdminClient(kafka.for_librdkafka())  # it must live until it has answered
+    admin.delete_topics([topic])[topic].result(patient(10))
+    await_that(lambda: topic not in admin.list_topics(timeout=60).topics, 20)
+    config = {"message.timestamp.type": "LogAppendTime"}
+    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(patient(10))
+    await_that(lambda: len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == partitions, 20)
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+import pytest
 from confluent_kafka.admin import AdminClient
 
 from tocsin.kafka.reader import TopicReader
 from tocsin.kafka.reporter import Reporter
+from tocsin.kafka.topic_identity import TopicIds
 from tocsin.project.setting_blocks import KafkaSettings
 from tocsin.project.settings import Settings
 
@@ -23,12 +25,17 @@ class RunnableJob(Protocol):
 
 @contextmanager
 def played_kafka(*topics: str) -> Iterator[KafkaSettings]:
-    """How to reach it; it lives as long as the client that plays it. It has `topics`, of four partitions each."""
+    """How to reach it; it lives as long as the client that plays it. It has `topics`, of four partitions each.
+
+    It has no controller, which librdkafka asks for the ids of topics; so they have none, as on an old broker.
+    """
     player = AdminClient({"test.mock.num.brokers": 1})
     for topic in topics:
         player.list_topics(topic, timeout=10)
     (broker,) = player.list_topics(timeout=10).brokers.values()
-    yield KafkaSettings(bootstrap_servers=f"{broker.host}:{broker.port}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TopicIds, "of", lambda *_: {})
+        yield KafkaSettings(bootstrap_servers=f"{broker.host}:{broker.port}")
     del player
 
 

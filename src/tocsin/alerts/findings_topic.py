@@ -10,6 +10,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from tocsin.alerts.intake import FindingRecord
 from tocsin.kafka.reader import Offsets, TopicReader, appended_at
+from tocsin.kafka.topic_identity import is_recreated
 from tocsin.model.errors import TransientError
 from tocsin.project.settings import Settings
 
@@ -24,6 +25,7 @@ class FollowedTopic:
 
     Attributes:
         lag_records: appended and not yet taken, at the last `measure`.
+        recreated: how often the topic was deleted and created again.
         complete_until: everything appended before this time (of this machine's clock, UTC) is taken; None at first.
     """
 
@@ -37,7 +39,8 @@ class FollowedTopic:
         self._mark: tuple[datetime, Offsets] | None = None
         self._measured = self._counted = 0.0
         self._last_append: datetime | None = None
-        self.lag_records = 0
+        self._topic_id = ""
+        self.lag_records = self.recreated = 0
         self.complete_until: datetime | None = None
 
     def read(self, count: int, wait_seconds: float) -> list[FindingRecord]:
@@ -64,7 +67,8 @@ class FollowedTopic:
     def commit(self) -> None:
         """Let a restart read on behind all that was taken. A lost commit is made good by the next."""
         if self._uncommitted:
-            self._reader.commit({partition: self._next[partition] for partition in self._uncommitted})
+            offsets = {partition: self._next[partition] for partition in self._uncommitted}
+            self._reader.commit(offsets, self._topic_id)
         self._uncommitted.clear()
 
     def measure(self) -> bool:
@@ -75,8 +79,7 @@ class FollowedTopic:
         """
         if time.monotonic() - self._measured < _MEASURE_SECONDS:
             return False
-        if time.monotonic() - self._counted > _PARTITIONS_SECONDS and len(self._partitions()) != len(self._next):
-            _log.info("partitions added", topic=self._reader.name)
+        if time.monotonic() - self._counted > _PARTITIONS_SECONDS and self._is_changed():
             self._assign()
         asked_at = datetime.now(UTC)
         first, ends = self._ends.bounds(self._next)
@@ -114,21 +117,37 @@ class FollowedTopic:
         self._counted = time.monotonic()
         return self._reader.partitions()
 
+    def _is_changed(self) -> bool:
+        """Return whether partitions were added, or the topic was deleted and created again."""
+        if is_recreated(self._topic_id, self._ends.topic_id(), {}, {}):
+            return True
+        if is_grown := len(self._partitions()) != len(self._next):
+            _log.info("partitions added", topic=self._reader.name)
+        return is_grown
+
     def _assign(self) -> None:
-        """Read on from the committed offsets; from the start where there are none, or where they are out of range."""
-        partitions = self._partitions()
+        """Read on from the committed offsets; from the start where there are none, or where they are of another topic.
+
+        Kafka removes the offsets of a topic with it. A reader that does not know yet may commit them again, so the id
+        of the topic is committed with them.
+        """
+        topic_id, partitions = self._ends.topic_id(), self._partitions()
         if not partitions:
             raise TransientError(f"topic {self._reader.name} does not exist yet")
-        committed, (first, ends) = self._reader.committed(partitions), self._reader.bounds(partitions)
-        positions = {}
+        (committed, ids), (first, ends) = self._reader.committed_with_ids(partitions), self._reader.bounds(partitions)
+        positions, is_another = {}, False
         for partition, low in first.items():
-            offset, high = self._next.get(partition, committed[partition]), ends[partition]
-            if offset > high:
-                name = self._reader.name
-                _log.warning("topic recreated, reading from its start", topic=name, offset=offset)
-            positions[partition] = offset if low <= offset <= high else low
+            offset = self._next.get(partition, committed[partition])
+            known = self._topic_id if partition in self._next else ids[partition]
+            if is_recreated(known, topic_id, {partition: offset}, ends):
+                _log.warning("topic recreated, reading it from its start", topic=self._reader.name, offset=offset)
+                offset, is_another = low, True
+            positions[partition] = max(low, offset)
         self._reader.follow(positions)
-        self._next = positions
+        self._topic_id, self._next = topic_id, positions
+        if is_another:
+            self.recreated += 1
+            self._uncommitted, self._mark = set(positions), None
 
 
 def _record(message: Message) -> FindingRecord:

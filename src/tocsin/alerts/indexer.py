@@ -33,7 +33,7 @@ from tocsin.kafka.insistence import Insistence
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import InvalidEvent, TransientError
 from tocsin.model.finding import Finding
-from tocsin.model.job_report import JobState
+from tocsin.model.job_report import TOPICS_RECREATED, JobState
 from tocsin.model.names import INDEXER
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
@@ -226,6 +226,7 @@ class IndexerJob:
             lag_records=topic.lag_records,
             lag_seconds=topic.lag_seconds(now()),
             watermark=topic.complete_until,
+            counts={TOPICS_RECREATED: float(topic.recreated)} if topic.recreated else {},
         )
 
     def _wait(self, seconds: float) -> None:

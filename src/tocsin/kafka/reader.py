@@ -12,6 +12,7 @@ from typing import Any, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from tocsin.kafka.client import reaching
+from tocsin.kafka.topic_identity import TopicIds
 from tocsin.model.durations import EPOCH
 from tocsin.model.errors import TransientError
 from tocsin.model.source import ingested_at
@@ -73,6 +74,7 @@ class TopicReader:
         self._kafka, self._timeout = settings.kafka, timeout_seconds
         own = {"group.id": settings.names.group(group)} | (config or {})
         self._consumer = Consumer(settings.kafka.for_librdkafka() | _CONFIG | own)
+        self._ids = TopicIds(settings.kafka, timeout_seconds)
 
     def __enter__(self) -> Self:
         return self
@@ -91,6 +93,10 @@ class TopicReader:
             if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise KafkaException(found.error)
         return sorted(found.partitions)
+
+    def topic_id(self) -> str:
+        """Return the id of the topic, which a later one of this name does not have; "" without topic or id."""
+        return self._ids.of([self.name]).get(self.name, "")
 
     def bounds(self, partitions: Iterable[int] | None = None) -> tuple[Offsets, Offsets]:
         """The first offset that is still there, and the end, of each of `partitions`; of all if None."""
@@ -170,14 +176,20 @@ class TopicReader:
 
     def committed(self, partitions: Iterable[int]) -> Offsets:
         """The offset that is committed for each of `partitions`; negative where there is none."""
+        return self.committed_with_ids(partitions)[0]
+
+    def committed_with_ids(self, partitions: Iterable[int]) -> tuple[Offsets, dict[int, str]]:
+        """What is `committed`, and the id of the topic that each offset was committed with; "" without one."""
         places = self._places(dict.fromkeys(partitions, 0))
         with self._reaching():
-            return {place.partition: place.offset for place in self._consumer.committed(places, timeout=self._timeout)}
+            found = self._consumer.committed(places, timeout=self._timeout)
+        return {one.partition: one.offset for one in found}, {one.partition: one.metadata or "" for one in found}
 
-    def commit(self, offsets: Offsets) -> None:
-        """Commit `offsets`, without waiting. A lost commit is made good by the next."""
+    def commit(self, offsets: Offsets, topic_id: str = "") -> None:
+        """Commit `offsets`, with the id of the topic, without waiting. A lost commit is made good by the next."""
+        places = [TopicPartition(self.name, one, at, metadata=topic_id) for one, at in sorted(offsets.items())]
         with contextlib.suppress(KafkaException):
-            self._consumer.commit(offsets=self._places(offsets), asynchronous=True)
+            self._consumer.commit(offsets=places, asynchronous=True)
 
     def follow(self, starts: Offsets) -> None:
         """Let `poll` give what comes from `starts` on."""

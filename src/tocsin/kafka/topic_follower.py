@@ -11,6 +11,7 @@ import structlog
 from confluent_kafka import Message
 
 from tocsin.kafka.reader import Offsets, TopicReader, appended_at
+from tocsin.kafka.topic_identity import is_recreated
 from tocsin.model.errors import TransientError
 from tocsin.project.settings import Settings
 
@@ -23,6 +24,8 @@ class TopicFollower:
     """Follows one topic. For one thread.
 
     Attributes:
+        topic_id: of the topic that it follows; "" before, and where Kafka gives none.
+        recreated: how often the topic was deleted and created again.
         lag_records: appended and not yet done, at the last `look`.
         lag_seconds: since the last record that is done was appended, or since all was done; 0 when all is.
         complete_at: all that was appended by then is done, UTC; before the first `look` that found so, 1970.
@@ -43,23 +46,27 @@ class TopicFollower:
         self._counted = 0.0
         self._last_append = self.complete_at = datetime.fromtimestamp(0, UTC)
         self.lag_records, self.lag_seconds = 0, 0.0
+        self.topic_id, self.recreated = "", 0
 
     @property
     def is_following(self) -> bool:
         """Return whether `follow` was called since the last error."""
         return self._next is not None
 
-    def follow(self, done: Offsets) -> bool:
-        """Read on from `done`; False, without effect, if the topic ends before them: it is another one.
+    def follow(self, done: Offsets, topic_id: str = "") -> bool:
+        """Read on from `done` in the topic with this id; False, and nothing is read, if the topic is another one.
 
-        New partitions are read from their start.
+        New partitions are read from their start. Without an id, any topic will do that does not end before `done`.
         """
-        partitions = self._ends.partitions()
+        current, partitions = self._ends.topic_id(), self._ends.partitions()
         if not partitions:
             raise TransientError(f"topic {self._reader.name} does not exist yet")
         first, ends = self._ends.bounds(partitions)
-        if any(offset > ends.get(partition, 0) for partition, offset in done.items()):
+        if is_recreated(topic_id, current, done, ends):
+            _log.warning("topic recreated, reading it from its start", topic=self._reader.name)
+            self.recreated += 1
             return False
+        self.topic_id = current
         self._start({partition: max(low, done.get(partition, 0)) for partition, low in first.items()})
         self._counted = time.monotonic()
         return True
@@ -90,6 +97,9 @@ class TopicFollower:
         assert self._next is not None
         if time.monotonic() - self._counted > _PARTITIONS_SECONDS:
             self._counted = time.monotonic()
+            if is_recreated(self.topic_id, self._ends.topic_id(), {}, {}):
+                self._next = None
+                raise TransientError(f"topic {self._reader.name} was deleted and created again")
             self._expect_partitions(self._ends.partitions(), self._next)
         asked_at = datetime.now(UTC)
         self._reached = self._others() | self._next
@@ -121,7 +131,7 @@ class TopicFollower:
         """Read new partitions too."""
         if len(there) != len(position):
             _log.info("partitions added", topic=self._reader.name)
-            self.follow(position)
+            self.follow(position, self.topic_id)
 
     def _others(self) -> Offsets:
         """Return up to where the partitions are done that other processes read."""

@@ -13,11 +13,14 @@ from typing import NewType, Self
 from confluent_kafka import Message
 
 from tocsin.kafka.reader import CameAt, Offsets, TopicReader, appended_at
+from tocsin.kafka.topic_identity import TopicIds, is_recreated
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.project.settings import Settings
 
 Place = NewType("Place", str)
 """A partition of a topic, as in `events.logins/3`."""
+
+_TIMEOUT = 5.0
 
 Position = dict[Place, int]
 """Place to the offset of the next record."""
@@ -55,6 +58,7 @@ class TopicSet:
         """Ask nothing yet; see `TopicReader`."""
         self.names = tuple(names)
         self._readers = {name: TopicReader(settings, group, name) for name in names}
+        self._ids = TopicIds(settings.kafka, _TIMEOUT)
 
     def __enter__(self) -> Self:
         return self
@@ -91,6 +95,21 @@ class TopicSet:
             first |= _placed(name, both[0])
             ends |= _placed(name, both[1])
         return first, ends
+
+    def ids(self) -> dict[str, str]:
+        """Return the id of each topic; see `TopicIds.of`."""
+        return self._ids.of(self.names)
+
+    def recreated(self, known: Mapping[str, str], read: Position) -> list[str]:
+        """Name the topics that were deleted and created again since those of the ids `known` were read up to `read`."""
+        current, (_, ends) = self.ids(), self.bounds()
+        offsets, bounds = _by_topic(read), _by_topic(ends)
+        return [
+            name
+            for name in self.names
+            if name in bounds
+            and is_recreated(known.get(name, ""), current.get(name, ""), offsets.get(name, {}), bounds[name])
+        ]
 
     def since(self, moment: datetime) -> Position:
         """Return the first offset of each place appended at or after `moment`; the end if there is none."""

@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 
 from tocsin.metrics.families import Sample, counter, gauge, moments
 from tocsin.metrics.reported_jobs import JobStatus
-from tocsin.model.job_report import SILENT_SECONDS, JobState
+from tocsin.model.job_report import SILENT_SECONDS, TOPICS_RECREATED, JobState
 from tocsin.model.names import JobName
 from tocsin.supervision.health import Standing
 
@@ -41,6 +41,7 @@ _COUNTED = {
     "set_aside": "Records that are not read any more, because the query fails on them",
     "removed_unread": "Records that retention removed before the job read them",
 }
+_RECREATED = "tocsin_job_topics_recreated", "Topics that were deleted and created again since it had read them"
 _SHARES = {
     "bad_ratio": ("tocsin_job_quarantine_ratio", "Share of the latest 1,000 or more records that went to quarantine"),
     "ignored_ratio": ("tocsin_job_ignored_ratio", "Share of the latest 1,000 or more records that was ignored"),
@@ -66,6 +67,8 @@ class JobFigures:
         for key, text in _COUNTED.items():
             figures = [(job, job.counts[key]) for job in alive if key in job.counts]
             yield self._counter(f"tocsin_job_records_{key}", text, figures)
+        recreated = [(job, job.counts[TOPICS_RECREATED]) for job in alive if TOPICS_RECREATED in job.counts]
+        yield self._counter(*_RECREATED, recreated)
         for key, (name, text) in _SHARES.items():
             yield gauge(name, text, _JOB, [((job.job,), job.counts[key]) for job in alive if key in job.counts])
         for name, (text, at) in _MOMENTS.items():

@@ -26,6 +26,9 @@ MUCH_IGNORED = 0.99
 """A source of which a larger share of the latest records is ignored may have a pattern to ignore that is too wide."""
 
 
+TOPICS_RECREATED = "topics_recreated"
+"""Of the counts of a job: how often a topic that it reads was deleted and created again, since its process began."""
+
 LONG_WAIT_SECONDS = 600.0
 """A job that waits for so long waits for what hardly comes back by itself."""
 

@@ -14,7 +14,8 @@ class Hole(BaseModel, frozen=True, extra="forbid"):
     """Offsets of a topic that were never landed, between others that were.
 
     Attributes:
-        from_offset, to_offset: of the first that is missing, and of the first that is there again.
+        from_offset, to_offset: of the first that is missing, and of the first that is there again. They are equal where
+            the topic was deleted and created again: nobody knows how many were lost.
         removed: retention had removed them before they were read; otherwise Kafka held none (compacted, aborted).
         after, before: append times (UTC) between which they were written: of the records around them, or None and the
             time at which they were looked for where there is none.
@@ -27,9 +28,22 @@ class Hole(BaseModel, frozen=True, extra="forbid"):
     before: datetime | None = None
 
     @property
+    def is_of_former_topic(self) -> bool:
+        """Return whether it stands for the unread end of a topic that was deleted and created again."""
+        return self.from_offset == self.to_offset
+
+    @property
+    def sentence(self) -> str:
+        """It, for people."""
+        if self.is_of_former_topic:
+            return f"the topic was deleted and created again behind offset {self.to_offset}; what was unread is lost"
+        why = "were removed before they were read" if self.removed else "are not there"
+        return f"offsets {self.from_offset} to {self.to_offset} {why}"
+
+    @property
     def offsets(self) -> int:
-        """Count the offsets in it."""
-        return self.to_offset - self.from_offset
+        """Count the offsets in it, one where the number is not known."""
+        return max(1, self.to_offset - self.from_offset)
 
 
 class PartitionFacts(BaseModel, frozen=True, extra="forbid"):

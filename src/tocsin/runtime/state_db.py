@@ -16,6 +16,9 @@ CREATE TABLE IF NOT EXISTS offsets ("partition" INTEGER PRIMARY KEY, next INTEGE
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT);
 """
 
+TOPIC_ID = "topic_id"
+"""The fact that is Kafka's id of the topic to which the offsets belong; "" or none while it is not known."""
+
 
 class StateDb:
     """The file, for the one process that writes it.

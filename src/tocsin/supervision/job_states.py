@@ -32,6 +32,7 @@ class Condition(StrEnum):
     WAITING = "waits"
     SET_ASIDE = "sets records aside"
     LOST = "loses unread records"
+    RECREATED = "topic recreated"
     IGNORING = "ignores nearly everything"
 
 

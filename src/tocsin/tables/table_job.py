@@ -23,10 +23,11 @@ from tocsin.kafka.reader import appended_at
 from tocsin.kafka.reporter import Reporter
 from tocsin.kafka.topic_follower import TopicFollower
 from tocsin.model.errors import TransientError
-from tocsin.model.job_report import JobState
+from tocsin.model.job_report import TOPICS_RECREATED, JobState
 from tocsin.model.names import compute_job, table_job
 from tocsin.model.table import TableSpec
 from tocsin.project.settings import Settings
+from tocsin.runtime.state_db import TOPIC_ID
 from tocsin.storage.claim import claim
 from tocsin.tables.published_table import PublishedRows, TableFolder
 from tocsin.tables.table_row import UnusableRow, read_row
@@ -146,10 +147,11 @@ class TopicTableJob(TableJob):
             self._reports.close()
 
     def _step(self, store: VersionStore) -> None:
-        if not self._topic.is_following and not self._topic.follow(store.offsets()):
-            _log.warning("topic recreated, reading it from its start")
-            store.begin_again()
-            return
+        if not self._topic.is_following:
+            if not self._topic.follow(store.offsets(), store.fact(TOPIC_ID) or ""):
+                store.begin_again()
+                return
+            store.note(**{TOPIC_ID: self._topic.topic_id})
         messages = self._topic.poll(_BATCH, _POLL_SECONDS)
         if messages:
             try:
@@ -192,6 +194,7 @@ class TopicTableJob(TableJob):
             return
         if self._topic.lag_records == 0:
             self._is_changed |= store.end_reading(datetime.now(UTC), self._number + 1)
+        self._counts[TOPICS_RECREATED] = self._topic.recreated
         self._tend(store, self._topic.complete_at, (self._topic.lag_records, self._topic.lag_seconds))
 
     def _follow_build(self, store: VersionStore) -> bool:

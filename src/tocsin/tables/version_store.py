@@ -17,7 +17,7 @@ from typing import Any
 
 from tocsin.model.durations import EPOCH
 from tocsin.model.table import TableSpec
-from tocsin.runtime.state_db import StateDb
+from tocsin.runtime.state_db import TOPIC_ID, StateDb
 from tocsin.tables.table_row import TableRow
 
 _SCHEMA = """
@@ -86,7 +86,7 @@ class VersionStore(StateDb):
         """Read from the start: another topic, or another build. What is not there ends when `end_reading` comes."""
         with self._transaction():
             self._connection.execute("DELETE FROM offsets")
-            self._note({"reading": self.fact("reading") + 1})
+            self._note({"reading": self.fact("reading") + 1, TOPIC_ID: ""})
 
     def apply(self, changes: Sequence[RowChange], offsets: dict[int, int], now: datetime, number: int) -> bool:
         """Take `changes` in their order, and remember `offsets`; all or nothing. Returns whether a version changed.

@@ -19,6 +19,7 @@ import structlog
 from tocsin.kafka.reader import Offsets
 from tocsin.model.errors import InvalidEvent
 from tocsin.model.view import ViewSpec
+from tocsin.runtime.state_db import TOPIC_ID
 from tocsin.views.rebuild.rebuild_request import FROM_HISTORY
 from tocsin.views.row_store import RowStore, mark_final
 from tocsin.views.shown_rows import ShownRows
@@ -66,6 +67,15 @@ class Applier:
         held = self._store.offsets()
         self._reached = dict(held) if partitions is None else self._reached | {p: held.get(p, 0) for p in partitions}
         return held
+
+    @property
+    def topic_id(self) -> str:
+        """Return the id of the topic that is applied; "" while nobody has noted it."""
+        return self._store.fact(TOPIC_ID) or ""
+
+    def note_topic(self, topic_id: str) -> None:
+        """Note the id of the topic that is applied from now on."""
+        self._store.note(**{TOPIC_ID: topic_id})
 
     def check_sink(self) -> None:
         """Fill the sink from the read model if it does not hold what was applied to it.

@@ -17,7 +17,7 @@ from tocsin.kafka.job_reports import ReportReader
 from tocsin.kafka.reader import Offsets
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import ConfigError, TransientError
-from tocsin.model.job_report import JobReport, JobState
+from tocsin.model.job_report import TOPICS_RECREATED, JobReport, JobState
 from tocsin.model.names import compute_job
 from tocsin.model.view import SinkKind
 from tocsin.project.catalog import read_catalog
@@ -130,7 +130,6 @@ class ViewApplierJob:
             applier.check_sink()
             self._sink_checked = time.monotonic()
         if not self._topic.is_following and not self._topic.follow_for(applier):
-            _log.warning("topic recreated, applying from its start")
             applier.restart()
             return
         messages = self._topic.poll(_BATCH, _POLL_SECONDS)
@@ -203,6 +202,8 @@ class ViewApplierJob:
         counts = {**applier.counts, "refused": 0 if self._sink is None else self._sink.refused}
         if isinstance(self._topic, SharedViewTopic):
             counts["partitions"] = len(self._topic.partitions)
+        if self._topic.recreated:
+            counts[TOPICS_RECREATED] = self._topic.recreated
         self._reporter.update(
             state=JobState.RUNNING,
             reason="a new build is filling; readers see the one before" if rebuilds else self._unwritten,

@@ -36,8 +36,11 @@ class ViewTopic(TopicFollower):
         return True
 
     def follow_for(self, applier: Applier) -> bool:
-        """Read on where `applier` is; see `follow`."""
-        return self.follow(applier.positions())
+        """Read on where `applier` is, and let it know the id of the topic; see `follow`."""
+        if not self.follow(applier.positions(), applier.topic_id):
+            return False
+        applier.note_topic(self.topic_id)
+        return True
 
     def amend(self, amends: Iterable[Amends]) -> None:
         """Write what the topic should have; returns when Kafka has it."""
@@ -71,7 +74,7 @@ class SharedViewTopic(ViewTopic):
 
     def follow_for(self, applier: Applier) -> bool:
         """See `ViewTopic`."""
-        if not self.follow(applier.positions()):
+        if not super().follow_for(applier):
             return False
         if self._applier is None:
             self._reader.share(self._take, self._give_up)

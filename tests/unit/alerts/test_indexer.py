@@ -304,7 +304,7 @@ def test_alerts_go_on_while_findings_cannot_be_passed_on_and_offsets_wait_for_th
     feed.pass_on.side_effect = pass_on
     monkeypatch.setattr(topic, "read", read)
     monkeypatch.setattr(topic, "measure", lambda: True)
-    for name in ("lag_records", "complete_until"):
+    for name in ("lag_records", "complete_until", "recreated"):
         monkeypatch.setattr(topic, name, None, raising=False)
     monkeypatch.setattr(topic, "lag_seconds", lambda _: 0.0, raising=False)
     monkeypatch.setattr(indexer, "FollowedTopic", lambda *_: topic)

@@ -64,6 +64,21 @@ def test_it_lands_each_hour_and_does_the_rest_at_night_whatever_failed_before(ro
     assert ran(rounds, NIGHT + timedelta(days=1)) == [LAND, SEAL, BACKFILL]
 
 
+def test_a_step_that_fails_is_mailed_once_until_it_has_succeeded(rounds: HistoryRounds) -> None:
+    fine = HistoryRounds(rounds._settings, [sys.executable, "-c", ""])
+    outbox = Outbox(rounds._settings.state)
+    for one in (rounds, rounds):
+        one._step("history", "land", "--source", "logins")
+    (name,) = outbox.waiting()
+    mail = outbox.read(name)
+    assert mail is not None
+    assert mail.subject == "[tocsin] history: `history land` failed"
+    assert "tocsin history land --source logins" in mail.text
+    rounds._command = fine._command
+    rounds._step("history", "land", "--source", "logins")
+    assert rounds._failing == set()
+
+
 def test_a_day_that_is_due_is_sealed_at_any_hour(rounds: HistoryRounds) -> None:
     rounds._night = last_night(NOON)
     landed(rounds._settings, "run-1", 3)

@@ -161,10 +161,10 @@ def lacks(ledger: LandingLedger, source: Source, read: dict[date, DayVersion]) -
     for partition, hole in ledger.holes():
         # Offsets that Kafka never gave to a consumer (aborted, compacted) the stream did not get either.
         if hole.removed:
-            what = f"Kafka had removed offsets {hole.from_offset} to {hole.to_offset} of partition {partition}"
+            what = f"partition {partition} of Kafka's topic: {hole.sentence}"
             since = None if hole.after is None else hole.after - source.lateness
             until = None if hole.before is None else hole.before + source.max_ahead
-            yield Lack(since, until, f"{what} before they were landed, so history lacks them")
+            yield Lack(since, until, f"{what}, so history lacks them")
     for day, version in read.items():
         new = ledger.runs(day) - version.runs
         if new:

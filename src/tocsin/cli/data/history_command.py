@@ -52,8 +52,7 @@ def land(source: _Source, again: _Again = None, anew: _Anew = False) -> None:
     line(f"run {entry.run}: landed {counted(entry.events, 'event')}{f' of {days}' if days else ''}")
     for partition, span in entry.partitions.items():
         for hole in span.holes:
-            why = "were removed before they were read" if hole.removed else "are not there"
-            note(f"{entry.topic}[{partition}]: offsets {hole.from_offset} to {hole.to_offset} {why}", style="yellow")
+            note(f"{entry.topic}[{partition}]: {hole.sentence}", style="yellow")
 
 
 @app.command()

@@ -61,6 +61,7 @@ class HistoryRounds:
         self._settings, self._command = settings, command
         # A round may begin late, after one that took longer than an hour.
         self._night = last_night(datetime.now(UTC))
+        self._failing: set[str] = set()  # people have heard of
         self._ended, self._child_lock = threading.Event(), threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
@@ -120,6 +121,7 @@ class HistoryRounds:
         if code is not None:
             tell = log.info if code in _MEANT else log.error
             tell("step of history ended", command=" ".join(words), code=code, log=str(path))
+            self._tell_failure(" ".join(words), failed=code not in _MEANT)
 
     def _code_of(self, command: Sequence[str], output: IO[bytes]) -> int | None:
         """Run `command` to its end; return its exit code, None when all is about to stop."""
@@ -135,23 +137,31 @@ class HistoryRounds:
             code = _end(self._child)
         return None if self._ended.is_set() else code
 
+    def _tell_failure(self, words: str, *, failed: bool) -> None:
+        """Write a mail about a step that has failed, unless it has failed, or hung, the last time too."""
+        if failed and words not in self._failing:
+            self._tell(words, "failed", f"`tocsin {words}` has failed. It will be tried again each time it is due.")
+        self._failing = self._failing | {words} if failed else self._failing - {words}
+
     def _tell_hung(self, words: str) -> None:
         """Write a mail about a step that hangs."""
+        log.error("step of history hung", command=words, seconds=_LONGEST_SECONDS, log=str(self._settings.log(LOG)))
+        self._tell(words, "hung", f"`tocsin {words}` was not done after {span(_LONGEST_SECONDS)}, and was ended.")
+        self._failing.add(words)
+
+    def _tell(self, words: str, what: str, sentence: str) -> None:
+        """Write a mail about a step that has `failed` or `hung`."""
         now, path = datetime.now(UTC), self._settings.log(LOG)
-        log.error("step of history hung", command=words, seconds=_LONGEST_SECONDS, log=str(path))
         notice = Notice(
-            subject=f"[tocsin] history: `{words.split(' --', maxsplit=1)[0]}` hung",
-            paragraphs=(
-                f"`tocsin {words}` was not done after {span(_LONGEST_SECONDS)}, and was ended.",
-                "Nothing is half done: the next round begins again with what is missing.",
-            ),
+            subject=f"[tocsin] history: `{words.split(' --', maxsplit=1)[0]}` {what}",
+            paragraphs=(sentence, "Nothing is half done: the next round begins again with what is missing."),
             commands=["tocsin history list", f"tail -n 100 {path}"],
             output=tail(path, _LINES),
             output_of=f"The end of its log ({path})",
         )
         outbox = Outbox(self._settings.state)
         for number, to in enumerate(operators(read_catalog(self._settings.project), self._settings)):
-            name = f"history-hung__{now:%Y%m%dT%H%M%S}-{number}"
+            name = f"history-{what}__{now:%Y%m%dT%H%M%S}-{number}"
             outbox.put(name, addressed(notice, name, to, self._settings))
 
 

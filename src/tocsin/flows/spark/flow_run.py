@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from confluent_kafka import Message
@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from tocsin.flows.spark.flow_plan import PlannedFlow, apply_flow, plan_flow
 from tocsin.flows.spark.flow_rows import OBSERVATION, make_events
-from tocsin.flows.spark.last_version import begin_version
-from tocsin.flows.spark.source_order import fit_order
+from tocsin.flows.spark.last_version import begin_version, forget_topics
+from tocsin.flows.spark.source_order import begin_at, fit_order
 from tocsin.flows.upstream_ticks import UpstreamTicks
 from tocsin.ingest.backlog import FeederLag
 from tocsin.ingest.spark.mover import Mover
@@ -76,6 +76,11 @@ class FlowRun(Mover):
         order = [self._settings.names.events(name) for name in self._flow.order]
         self._starts = fit_order(self._checkpoint(), order, run.places)
         return True
+
+    def leave(self, topics: Collection[str], committed: Position) -> None:
+        """Begin at the start of `topics`, and go on with the others; see `Mover.leave`."""
+        forget_topics(self._settings, self.job, topics)
+        begin_at(self._checkpoint(), committed)
 
     def _committed(self) -> Position:
         return super()._committed() or {place: offset for place, offset in self._starts.items() if offset >= 0}

@@ -7,7 +7,7 @@ all that the last version may have read since its last commit is made once more 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
 import structlog
@@ -21,6 +21,7 @@ from tocsin.model.errors import ConfigError
 from tocsin.model.flow import FlowSpec
 from tocsin.model.job_report import JobState
 from tocsin.project.declaration import read_flow
+from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
 from tocsin.runtime.code_versions import kept_file, kept_versions
 from tocsin.sparkjob.declared_function import DeclaredFunction
@@ -79,6 +80,19 @@ def begin_version(run: Run, spec: FlowSpec, committed: Position, write: Write) -
         state_file.write(note, Begin, begin)
     mine = begin.offsets if begin.version == spec.version else {}
     return {place: offset for place, offset in mine.items() if offset > committed.get(place, 0)}
+
+
+def forget_topics(settings: Settings, job: str, topics: Collection[str]) -> None:
+    """Leave out nothing of `topics`, which were recreated: what a version before has made was of the former ones.
+
+    Raises:
+        OSError: the state folder cannot be written.
+    """
+    note = stored_folder(settings, job) / _FILE
+    begin = state_file.read(note, Begin, Begin())
+    left = {place: offset for place, offset in begin.offsets.items() if partition_of(place)[0] not in topics}
+    if left != begin.offsets:
+        state_file.write(note, Begin, begin.model_copy(update={"offsets": left}))
 
 
 def _finish(run: Run, spec: FlowSpec, version: str, starts: Position, write: Write) -> Position:

@@ -31,6 +31,17 @@ class Order(BaseModel, frozen=True):
     is_pending: bool = False
 
 
+def begin_at(query: StoredPath, offsets: Position) -> None:
+    """Let the next `fit_order` replace the checkpoint in `query` by one that begins at `offsets`, else at the start.
+
+    Raises:
+        OSError: the state folder cannot be written.
+    """
+    note = query.parent / _FILE
+    order = state_file.read(note, Order, Order())
+    state_file.write(note, Order, order.model_copy(update={"offsets": offsets, "is_pending": True}))
+
+
 def fit_order(query: StoredPath, topics: list[str] | None, places: Sequence[Place]) -> Position:
     """Make Spark's checkpoint in `query` one for a plan that reads `topics` in this order; None for that which it has.
 

@@ -13,6 +13,7 @@ from tocsin.history.land.kafka_reach import find_reach
 from tocsin.history.land.landing_ledger import LandingLedger
 from tocsin.history.places import end
 from tocsin.kafka.reader import TopicReader, appended_at
+from tocsin.kafka.topic_identity import is_recreated
 from tocsin.model.errors import TocsinError, TransientError
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
@@ -20,7 +21,7 @@ from tocsin.quality.day_facts import Hole
 
 
 class TopicAnew(TocsinError):
-    """A topic ends before the offsets that were read of it; a retry does not help."""
+    """A topic was deleted and created again since it was read; a retry does not help."""
 
 
 @dataclass
@@ -46,6 +47,10 @@ class Stretch:
         self.holes.append(hole)
         self.position = to
 
+    def lose(self, end: int) -> None:
+        """Note that what was unread of a former topic of this name, from offset `end` on, is lost."""
+        self.holes.append(Hole(from_offset=end, to_offset=end, removed=True, after=self.newest_append, before=None))
+
     def lost_since(self, known: Iterable[Hole]) -> list[Hole]:
         """List the holes that it met and that are not within `known` ones, of an earlier run."""
         before = [(one.from_offset, one.to_offset) for one in known]
@@ -70,13 +75,14 @@ class BoundedReader:
 
     Attributes:
         stretches: by partition; `position` and `holes` grow while `chunks` is read.
+        topic_id: Kafka's id of the topic, from `begin` on; "" if it has none.
 
     Raises from every method:
         TransientError: Kafka cannot be reached, or retention removed records while they were read; a retry helps.
     """
 
     def __init__(self, settings: Settings, topic: str, group: str) -> None:
-        self.topic = topic
+        self.topic, self.topic_id = topic, ""
         self.stretches: dict[int, Stretch] = {}
         strict = {"auto.offset.reset": "error", "check.crcs": True}
         self._reader = TopicReader(settings, group, topic, timeout_seconds=15.0, config=strict)
@@ -87,7 +93,7 @@ class BoundedReader:
     def __exit__(self, *_: object) -> None:
         self._reader.close()
 
-    def begin(self, positions: dict[int, int], appended: dict[int, datetime]) -> None:
+    def begin(self, positions: dict[int, int], appended: dict[int, datetime], topic_id: str = "") -> None:
         """Look where the topic begins and ends now.
 
         It is read from `positions`; a partition without one from its begin.
@@ -95,18 +101,19 @@ class BoundedReader:
         Args:
             positions: the next offset of each known partition.
             appended: when the last record before it was appended, UTC.
+            topic_id: of the topic that was read up to `positions`; "" if that is not known.
 
         Raises:
-            TopicAnew: a partition ends before its position.
+            TopicAnew: the topic is another one, or a partition ends before its position.
         """
+        self.topic_id = self._reader.topic_id()
         firsts, ends = self._reader.bounds()
         if not firsts:
             raise TransientError(f"{self.topic} does not exist (yet)")
+        if is_recreated(topic_id, self.topic_id, positions, ends):
+            raise TopicAnew(f"{self.topic} was deleted and created again since landing has read it")
         for partition, first in firsts.items():
             start, end = positions.get(partition, first), ends[partition]
-            if end < start:
-                what = f"{self.topic}[{partition}] ends at offset {end}, but landing has read it up to {start} before"
-                raise TopicAnew(f"{what}: it was recreated; run `tocsin history land --anew`")
             stretch = Stretch(start, end, start, appended.get(partition))
             if start < first:
                 stretch.skip(first, removed=True, before=None)

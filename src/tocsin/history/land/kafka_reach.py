@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime
 from tocsin.history.land.landing_ledger import Entry, LandingLedger
 from tocsin.history.places import end
 from tocsin.kafka.reader import Offsets, TopicReader
+from tocsin.kafka.topic_identity import is_recreated
 from tocsin.model.source import Source
 
 
@@ -64,11 +65,14 @@ def _generations(entries: Iterable[Entry]) -> tuple[list[Entry], list[Entry]]:
     gone: list[Entry] = []
     runs: list[Entry] = []
     ends: Offsets = {}
+    topic_id = ""
     for entry in entries:
         if entry.topic is None:
             continue
-        if any(span.from_offset < ends.get(partition, 0) for partition, span in entry.partitions.items()):
+        begins = {partition: span.from_offset for partition, span in entry.partitions.items()}
+        if is_recreated(topic_id, entry.topic_id, {p: end for p, end in ends.items() if p in begins}, begins):
             gone, runs, ends = [*gone, *runs], [], {}
         runs.append(entry)
+        topic_id = entry.topic_id or topic_id
         ends |= {partition: span.to_offset for partition, span in entry.partitions.items()}
     return gone, runs

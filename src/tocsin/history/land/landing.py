@@ -58,7 +58,7 @@ def land(settings: Settings, source: Source, *, anew: bool = False) -> Entry:
 
     Raises:
         LockHeld: another landing or import of this source runs; a retry helps once it has ended.
-        TopicAnew: the topic ends before the ledger; a retry does not help.
+        TopicAnew: the topic was deleted and created again since the last run; a retry does not help, `anew` does.
         TransientError: Kafka cannot be reached; a retry helps.
         BrokenLedger: an entry of the ledger cannot be read.
         OSError: the disk is full or cannot be written; nothing is landed, a retry helps once there is room.
@@ -69,10 +69,9 @@ def land(settings: Settings, source: Source, *, anew: bool = False) -> Entry:
         sweep(places, ledger)
         before = ledger.last
         run = stamp(datetime.now(UTC), before.run if before else None)
-        spans = before.partitions if before and not anew else {}
         try:
             with BoundedReader(settings, settings.names.events(source.name), landing_job(source.name)) as reader:
-                entry = _read(reader, LandingWriter(places, run, source), source, spans)
+                entry = _read(reader, LandingWriter(places, run, source), source, before, anew=anew)
             if not source.is_derived:
                 # After the events: what their ticks vouch for has been written by now, to quarantine as well.
                 entry = entry.model_copy(update={"quarantined": _quarantined(settings, source, before)})
@@ -99,7 +98,10 @@ def land_again(settings: Settings, source: Source, run: str) -> Entry:
         if before is None or before.topic is None:
             raise ConfigError.one(where, "is in no ledger" if before is None else "is an import: import the file again")
         with BoundedReader(settings, before.topic, landing_job(source.name)) as reader:
-            reader.begin({p: span.from_offset for p, span in before.partitions.items()}, {})
+            try:
+                reader.begin({p: span.from_offset for p, span in before.partitions.items()}, {}, before.topic_id)
+            except TopicAnew as error:
+                raise ConfigError.one(where, f"cannot be read again: {error}; the files that are left stay") from error
             for partition in list(reader.stretches):
                 if partition not in before.partitions:
                     del reader.stretches[partition]
@@ -134,11 +136,22 @@ def land_aside(settings: Settings, source: Source, places: Places, since: dateti
     return entry, reach
 
 
-def _read(reader: BoundedReader, writer: LandingWriter, source: Source, spans: dict[int, OffsetSpan]) -> Entry:
-    """Read all there is into files; `spans` is what the run before has read."""
+def _read(reader: BoundedReader, writer: LandingWriter, source: Source, before: Entry | None, *, anew: bool) -> Entry:
+    """Read all there is behind the run `before` into files; all that the topic holds if it is `anew`."""
+    spans = before.partitions if before else {}
     appended = {p: span.newest_append for p, span in spans.items() if span.newest_append is not None}
-    reader.begin({p: span.to_offset for p, span in spans.items()}, appended)
-    return _land(reader, writer, source, spans)
+    if before is None or not anew:
+        known = before.topic_id if before else ""
+        try:
+            reader.begin({p: span.to_offset for p, span in spans.items()}, appended, known)
+        except TopicAnew as error:
+            raise TopicAnew(f"{error}; run: tocsin history land --source {source.name} --anew") from error
+        return _land(reader, writer, source, spans)
+    reader.begin({}, appended)
+    for partition, stretch in reader.stretches.items():
+        if partition in spans:
+            stretch.lose(spans[partition].to_offset)
+    return _land(reader, writer, source, {})
 
 
 def _land(reader: BoundedReader, writer: LandingWriter, source: Source, spans: dict[int, OffsetSpan]) -> Entry:
@@ -152,6 +165,7 @@ def _land(reader: BoundedReader, writer: LandingWriter, source: Source, spans: d
         began=began,
         ended=datetime.now(UTC),
         topic=reader.topic,
+        topic_id=reader.topic_id,
         partitions={p: tally.span(p, stretch, spans.get(p), began) for p, stretch in reader.stretches.items()},
         columns=columns_of(source),
         files=tuple(writer.files),
@@ -164,13 +178,14 @@ def _quarantined(settings: Settings, source: Source, before: Entry | None) -> Qu
     counts = before.quarantined if before else None
     with BoundedReader(settings, topic, landing_job(source.name)) as reader:
         try:
-            reader.begin(counts.positions if counts else {}, {})
+            reader.begin(counts.positions if counts else {}, {}, counts.topic_id if counts else "")
         except TopicAnew as error:
             log.warning("quarantine counted from the beginning", topic=topic, error=str(error))
             reader.begin({}, {})
         since = before.began if before and counts else now - timedelta(days=QUARANTINE_DAYS)
         days = reader.by_day(since.date(), now.date())
-        return Quarantined(positions={p: stretch.end for p, stretch in reader.stretches.items()}, days=days)
+        positions = {p: stretch.end for p, stretch in reader.stretches.items()}
+        return Quarantined(positions=positions, days=days, topic_id=reader.topic_id)
 
 
 def landing_lock(settings: Settings, source: str) -> Lock:

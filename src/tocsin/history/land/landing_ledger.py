@@ -82,11 +82,13 @@ class Quarantined(BaseModel, frozen=True, extra="forbid"):
 
     Attributes:
         positions: of each partition the first offset that is left to the next run.
+        topic_id: Kafka's id of the topic; "" in entries from before 2026-11-27, and if it has none.
         days: records by the UTC day of their append time; a record that failed again after a replay counts again.
     """
 
     positions: dict[int, int]
     days: dict[date, int] = {}
+    topic_id: str = ""
 
 
 class ImportedFile(BaseModel, frozen=True, extra="forbid"):
@@ -116,6 +118,7 @@ class Entry(BaseModel, frozen=True, extra="forbid"):
         run: its name; those of landing sort by time.
         began, ended: UTC.
         topic: that it read; None for an import.
+        topic_id: Kafka's id of it; "" in entries from before 2026-11-27, and if it has none.
         partitions: what it read of each partition of the topic.
         quarantined: what had gone to quarantine since the run before; None for an import.
         columns: names and types of the files' columns, in order.
@@ -127,6 +130,7 @@ class Entry(BaseModel, frozen=True, extra="forbid"):
     began: datetime
     ended: datetime
     topic: str | None = None
+    topic_id: str = ""
     partitions: dict[int, OffsetSpan] = {}
     quarantined: Quarantined | None = None
     columns: dict[str, str]
@@ -228,11 +232,16 @@ class LandingLedger:
                     yield partition, hole
 
     def breaks(self) -> list[str]:
-        """List the entries that do not begin where the one before ended, one sentence each; empty when all is well."""
+        """List the entries that do not begin where the one before ended, one sentence each; empty when all is well.
+
+        One that began with a recreated topic is none of them.
+        """
         found: list[str] = []
         ends: dict[int, int] = {}
         for entry in self.entries:
             for partition, span in entry.partitions.items():
+                if any(hole.is_of_former_topic for hole in span.holes):
+                    ends[partition] = span.from_offset
                 if ends.setdefault(partition, span.from_offset) != span.from_offset:
                     what = f"begins partition {partition} at offset {span.from_offset}, not at {ends[partition]}"
                     found.append(f"run {entry.run} {what}")

@@ -5,13 +5,15 @@ Delivery is at least once: after a crash the records since the last commit are w
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
 from confluent_kafka import Message
+from pydantic import BaseModel, Field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -21,12 +23,13 @@ from tocsin.kafka.job_reports import ReportReader
 from tocsin.kafka.reader import TopicReader, came_in_at
 from tocsin.kafka.topic_set import Position, TopicSet, oldest, partition_of
 from tocsin.model.errors import TransientError
-from tocsin.model.job_report import JobState
+from tocsin.model.job_report import TOPICS_RECREATED, JobState
 from tocsin.model.sizes import EVENT_BYTES
 from tocsin.model.source import Source
 from tocsin.project.catalog import Catalog
 from tocsin.project.feeding import Feeder
 from tocsin.project.settings import Settings
+from tocsin.runtime import state_file
 from tocsin.runtime.heartbeat import read_besides
 from tocsin.sparkjob.query import gaps
 from tocsin.sparkjob.query.checkpoint import read_committed
@@ -43,8 +46,15 @@ _PRODUCER = {"kafka.max.request.size": str(EVENT_BYTES), "kafka.linger.ms": "2"}
 
 # Beside Spark's own folder, which may be removed.
 _OWNER = "owner"
+_TOPICS = "topics.json"
 
 log = structlog.get_logger()
+
+
+class KnownTopics(BaseModel, frozen=True):
+    """Kafka's ids of the topics to which the offsets of a checkpoint belong."""
+
+    ids: dict[str, str] = Field(default_factory=dict)
 
 
 class Mover(ABC):
@@ -63,6 +73,7 @@ class Mover(ABC):
         self._settings = settings
         self._keepers = catalog.downstream(source.name)
         self._ticker: Ticker | None = None
+        self._ticks_end = threading.Event()
         self._counts: dict[str, float] = {}
         self._folder = stored_folder(settings, self.job)
         self._poison = Poison(JobFolders.of(settings, self.job))
@@ -103,7 +114,15 @@ class Mover(ABC):
 
     def owns(self, run: Run) -> bool:
         """Become the one that writes, before each start; False when asked to stop while another version still does."""
-        return self._ownership.take(run, self._settings.checkpoint(self.job) / _OWNER)
+        if not self._ownership.take(run, self._settings.checkpoint(self.job) / _OWNER):
+            return False
+        self._fit_topics(run)
+        return True
+
+    def leave(self, topics: Collection[str], committed: Position) -> None:
+        """Begin at the start of `topics`, which were recreated; `committed` is of the others, if there are others."""
+        del topics, committed
+        remove_tree(self._checkpoint())
 
     def starts(self, topics: Sequence[str]) -> str:
         """Give Spark's `startingOffsets` for `topics`, for a checkpoint that has none of its own."""
@@ -237,6 +256,31 @@ class Mover(ABC):
         begins = [gap.since for gap in gaps.read_gaps(self._folder)[-1:]]
         return max(((datetime.now(UTC) - since).total_seconds() for since in begins if since is not None), default=0.0)
 
+    def _fit_topics(self, run: Run) -> None:
+        """Read topics that were deleted and created again from their start, and note which those of now are."""
+        note = stored_folder(self._settings, self.job) / _TOPICS
+        known, committed = state_file.read(note, KnownTopics, KnownTopics()).ids, self._committed()
+        ids = run.topics.ids()  # before their ends
+        if recreated := run.topics.recreated(known, committed):
+            log.error("topic recreated, what was unread of it is lost; reading it from its start", topics=recreated)
+            since, now = self._written_since(), datetime.now(UTC)
+            for topic in recreated:
+                gap = gaps.Gap(
+                    topic=topic, cause=gaps.Cause.REMOVED, found_at=now, since=since, until=now, partitions={},
+                    is_recreated=True,
+                )  # fmt: skip
+                gaps.record(self._folder, gap)
+            self.leave(recreated, {p: at for p, at in committed.items() if partition_of(p)[0] not in recreated})
+            self._began_at = {}
+            self._ticks_end.set()  # it waits for ends of the former topic
+            self._ticker = None
+        run.topic_ids = {**known, **ids}
+        if run.topic_ids != known:
+            state_file.write(note, KnownTopics, KnownTopics(ids=run.topic_ids))
+        self._poison.fit(run.topic_ids)
+        if count := gaps.count_recreated(self._folder):
+            self._counts[TOPICS_RECREATED] = count
+
     def _committed(self) -> Position:
         """Read the next offset of each place that it reads, as committed; none before the first batch."""
         committed = read_committed(self._checkpoint()) or {}
@@ -279,10 +323,18 @@ class Mover(ABC):
         # Clients of its own: the ticker has its own thread.
         read = TopicSet(self._settings, self.job, self.reads)
         events = TopicReader(self._settings, self.job, self.writes[0])
+        true_after, end = self.true_after(run, read), threading.Event()
+        self._ticks_end = end
+
+        def of_known_topics() -> tuple[datetime, Position] | None:
+            # What lies in a topic that was recreated is read from the next start on, wherever that one ends.
+            asked = true_after()
+            return None if run.recreated_topic(read) is not None else asked
+
         watched = Watched(
-            true_after=self.true_after(run, read),
+            true_after=of_known_topics,
             events_partitions=events.partitions,
-            is_stopping=lambda: run.is_stopping,
+            is_stopping=lambda: run.is_stopping or end.is_set(),
         )
         return Ticker(self._settings, self.source.name, watched)
 
@@ -290,6 +342,8 @@ class Mover(ABC):
         """Say what there is to say while it runs, or drains a backlog that is so old."""
         removed = int(self._counts.get("removed_unread", 0))
         lost = f"{removed} records were removed before they were read, their events are lost; " if removed else ""
+        if self._counts.get(TOPICS_RECREATED):
+            lost += "a topic that it reads was deleted and created again, what was unread of it is lost; "
         return lost + self._poison.sentence + (self.sentence() if behind_seconds is None else _drains(behind_seconds))
 
     # --- query --------------------------------------------------------------------------------------------------------

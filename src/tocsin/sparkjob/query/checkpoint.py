@@ -9,7 +9,7 @@ its state, so that nothing of the old state can get into the new one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import structlog
@@ -37,6 +37,7 @@ class Checkpoint:
         offsets: where its first batch began.
         publish_from: windows that start earlier were not read whole, and are not published; None when all were.
         wanted: see `_Beginning`.
+        topic_ids: Kafka's id of each topic that it reads, as far as that has one.
         gaps: what this opening left unread, and wrote down, by topic.
     """
 
@@ -45,6 +46,7 @@ class Checkpoint:
     offsets: Position
     publish_from: datetime | None
     wanted: datetime | None
+    topic_ids: dict[str, str] = field(default_factory=dict)
     gaps: tuple[Gap, ...] = ()
 
     @property
@@ -62,13 +64,16 @@ class Checkpoint:
         return {place: committed.get(place, 0) for place in places}
 
     def is_overtaken(self, topics: TopicSet) -> bool:
-        """Return whether records were removed that it would read next; then opening it again lets it begin anew.
+        """Return whether records that it would read next are gone, perhaps with their topic.
+
+        Then opening it again lets it begin anew.
 
         Raises:
             TransientError: Kafka cannot be reached, try again.
         """
         first, _ = topics.bounds()
-        return _is_overtaken(self.position(first), first)
+        position = self.position(first)
+        return _is_overtaken(position, first) or bool(topics.recreated(self.topic_ids, position))
 
 
 @dataclass(frozen=True)
@@ -92,11 +97,18 @@ class _Reached:
         offsets: the next of each place.
         watermark: of the last committed batch, UTC: windows that ended before it are published; None without one.
         open_from: the first record of windows that may be unpublished, where no watermark tells it.
+        topic_ids: Kafka's ids of the topics, as far as they were noted.
     """
 
     offsets: Position
     watermark: datetime | None = None
     open_from: Position | None = None
+    topic_ids: dict[str, str] = field(default_factory=dict)
+
+    def without(self, topics: Collection[str]) -> _Reached:
+        """Leave out the offsets of `topics`."""
+        left = [None if of is None else _without(of, topics) for of in (self.offsets, self.open_from)]
+        return replace(self, offsets=left[0] or {}, open_from=left[1])
 
 
 @dataclass(frozen=True)
@@ -106,6 +118,7 @@ class _Beginning:
     Attributes:
         count: how often it has begun.
         wanted: windows that start from then on are nobody else's to publish; None when a gap tells it or all are.
+        topic_ids: Kafka's id of each topic, as far as it has one; none in those of before 2026-11-27.
         form: in which this is written; see `tocsin.runtime.state_file`.
     """
 
@@ -113,6 +126,7 @@ class _Beginning:
     publish_from: datetime | None
     count: int = 1
     wanted: datetime | None = None
+    topic_ids: dict[str, str] = field(default_factory=dict)
     form: int = FORM
 
     @property
@@ -137,7 +151,8 @@ def open_checkpoint(
     is none. That place is the earliest of its watermark, the first event that it has not read, and the first raw record
     that the ingest has not read: after an outage there may be no event yet of all that came meanwhile.
     One whose next records are gone begins anew with the earliest that are kept, and one that is asked to skip its
-    backlog at the end; what is never read then, or not whole, is written down as a gap first.
+    backlog at the end; what is never read then, or not whole, is written down as a gap first. One whose topic was
+    deleted and created again begins anew with the first record of that topic.
 
     Raises: OSError, the folder cannot be written; TransientError, Kafka cannot be reached, try again.
     """
@@ -145,22 +160,29 @@ def open_checkpoint(
     folder = base / fingerprint
     is_new, skips = not _continues(folder, topics.names), gaps.is_asked_to_skip(folders.local)
     last = _last(base) if is_new else _own(folder)
+    ids = topics.ids()
     first, _ = topics.bounds()
+    recreated = [] if last is None else topics.recreated(last.topic_ids, last.offsets)
     found: list[Gap] = []
-    if is_new or skips or (last is not None and _is_overtaken(last.offsets, first)):
+    if is_new or skips or recreated or (last is not None and _is_overtaken(last.offsets, first)):
         now = datetime.now(UTC)
-        beginning = _Beginning(topics.bounds()[1], now) if skips else _beginning(topics, last, needed, unread)
+        last = None if last is None else last.without(recreated)
+        ends = topics.bounds()[1]
+        begin = _Beginning(ends, now) if skips else _beginning(topics, last, needed, unread, recreated)
         last = last or (_Reached(first) if skips else None)
-        found = [] if last is None else _gaps(topics, last, beginning, Cause.SKIPPED if skips else Cause.REMOVED)
+        found = [] if last is None else _gaps(topics, last, begin, Cause.SKIPPED if skips else Cause.REMOVED, recreated)
         for gap in found:
             gaps.record(base, gap)
         if is_new or found:
-            _begin(folder, beginning, warms_up=is_new and last is not None and not skips)
+            warms_up = is_new and last is not None and not skips
+            _begin(folder, replace(begin, topic_ids=ids), warms_up=warms_up)
     if skips:
         gaps.end_skip(folders.local)
-    beginning = _read(folder)
+    beginning = _with_ids(folder, ids)
     _tidy(query := folder / beginning.query)
-    return Checkpoint(folder, query, beginning.offsets, beginning.publish_from, beginning.wanted, tuple(found))
+    return Checkpoint(
+        folder, query, beginning.offsets, beginning.publish_from, beginning.wanted, beginning.topic_ids, tuple(found)
+    )
 
 
 def begin_at(base: StoredPath, fingerprint: str, offsets: Position, publish_from: datetime) -> None:
@@ -213,11 +235,11 @@ def _own(folder: StoredPath) -> _Reached:
     beginning = _read(folder)
     reached = _reached(folder / beginning.query)
     if reached is None:
-        return _Reached(beginning.offsets, beginning.publish_from)
+        return _Reached(beginning.offsets, beginning.publish_from, topic_ids=beginning.topic_ids)
     if reached.watermark is None and (folder / beginning.query / "state").exists():
         # The first batch closes no window: whatever it has read, those since its beginning are still to be published.
-        return _Reached(reached.offsets, beginning.publish_from, open_from=beginning.offsets)
-    return reached
+        reached = replace(reached, watermark=beginning.publish_from, open_from=beginning.offsets)
+    return replace(reached, topic_ids=beginning.topic_ids)
 
 
 def _last(base: StoredPath) -> _Reached | None:
@@ -237,36 +259,47 @@ def _is_overtaken(position: Position, first: Position) -> bool:
 
 
 def _beginning(
-    topics: TopicSet, last: _Reached | None, needed: Needed, unread: Callable[[], datetime | None]
+    topics: TopicSet,
+    last: _Reached | None,
+    needed: Needed,
+    unread: Callable[[], datetime | None],
+    recreated: Collection[str],
 ) -> _Beginning:
     """Begin at the first record; else as far as `needed` before what the last checkpoint had reached.
 
-    Where records were removed, windows that began before the first that is kept are not whole.
+    Where records were removed, or gone with a topic that was `recreated`, windows that began before the first that is
+    kept are not whole.
     """
     first, ends = topics.bounds()
+    lost = {place for place in first if partition_of(place)[0] in recreated}
     if last is None or needed.memory is None:
-        cut = [topics.appended_at(p, offset, ends[p]) for p, offset in first.items() if offset > 0]
+        cut = [topics.appended_at(p, offset, ends[p]) for p, offset in first.items() if offset > 0 or p in lost]
         return _Beginning(first, max((moment + needed.reach for moment in cut if moment is not None), default=None))
     now = datetime.now(UTC)
     reached = (last.watermark, oldest(topics, last.open_from or last.offsets), unread(), now)
     since = min(moment for moment in reached if moment is not None) - needed.memory
     offsets, whole = topics.since(since - needed.reach), [since]
     for place, offset in first.items():
-        if 0 < offset == offsets[place]:
-            gone = now if _is_overtaken(last.offsets, {place: offset}) else since
+        if place in lost:
+            offsets[place] = offset
+        if place in lost or 0 < offset == offsets[place]:
+            gone = now if place in lost or _is_overtaken(last.offsets, {place: offset}) else since
             whole.append((topics.appended_at(place, offset, ends[place]) or gone) + needed.reach)
     return _Beginning(offsets, max(whole), wanted=since)
 
 
-def _gaps(topics: TopicSet, last: _Reached, beginning: _Beginning, cause: Cause) -> list[Gap]:
+def _gaps(
+    topics: TopicSet, last: _Reached, beginning: _Beginning, cause: Cause, recreated: Collection[str]
+) -> list[Gap]:
     """Find what is left out of each topic between the place that was reached and the new beginning."""
     now = datetime.now(UTC)
     until, wanted = beginning.publish_from or now, beginning.wanted
     holes = gaps.find_holes(topics, last.offsets, beginning.offsets)
-    if not holes and wanted is not None and until > wanted:
+    if not holes and not recreated and wanted is not None and until > wanted:
         holes[topics.names[0]] = {}
-    fields = {"cause": cause, "found_at": now, "since": last.watermark, "until": until}
-    return [Gap(topic=topic, partitions=one, **fields) for topic, one in holes.items()]
+    fields = {"found_at": now, "since": last.watermark, "until": until}
+    lost = [Gap(topic=one, cause=Cause.REMOVED, partitions={}, is_recreated=True, **fields) for one in recreated]
+    return [*lost, *(Gap(topic=topic, cause=cause, partitions=one, **fields) for topic, one in holes.items())]
 
 
 def _begin(folder: StoredPath, beginning: _Beginning, *, warms_up: bool = False) -> None:
@@ -276,6 +309,19 @@ def _begin(folder: StoredPath, beginning: _Beginning, *, warms_up: bool = False)
         log.info("no state fits the plan, warming up", checkpoint=str(folder), publishes_windows_from=since)
     count = _read(folder).count + 1 if (folder / START).exists() else 1
     state_file.write(folder / START, _Beginning, replace(beginning, count=count))
+
+
+def _with_ids(folder: StoredPath, ids: dict[str, str]) -> _Beginning:
+    """Read the beginning, and note the ids of topics of which it has none: it is of before, or reads them newly."""
+    beginning = _read(folder)
+    if not ids.keys() <= beginning.topic_ids.keys():
+        beginning = replace(beginning, topic_ids=ids | beginning.topic_ids)
+        state_file.write(folder / START, _Beginning, beginning)
+    return beginning
+
+
+def _without(position: Position, topics: Collection[str]) -> Position:
+    return {place: offset for place, offset in position.items() if partition_of(place)[0] not in topics}
 
 
 def _read(folder: StoredPath) -> _Beginning:

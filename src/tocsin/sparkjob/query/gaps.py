@@ -67,7 +67,9 @@ class Gap(BaseModel, frozen=True):
         found_at: when, UTC.
         since: windows that ended before it are complete; event time, UTC; None when that is not known.
         until: windows that begin at or after it are complete again; event time, UTC.
-        partitions: the holes by partition; none when only what a new plan would have to read again was removed.
+        partitions: the holes by partition; none when only what a new plan would have to read again was removed, and of
+            a topic that was recreated: nobody knows how many records it had.
+        is_recreated: the topic was deleted and created again, and is read from its start.
     """
 
     topic: str
@@ -76,6 +78,7 @@ class Gap(BaseModel, frozen=True):
     since: datetime | None
     until: datetime
     partitions: dict[int, RemovedRange]
+    is_recreated: bool = False
 
     @property
     def records(self) -> int:
@@ -90,6 +93,9 @@ class Gap(BaseModel, frozen=True):
     @property
     def sentence(self) -> str:
         """A sentence for people on what happened."""
+        if self.is_recreated:
+            lost = f"{self.topic} was deleted and created again, what was unread is lost; reading it from its start"
+            return f"{lost}; windows that began before {self.until:%Y-%m-%d %H:%M:%S} UTC are left out"
         if not self.partitions:
             begin = f"{self.until:%Y-%m-%d %H:%M:%S} UTC"
             return f"windows that began before {begin} are left out: their events were removed"
@@ -146,6 +152,11 @@ def count_removed(checkpoint: StoredPath) -> int:
     return sum(gap.records for gap in read_gaps(checkpoint) if gap.cause is Cause.REMOVED)
 
 
+def count_recreated(checkpoint: StoredPath) -> int:
+    """Count how often a topic was deleted and created again that the job with this checkpoint folder had read."""
+    return sum(gap.is_recreated for gap in read_gaps(checkpoint))
+
+
 def record(checkpoint: StoredPath, gap: Gap) -> None:
     """Write down what of `gap` is not written down yet.
 
@@ -180,7 +191,9 @@ def make_gap(topic: str, message: Message) -> Gap:
 
 
 def _behind(gaps: list[Gap], topic: str, partition: int, offset: int) -> int:
-    """Find the first offset from `offset` on that lies in no known gap."""
+    """Find the first offset from `offset` on that lies in no known gap of the topic as it is now."""
+    recreated = max((number for number, gap in enumerate(gaps) if gap.topic == topic and gap.is_recreated), default=-1)
+    gaps = gaps[recreated + 1 :]
     holes = [gap.partitions[partition] for gap in gaps if gap.topic == topic and partition in gap.partitions]
     for hole in sorted(holes, key=lambda hole: hole.from_offset):
         if hole.from_offset <= offset < hole.to_offset:

@@ -26,7 +26,7 @@ from tocsin.kafka.topic_set import partition_of
 from tocsin.model.detector import Span
 from tocsin.model.durations import EPOCH
 from tocsin.model.errors import ConfigError, TransientError
-from tocsin.model.job_report import JobState
+from tocsin.model.job_report import TOPICS_RECREATED, JobState
 from tocsin.model.source import Source
 from tocsin.project.feeding import Feeder
 from tocsin.project.settings import Settings
@@ -85,7 +85,7 @@ class KeyedQuery(ABC, Generic[_Plan]):
         self.writes: tuple[str, ...] = ()
         self.used: dict[str, frozenset[str]] = {}
         self._folders = JobFolders.of(settings, job)
-        self.left_out = {"removed_unread": gaps.count_removed(self._folders.stored), "skipped": 0}
+        self.left_out = {"skipped": 0} | self._counted_gaps()
         self._text, self._shortest = declared.path.read_bytes(), min(source.lateness for source in sources)
         few = min(FEW_RECORDS, settings.spark.drain_offsets_per_trigger)
         self._delay = WatermarkDelay(self._shortest, feeder_lag, few)
@@ -170,6 +170,8 @@ class KeyedQuery(ABC, Generic[_Plan]):
         for gap in checkpoint.gaps:
             self._count_gap(gap, run)
         self._read_gaps_upstream()
+        run.topic_ids = checkpoint.topic_ids
+        self._poison.fit(run.topic_ids)
         run.position = checkpoint.position(run.places)
         self._poison.search(run, run.position, self._try, functools.partial(self._set_aside, run))
         if self._declared.keeps_state:
@@ -211,11 +213,15 @@ class KeyedQuery(ABC, Generic[_Plan]):
                  slots_besides_source=needed - 1, fingerprint=plan.fingerprint)  # fmt: skip
         return plan
 
+    def _counted_gaps(self) -> dict[str, int]:
+        folder = self._folders.stored
+        return {"removed_unread": gaps.count_removed(folder), TOPICS_RECREATED: gaps.count_recreated(folder)}
+
     def _count_gap(self, gap: gaps.Gap, run: Run) -> None:
         """Count and log a gap, which is written down already."""
         is_skipped = gap.cause is gaps.Cause.SKIPPED
         self.left_out["skipped"] += gap.records if is_skipped else 0
-        self.left_out["removed_unread"] = gaps.count_removed(self._folders.stored)
+        self.left_out |= self._counted_gaps()
         self._delay.forget_backlog()
         write = log.warning if is_skipped else log.error
         write("gap", reason=gap.sentence, since=gap.since, until=gap.until, offsets=gap.offsets)

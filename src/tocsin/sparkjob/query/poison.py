@@ -14,7 +14,7 @@ beside the gaps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tocsin.kafka.topic_identity import is_recreated
 from tocsin.kafka.topic_set import Place, Position, TopicSet, as_json, partition_of, place_of
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
@@ -126,6 +127,7 @@ class _Kept(BaseModel):
     trying: str = ""
     died_of: dict[str, int] = Field(default_factory=dict)
     records: list[SetAside] = Field(default_factory=list)
+    topic_ids: dict[str, str] = Field(default_factory=dict)
 
 
 def find_poison(span: SuspectSpan, failure_of: Callable[[SuspectSpan], str]) -> Iterator[tuple[SuspectSpan, str]]:
@@ -191,6 +193,18 @@ class Poison:
         """Note that the query has ended, and its process and JVM have not."""
         if self._state.runs or self._state.deaths:
             self._save(runs=False, deaths=0)
+
+    def fit(self, topic_ids: Mapping[str, str]) -> None:
+        """Forget the records of topics that were recreated: what lies at their places now is another record."""
+        known = self._state.topic_ids
+        if known.items() >= topic_ids.items():
+            return
+        other = {topic for topic, one in topic_ids.items() if is_recreated(known.get(topic, ""), one, {}, {})}
+        records = [one for one in self._state.records if one.topic not in other]
+        has_records = self.count > 0
+        self._state = self._state.model_copy(update={"records": records, "topic_ids": {**known, **topic_ids}})
+        if has_records:
+            state_file.write(self._folder / _FILE, _Kept, self._state)
 
     def add(self, records: Sequence[SetAside]) -> None:
         """Write down `records` that were left out without ending the query; a thousand of them at most."""

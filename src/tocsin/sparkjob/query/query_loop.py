@@ -180,7 +180,7 @@ class QueryLoop:
             if not started.query.isActive:
                 self._handle_end(started.query)
                 return
-            reason = self._growth() if self._is_due("partitions", PARTITION_SECONDS) else None
+            reason = self._change_of_topics() if self._is_due("partitions", PARTITION_SECONDS) else None
             reason = reason or self._work.poll(self._run)
             if reason is not None:
                 log.info("query restarting", reason=reason)
@@ -195,8 +195,9 @@ class QueryLoop:
             return
         if refused := refusal(self._settings.checkpoint(self._work.job)):
             raise Unwritable(refused)
-        if (growth := self._growth()) is not None:  # Spark refuses new partitions while it looks for the first offsets
-            log.info("query restarting", reason=growth)
+        # Spark refuses new partitions while it looks for the first offsets.
+        if (change := self._change_of_topics()) is not None:
+            log.info("query restarting", reason=change)
             return
         if self._work.accept_failure(self._run, error):
             log.info("query restarting", reason="the query changes its mode", error=error.splitlines()[0][:300])
@@ -286,9 +287,11 @@ class QueryLoop:
         records, seconds = lag_of(self._run.topics, self._run.position, ends, self._work.appended_at)
         return {"lag_records": records, "lag_seconds": seconds}
 
-    def _growth(self) -> str | None:
-        """Describe added partitions in a sentence; None if none were added."""
+    def _change_of_topics(self) -> str | None:
+        """Describe in a sentence a topic that was recreated, or given partitions; None if there is none."""
         with contextlib.suppress(TransientError):
+            if (recreated := self._run.recreated_topic(self._run.topics)) is not None:
+                return f"{recreated} was deleted and created again"
             both = self._run.places, self._run.topics.places()
             for topic in self._run.topics.names:
                 before, now = (sum(partition_of(place)[0] == topic for place in some) for some in both)

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tocsin.kafka.reporter import Reporter
+from tocsin.kafka.topic_identity import is_recreated
 from tocsin.kafka.topic_set import Place, Position, TopicSet
 from tocsin.model.errors import ConfigError
 from tocsin.model.job_report import JobState
@@ -59,6 +60,7 @@ class Run:
         settings, reporter: of the job.
         job: its name.
         topics: those it reads, beside Spark.
+        topic_ids: Kafka's ids of these, as they were when the query began to read them; a start sets them.
         places: their partitions; the slots fit them.
         spark: the session; a new one after partitions were added.
         slots: its task slots on this machine; on a cluster see `await_slots`.
@@ -82,6 +84,7 @@ class Run:
         self.executors_lost = 0
         self.resources = work.resources if settings.spark.master != LOCAL else None
         self.position: Position = {}
+        self.topic_ids: dict[str, str] = {}
         self.lag_seconds = 0.0
         self.started: Started | None = None
         self._stop = stop
@@ -135,6 +138,15 @@ class Run:
                 self.reporter.update(state=JobState.WAITING, reason=reason)
             if self.wait(_LOOK_SECONDS):
                 return 0
+
+    def recreated_topic(self, topics: TopicSet) -> str | None:
+        """Name one of `topics` that was deleted and created again since the query began to read it; None without one.
+
+        Raises:
+            TransientError: Kafka cannot be reached; a retry helps.
+        """
+        ids = topics.ids().items()
+        return next((name for name, one in ids if is_recreated(self.topic_ids.get(name, ""), one, {}, {})), None)
 
     def restate(self, state: JobState, reason: str) -> None:
         """Report another state, or another reason, of the same query; nothing if both are as before."""

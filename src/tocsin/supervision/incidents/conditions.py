@@ -13,8 +13,15 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 
 from tocsin.model.durations import span
-from tocsin.model.job_report import LONG_WAIT_SECONDS, MUCH_IGNORED, MUCH_QUARANTINED, JobReport, JobState
-from tocsin.model.names import DETECTOR, FLOW, INGEST, JobName, file_name
+from tocsin.model.job_report import (
+    LONG_WAIT_SECONDS,
+    MUCH_IGNORED,
+    MUCH_QUARANTINED,
+    TOPICS_RECREATED,
+    JobReport,
+    JobState,
+)
+from tocsin.model.names import DETECTOR, FLOW, INDEXER, INGEST, TABLE, VIEW, JobName, file_name
 from tocsin.supervision.job_states import HUNG, Condition, Past
 
 CALM_SECONDS = 3600.0
@@ -39,6 +46,7 @@ _OUTSIDE = {
 """What jobs wait for together, by words in their reasons; the first that fits."""
 
 _SET_ASIDE, _LOST = (Condition.SET_ASIDE, "set_aside"), (Condition.LOST, "removed_unread")
+_RECREATED = (Condition.RECREATED, TOPICS_RECREATED)
 """Conditions that begin again with each further record, and the figure of the report that counts them."""
 _COARSE_SECONDS = 30.0
 """Times that move with each look are remembered no finer than this, or the memory would be written at each look."""
@@ -126,6 +134,7 @@ class Memory:
         inputs: by ingest and flow job, the counters when something came in last; a source without any is not silent.
         owners: of each job, as the last readable version of its file said.
         set_aside, lost: by job, how many records it had set aside, or lost unread, when people last heard of that.
+        recreated: by job, how many topics it had found recreated when people last heard of that.
         first_batches: by ingest and flow job, the start of its process, and when that had finished a batch first.
         refused: by source, the days that its gate refuses and of which its owner was notified.
     """
@@ -138,6 +147,7 @@ class Memory:
     set_aside: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, tuple[date, ...]] = field(default_factory=dict)
     lost: Mapping[str, int] = field(default_factory=dict)
+    recreated: Mapping[str, int] = field(default_factory=dict)
 
 
 def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
@@ -163,8 +173,9 @@ def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
         if report.rows_in > 0:
             inputs[job] = _input(report, before.inputs.get(job), now)
     memory = replace(before, bases=bases, inputs=inputs, first_batches=first_batches)
-    set_aside, lost = (_notified(facts, before, *one) for one in (_SET_ASIDE, _LOST))
+    set_aside, lost, recreated = (_notified(facts, before, *one) for one in (_SET_ASIDE, _LOST, _RECREATED))
     memory = replace(memory, set_aside={**before.set_aside, **set_aside}, lost={**before.lost, **lost})
+    memory = replace(memory, recreated={**_recreated_before(facts, before), **recreated})
     found = {(job, condition): reason for job, condition, reason in _symptoms(facts, memory, bounds, now)}
     jobs = facts.pasts.keys() | facts.broken.keys() | facts.reports.keys()
     known = {key: old for key, old in before.incidents.items() if old.job in jobs}
@@ -233,6 +244,9 @@ def _symptoms_of_flow(
         yield Condition.SET_ASIDE, f"has set aside {_records(set_aside)}: its query fails on each"
     if (lost := int(report.counts.get(_LOST[1], 0.0))) > memory.lost.get(job, 0):
         yield Condition.LOST, f"has not read {_records(lost)} that Kafka has removed"
+    if int(report.counts.get(_RECREATED[1], 0.0)) > memory.recreated.get(job, 0):
+        what = "a topic that it reads was deleted and created again"
+        yield Condition.RECREATED, f"{what}: it reads the new one from its start, what was unread of the former is lost"
     if job in memory.bases and (share := _late(report, memory.bases[job])) > bounds.late_share:
         yield Condition.LATE, f"{share:.1%} of the latest records were too late for their window"
     if (quiet := _quiet(job, report, memory, now)) > bounds.patience.get(job, float("inf")):
@@ -247,6 +261,16 @@ def _notified(facts: Facts, before: Memory, condition: Condition, figure: str) -
     """Return by job the figure that people have heard of, of the jobs with a mail about the condition."""
     mailed = {one.job for one in before.incidents.values() if one.written and one.condition is condition}
     return {job: int(one.counts.get(figure, 0.0)) for job, one in facts.reports.items() if job in mailed}
+
+
+def _recreated_before(facts: Facts, before: Memory) -> dict[str, int]:
+    """Return by job of how many recreated topics people have heard; one without `gaps.json` counts since its start."""
+    counts = {
+        job: int(report.counts.get(TOPICS_RECREATED, 0.0))
+        for job, report in facts.reports.items()
+        if JobName.parse(job).kind in (TABLE, VIEW, INDEXER)
+    }
+    return {job: min(count, counts.get(job, count)) for job, count in before.recreated.items()}
 
 
 def _base(report: JobReport, base: Counters | None, now: float) -> Counters:

@@ -21,7 +21,7 @@ def test_offsets_that_were_removed_before_they_landed_lack_in_windows_around_the
     aborted = removed.model_copy(update={"removed": False})
     (lack,) = lacks(ledger(entry("r1", DAY, holes=[removed, aborted])), LOGINS, {})
     assert (lack.since, lack.until) == (NOON - LOGINS.lateness, NOON + timedelta(minutes=1) + LOGINS.max_ahead)
-    assert "offsets 5 to 9 of partition 0" in lack.what
+    assert "partition 0 of Kafka's topic: offsets 5 to 9 were removed" in lack.what
     assert lack.touches(NOON, NOON + ROUND)
     assert not lack.touches(NOON - timedelta(minutes=1), NOON - timedelta(seconds=50))
 

@@ -36,6 +36,10 @@ class Kept(TopicSet):
     def __init__(self, *partitions: tuple[int, int]) -> None:
         """The first offset that is kept and the end of each partition."""
         self.kept = {place_of(NAME, number): kept for number, kept in enumerate(partitions)}
+        self.id = "first"
+
+    def ids(self) -> dict[str, str]:
+        return {NAME: self.id} if self.id else {}
 
     def bounds(self) -> tuple[Position, Position]:
         return {p: first for p, (first, _) in self.kept.items()}, {p: e for p, (_, e) in self.kept.items()}
@@ -197,6 +201,50 @@ def test_a_partition_that_was_added_and_cut_before_it_was_read_is_a_gap(tmp_path
     one = opened(tmp_path, Kept((0, 100), (5, 9)))
     (gap,) = one.gaps
     assert gap.offsets == {1: "0 to 5"}
+
+
+@pytest.mark.parametrize("end", [40, 80, 200])
+def test_a_topic_that_was_recreated_is_read_from_its_start_however_long_it_is(tmp_path: Path, end: int) -> None:
+    before = opened(tmp_path, Kept((0, 100), (0, 100)))
+    read_up_to(tmp_path, watermark=NOON + 70 * SECOND, p0=85, p1=80)
+    topic = Kept((0, end), (0, 0))
+    topic.id = "second"
+    assert before.is_overtaken(topic)
+    one = opened(tmp_path, topic)
+    (gap,) = one.gaps
+    assert (gap.is_recreated, gap.partitions, gap.records, gap.since) == (True, {}, 0, NOON + 70 * SECOND)
+    assert "was deleted and created again" in gap.sentence
+    assert one.offsets == {P0: 0, P1: 0}
+    assert one.publish_from is not None
+    assert one.publish_from == gap.until > NOON, "no window that the former topic had begun is published"
+    assert not one.query.exists(), "the old state is of the former topic"
+    assert one.topic_ids == {NAME: "second"}
+    assert opened(tmp_path, topic).gaps == ()
+    assert read_gaps(tmp_path) == [gap]
+
+
+def test_one_of_before_ids_were_noted_takes_the_topic_as_it_is(tmp_path: Path) -> None:
+    topic = Kept((0, 100))
+    topic.id = ""
+    opened(tmp_path, topic)
+    read_up_to(tmp_path, p0=80)
+    topic.id = "first"
+    one = opened(tmp_path, topic)
+    assert (one.gaps, one.topic_ids, one.position([P0])) == ((), {NAME: "first"}, {P0: 80})
+    topic.id = "second"
+    assert opened(tmp_path, topic).position([P0]) == {P0: 0}
+
+
+def test_gaps_of_a_former_topic_hide_none_of_the_topic_of_now(tmp_path: Path) -> None:
+    opened(tmp_path, Kept((0, 100)))
+    read_up_to(tmp_path, p0=80)
+    opened(tmp_path, Kept((120, 200)))
+    topic = Kept((0, 300))
+    topic.id = "second"
+    opened(tmp_path, topic)
+    topic.kept[P0] = (110, 300)
+    opened(tmp_path, topic)
+    assert [gap.offsets for gap in read_gaps(tmp_path)] == [{0: "80 to 120"}, {}, {0: "0 to 110"}]
 
 
 def test_where_nothing_is_kept_windows_are_whole_from_now_on(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 
 from tests.rig.samples.checkpoints import P0
-from tocsin.kafka.topic_set import Place, Position
+from tocsin.kafka.topic_set import Place, Position, partition_of
 from tocsin.model.errors import TransientError
 from tocsin.project.blocks.storage_settings import StorageSettings
 from tocsin.project.settings import Settings
@@ -269,6 +269,18 @@ def test_a_version_beside_another_forgets_nothing_that_the_other_has_set_aside(t
     job.start(1)
     beside.fail(0, times=1)
     assert (Poison(JobFolders(tmp_path)).count, beside.poison.count) == (1, 1)
+
+
+def test_what_was_set_aside_of_a_topic_that_was_recreated_hides_nothing_of_the_topic_of_now(tmp_path: Path) -> None:
+    job = Job(tmp_path, [b"good", b"bad", b"good"])
+    job.poison.fit({partition_of(P0)[0]: "first"})
+    job.fail(1)
+    job.start(1)
+    assert job.blamed == [1]
+    Poison(JobFolders(tmp_path)).fit({partition_of(P0)[0]: "first"})
+    assert Poison(JobFolders(tmp_path)).count == 1
+    Poison(JobFolders(tmp_path)).fit({partition_of(P0)[0]: "second"})
+    assert Poison(JobFolders(tmp_path)).count == 0
 
 
 @pytest.mark.parametrize("text", OUTAGES)

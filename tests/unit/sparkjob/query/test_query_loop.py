@@ -29,7 +29,7 @@ def end(tmp_path: Path, *, tries_again: bool, growth: str | None = None) -> list
     settings.checkpoint("a").mkdir(parents=True)
     work = SimpleNamespace(job="a", accept_failure=failed)
     loop: Any = SimpleNamespace(
-        _run=None, _settings=settings, _work=work, _accept_loss=lambda _: False, _growth=lambda: growth
+        _run=None, _settings=settings, _work=work, _accept_loss=lambda _: False, _change_of_topics=lambda: growth
     )
     query: Any = SimpleNamespace(exception=lambda: ValueError("unknown zone 'No space left on device'"))
     QueryLoop._handle_end(loop, query)

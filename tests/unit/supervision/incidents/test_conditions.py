@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tocsin.model.job_report import JobReport, JobState
+from tocsin.model.job_report import TOPICS_RECREATED, JobReport, JobState
+from tocsin.model.names import INDEXER
 from tocsin.supervision.incidents.conditions import Bounds, Facts, Memory, is_due, judge
 from tocsin.supervision.job_states import HUNG, Condition, Past
 
@@ -195,6 +196,18 @@ def test_a_pattern_that_ignores_everything_is_told(watched: Watched) -> None:
     assert watched.look(says(INGEST, counts={"ignored_ratio": 0.99})) == []
     told = f"{INGEST} ignores nearly everything: `ignore` leaves out 100.0% of the latest records"
     assert watched.look(says(INGEST, counts={"ignored_ratio": 1.0}), 5) == [told]
+
+
+def test_a_topic_that_was_recreated_is_told_and_again_when_another_process_finds_one(watched: Watched) -> None:
+    what = (
+        "a topic that it reads was deleted and created again: it reads the new one from its start, what was unread of "
+    )
+    told = f"{INDEXER} topic recreated: {what}the former is lost"
+    assert watched.look(says(INDEXER)) == []
+    assert watched.look(says(INDEXER, counts={TOPICS_RECREATED: 1.0}), 5) == [told]
+    assert watched.look(says(INDEXER, counts={TOPICS_RECREATED: 1.0}), 90_000) == []
+    assert watched.look(says(INDEXER), 5) == [], "another process counts from zero"
+    assert watched.look(says(INDEXER, counts={TOPICS_RECREATED: 1.0}), 5) == [told]
 
 
 def test_records_that_are_set_aside_are_told_and_again_when_more_follow_after_an_hour(watched: Watched) -> None:
