@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.checkpoints import batch
-from tocsin.flows.spark.source_order import fit_order
+from tocsin.flows.spark.source_order import begin_at, fit_order
 from tocsin.kafka.topic_set import Position, as_json, place_of
 from tocsin.runtime import state_file
 from tocsin.sparkjob.query.checkpoint import read_committed
@@ -64,3 +64,15 @@ def test_a_kill_while_it_changes_loses_no_offset(tmp_path: Path, monkeypatch: py
     assert fit_order(query, [B, A], [A0, B0]) == {A0: 5, B0: 7}
     commit(query, {A0: 6, B0: 7})
     assert fit_order(query, [B, A], [A0, B0]) == {}
+
+
+def test_a_flow_with_a_topic_that_was_recreated_goes_on_where_it_was_in_the_others(tmp_path: Path) -> None:
+    query = tmp_path / "query"
+    batch(query, 0, {A: {"0": 5}, B: {"0": 7}})
+    assert fit_order(query, [A, B], [A0, B0]) == {}
+    begin_at(query, {B0: 7})
+    assert fit_order(query, None, [A0, B0]) == {A0: -2, B0: 7}
+    assert not query.exists()
+    assert fit_order(query, [A, B], [A0, B0]) == {A0: -2, B0: 7}
+    begin_at(query, {})
+    assert fit_order(query, None, [A0, B0]) == {}, "all of it from the first event"

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.rig.samples.checkpoints import batch
 from tocsin.ingest.spark.ingestion import Ingest
-from tocsin.kafka.topic_set import Position, place_of
+from tocsin.kafka.topic_set import Position, TopicSet, place_of
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.sparkjob.query.gaps import read_gaps, removed_upstream
@@ -61,6 +61,34 @@ def test_removed_records_count_once_however_often_it_starts(ingest: Ingest) -> N
     first, second = read_gaps(ingest._folder)
     assert (first.offsets, first.since, first.until) == ({0: "5 to 20"}, SINCE, UNTIL[R0])
     assert (second.offsets, second.until) == ({0: "20 to 30", 1: "8 to 10"}, UNTIL[R1])
+
+
+def test_a_raw_topic_that_was_recreated_is_read_from_its_start_however_long_it_is(ingest: Ingest) -> None:
+    ends: Position = {R0: 99, R1: 99}
+    ids = {RAW: "first"}
+
+    def fit() -> Position:
+        topics = TopicSet.__new__(TopicSet)
+        topics.names = (RAW,)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(TopicSet, "ids", lambda _: dict(ids))
+            patch.setattr(TopicSet, "bounds", lambda _: ({R0: 0, R1: 0}, ends))
+            run: Any = SimpleNamespace(topics=topics)
+            ingest._fit_topics(run)
+            assert run.topic_ids == ids
+            return ingest._position(run)[0]
+
+    assert fit() == {R0: 5, R1: 8}, "the ids were not known before"
+    ids[RAW] = "second"
+    assert fit() == {R0: 0, R1: 0}
+    assert fit() == {R0: 0, R1: 0}
+    (gap,) = read_gaps(ingest._folder)
+    assert (gap.is_recreated, gap.since, gap.partitions) == (True, SINCE, {})
+    assert ingest._counts["topics_recreated"] == 1
+    assert ingest._reason().startswith("a topic that it reads was deleted and created again")
+    batch(ingest._checkpoint(), 0, {RAW: {"0": 5, "1": 8}})
+    ends = {R0: 2, R1: 99}
+    assert fit() == {R0: 0, R1: 0}, "a broker without ids tells by the length alone"
 
 
 def test_removed_records_count_behind_a_restart_too(ingest: Ingest) -> None:
