@@ -150,39 +150,31 @@ def open_checkpoint(
     A new one begins `needed` before the place that the last one had reached, or at the beginning of the topics if there
     is none. That place is the earliest of its watermark, the first event that it has not read, and the first raw record
     that the ingest has not read: after an outage there may be no event yet of all that came meanwhile.
-    One whose next records are gone begins anew with the earliest that are kept, and one that is asked to skip its
-    backlog at the end; what is never read then, or not whole, is written down as a gap first. One whose topic was
-    deleted and created again begins anew with the first record of that topic.
+    One whose next records are gone, perhaps with their topic, begins anew with the earliest that are kept, and one that
+    is asked to skip its backlog at the end; what is never read then, or not whole, is written down as a gap first.
 
     Raises: OSError, the folder cannot be written; TransientError, Kafka cannot be reached, try again.
     """
-    base = folders.stored
-    folder = base / fingerprint
+    base, folder = folders.stored, folders.stored / fingerprint
     is_new, skips = not _continues(folder, topics.names), gaps.is_asked_to_skip(folders.local)
     last = _last(base) if is_new else _own(folder)
-    ids = topics.ids()
-    first, _ = topics.bounds()
+    ids = topics.ids()  # before the ends
     recreated = [] if last is None else topics.recreated(last.topic_ids, last.offsets)
+    last = None if last is None else last.without(recreated)
     found: list[Gap] = []
-    if is_new or skips or recreated or (last is not None and _is_overtaken(last.offsets, first)):
-        now = datetime.now(UTC)
-        last = None if last is None else last.without(recreated)
-        ends = topics.bounds()[1]
-        begin = _Beginning(ends, now) if skips else _beginning(topics, last, needed, unread, recreated)
-        last = last or (_Reached(first) if skips else None)
+    if is_new or skips or recreated or (last is not None and _is_overtaken(last.offsets, topics.bounds()[0])):
+        begin = _at_end(topics) if skips else _beginning(topics, last, needed, unread, recreated)
+        last = last or (_Reached(topics.bounds()[0]) if skips else None)
         found = [] if last is None else _gaps(topics, last, begin, Cause.SKIPPED if skips else Cause.REMOVED, recreated)
         for gap in found:
             gaps.record(base, gap)
         if is_new or found:
-            warms_up = is_new and last is not None and not skips
-            _begin(folder, replace(begin, topic_ids=ids), warms_up=warms_up)
+            _begin(folder, replace(begin, topic_ids=ids), warms_up=is_new and last is not None and not skips)
     if skips:
         gaps.end_skip(folders.local)
-    beginning = _with_ids(folder, ids)
-    _tidy(query := folder / beginning.query)
-    return Checkpoint(
-        folder, query, beginning.offsets, beginning.publish_from, beginning.wanted, beginning.topic_ids, tuple(found)
-    )
+    start = _with_ids(folder, ids)
+    _tidy(query := folder / start.query)
+    return Checkpoint(folder, query, start.offsets, start.publish_from, start.wanted, start.topic_ids, tuple(found))
 
 
 def begin_at(base: StoredPath, fingerprint: str, offsets: Position, publish_from: datetime) -> None:
@@ -256,6 +248,10 @@ def _used_at(folder: StoredPath) -> float:
 def _is_overtaken(position: Position, first: Position) -> bool:
     """Return whether records from `position` on are gone, when `first` are those still there."""
     return any(position.get(place, 0) < offset for place, offset in first.items())
+
+
+def _at_end(topics: TopicSet) -> _Beginning:
+    return _Beginning(topics.bounds()[1], datetime.now(UTC))
 
 
 def _beginning(
