@@ -194,7 +194,8 @@ def test_a_topic_that_was_recreated_beyond_its_former_length_is_read_from_its_st
         forget(topic, "cut")
         process = job.start() if away else process
         with ticking(topic):
-            report = job.await_report(lambda r, count=1 if away else 2: r.counts.get(TOPICS_RECREATED) == count)
+            wanted = 1 if away else 2
+            report = job.await_report(lambda r: r.counts.get(TOPICS_RECREATED) == wanted)  # noqa: B023 - called at once
             job.await_truth(topic.truth)
         position = 2 * sum(job.position().values())
     assert [(gap.is_recreated, gap.records) for gap in read_gaps(job.settings.checkpoint(JOB))] == [(True, 0)] * 2
