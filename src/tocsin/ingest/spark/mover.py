@@ -74,6 +74,7 @@ class Mover(ABC):
         self._keepers = catalog.downstream(source.name)
         self._ticker: Ticker | None = None
         self._ticks_end = threading.Event()
+        self._is_behind_recreated = False  # since the last start
         self._counts: dict[str, float] = {}
         self._folder = stored_folder(settings, self.job)
         self._poison = Poison(JobFolders.of(settings, self.job))
@@ -154,7 +155,8 @@ class Mover(ABC):
         self._counts["set_aside"] = self._poison.count
         self._began_at = run.position
         # A backlog as old as the gap: the jobs behind it begin again for that, and read what it says of its windows.
-        lag = max(self._lag(run), self._gap_age() if removed else 0.0)
+        lag = max(self._lag(run), self._gap_age() if removed or self._is_behind_recreated else 0.0)
+        self._is_behind_recreated = False
         # What is read first grows older until the query reads it: half of the lateness is left for that.
         draining = lag > self.source.lateness.total_seconds() / 2
         if draining:
@@ -264,9 +266,11 @@ class Mover(ABC):
         if recreated := run.topics.recreated(known, committed):
             log.error("topic recreated, what was unread of it is lost; reading it from its start", topics=recreated)
             since, now = self._written_since(), datetime.now(UTC)
+            self._is_behind_recreated = True
             for topic in recreated:
+                until = oldest(run.topics.only([topic]), {}) or now  # what was lost came before the first that is there
                 gap = gaps.Gap(
-                    topic=topic, cause=gaps.Cause.REMOVED, found_at=now, since=since, until=now, partitions={},
+                    topic=topic, cause=gaps.Cause.REMOVED, found_at=now, since=since, until=until, partitions={},
                     is_recreated=True,
                 )  # fmt: skip
                 gaps.record(self._folder, gap)

@@ -69,10 +69,11 @@ def test_a_raw_topic_that_was_recreated_is_read_from_its_start_however_long_it_i
 
     def fit() -> Position:
         topics = TopicSet.__new__(TopicSet)
-        topics.names = (RAW,)
+        topics.names, topics._readers = (RAW,), {RAW: Any}  # type: ignore[dict-item]  # nobody asks it
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(TopicSet, "ids", lambda _: dict(ids))
             patch.setattr(TopicSet, "bounds", lambda _: ({R0: 0, R1: 0}, ends))
+            patch.setattr(TopicSet, "first_at", lambda _, place, *__: UNTIL[place])
             run: Any = SimpleNamespace(topics=topics)
             ingest._fit_topics(run)
             assert run.topic_ids == ids
@@ -83,7 +84,7 @@ def test_a_raw_topic_that_was_recreated_is_read_from_its_start_however_long_it_i
     assert fit() == {R0: 0, R1: 0}
     assert fit() == {R0: 0, R1: 0}
     (gap,) = read_gaps(ingest._folder)
-    assert (gap.is_recreated, gap.since, gap.partitions) == (True, SINCE, {})
+    assert (gap.is_recreated, gap.since, gap.until, gap.partitions) == (True, SINCE, UNTIL[R0], {})
     assert ingest._counts["topics_recreated"] == 1
     assert ingest._reason().startswith("a topic that it reads was deleted and created again")
     batch(ingest._checkpoint(), 0, {RAW: {"0": 5, "1": 8}})
