@@ -11,7 +11,6 @@ from typing import Any
 
 PODS = "/api/v1/namespaces/tocsin/pods"
 SETS = "/apis/apps/v1/namespaces/tocsin/statefulsets"
-CONFIG_MAPS = "/api/v1/namespaces/tocsin/configmaps"
 SECRETS = "/api/v1/namespaces/tocsin/secrets"
 _MERGE, _APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
 

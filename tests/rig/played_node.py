@@ -1,16 +1,14 @@
 """The part of a Kubernetes node that a test can play: pods as processes of this machine, and their state in the API.
 
-Each container is its command as a process, with the variables of its ConfigMap and Secret. It has no limits and no file
-system of its own: the folder of an `emptyDir` is another one, every other path is that of this machine. The files of a
-Secret appear where it is mounted if the test has made that folder. An image is the variables that it sets, among them
-the PATH on which the container's words are found; a pod has an address of loopback for itself.
+Each container is its command as a process, with its variables. It has no limits, no probes and no file system of its
+own: every path is that of this machine. The files of a Secret appear where it is mounted if the test has made that
+folder. A container that ends is started again, twice at once and then a second later each time.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import itertools
 import os
 import signal
 import subprocess
@@ -20,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.rig.kube_client import CONFIG_MAPS, PODS, SECRETS, KubeClient, Refused
+from tests.rig.kube_client import PODS, SECRETS, KubeClient, Refused
 
 NODE = "node-1"
 
@@ -30,17 +28,13 @@ class PlayedNode:
 
     Attributes:
         is_away: as a node that is cut off.
-        is_full: no pod that comes finds room.
-        images: the variables of each, by name; None for one that cannot be pulled. Those of jobs need none.
     """
 
     def __init__(self, client: KubeClient, folder: Path) -> None:
         self._client, self._folder = client, folder
         self._running: dict[str, _Container] = {}
         self._evicted: set[str] = set()
-        self._stop, self.is_away, self.is_full = threading.Event(), False, False
-        self.images: dict[str, dict[str, str] | None] = {}
-        self._addresses = (f"127.0.1.{number}" for number in itertools.count(1))
+        self._stop, self.is_away = threading.Event(), False
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> PlayedNode:
@@ -85,31 +79,15 @@ class PlayedNode:
 
     def _begin(self, pod: Any) -> None:
         name = pod["metadata"]["name"]
-        if self.is_full:
-            what = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-            what["message"] = "0/1 nodes are available: 1 Insufficient cpu."
-            return self._patch(pod, {"conditions": [what]})
         if not pod["spec"].get("nodeName"):
             target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
             self._client.ask("POST", f"{PODS}/{name}/binding", {"metadata": {"name": name}, "target": target})
         own = pod["spec"]["containers"][0]
-        image, address = self.images.get(own["image"], {}), next(self._addresses)
-        if image is None:
-            waits = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{own["image"]}"'}
-            return self._report(pod, {"state": {"waiting": waits}}, "Pending")
-        try:
-            environment = image | self._environment(pod, own, address)
-            self._mount_secrets(pod["spec"], own)
-        except Refused:
-            waits = {"reason": "CreateContainerConfigError", "message": "its ConfigMap or its Secret is missing"}
-            return self._report(pod, {"state": {"waiting": waits}}, "Pending")
+        environment = {one["name"]: one.get("value", "127.0.0.1") for one in own["env"]}
+        self._mount_secrets(pod["spec"], own)
         folder = self._folder / pod["metadata"]["uid"]
         folder.mkdir(parents=True)
-        once = [one["mountPath"] for one in own.get("volumeMounts", ()) if one["name"] == "once"]
-        words = [*own.get("command", ()), *own.get("args", ())]
-        command = [str(folder) if word in once else word for word in words]
-        container = _Container(name, command, environment, own.get("workingDir"), folder)
-        container.address = address
+        container = _Container(name, own["command"], environment, own["workingDir"], folder)
         container.begin()
         self._running[pod["metadata"]["uid"]] = container
         self._tell(pod, container)
@@ -125,12 +103,7 @@ class PlayedNode:
             container.kill()
             self._report(pod, container.status(), "Succeeded")
             return self._remove(pod)
-        if container.is_ended and pod["spec"].get("restartPolicy") == "Never":
-            container.kill()
-            if pod["status"]["phase"] == "Running":
-                self._report(pod, container.status(), "Failed" if container.code else "Succeeded")
-            return None
-        if container.is_ended:
+        if container.is_ended and not container.backs_off:
             container.restart()
         if not container.is_told:
             self._tell(pod, container)
@@ -138,38 +111,22 @@ class PlayedNode:
 
     def _tell(self, pod: Any, container: _Container) -> None:
         """Report a container that runs; again and again while the API is away, as a kubelet does."""
-        self._report(pod, container.status(), "Running", podIP=container.address)
+        self._report(pod, container.status(), "Running")
         container.is_told = True
 
     def _remove(self, pod: Any) -> None:
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
         self._client.ask("DELETE", f"{PODS}/{pod['metadata']['name']}", options)
 
-    def _environment(self, pod: Any, container: Any, address: str) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for source in container.get("envFrom", ()):
-            if "configMapRef" in source:
-                found |= self._client.ask("GET", f"{CONFIG_MAPS}/{source['configMapRef']['name']}").get("data") or {}
-            else:
-                found |= {name: value.decode() for name, value in self._secret(source["secretRef"]["name"]).items()}
-        fields = {"metadata.name": pod["metadata"]["name"], "status.podIP": address}
-        for one in container.get("env", ()):
-            field = one["valueFrom"]["fieldRef"]["fieldPath"] if "valueFrom" in one else None
-            found[one["name"]] = one["value"] if field is None else fields[field]
-        return found
-
     def _mount_secrets(self, spec: Any, container: Any) -> None:
         places = {mount["name"]: Path(mount["mountPath"]) for mount in container.get("volumeMounts", ())}
         for volume in spec["volumes"]:
             if "secret" in volume and (folder := places[volume["name"]]).is_dir():
-                for name, value in self._secret(volume["secret"]["secretName"]).items():
+                data = self._client.ask("GET", f"{SECRETS}/{volume['secret']['secretName']}").get("data") or {}
+                for name, value in data.items():
                     (folder / name).unlink(missing_ok=True)
-                    (folder / name).write_bytes(value)
+                    (folder / name).write_bytes(base64.b64decode(value))
                     (folder / name).chmod(volume["secret"]["defaultMode"])
-
-    def _secret(self, name: str) -> dict[str, bytes]:
-        found = self._client.ask("GET", f"{SECRETS}/{name}").get("data") or {}
-        return {key: base64.b64decode(value) for key, value in found.items()}
 
     def _report(self, pod: Any, status: Any, phase: str, **more: str) -> None:
         name = pod["spec"]["containers"][0]["name"]
@@ -186,18 +143,25 @@ class _Container:
     def __init__(
         self, pod: str, command: list[str], environment: dict[str, str], directory: str | None, folder: Path
     ) -> None:
-        self.pod, self.address, self.restarts, self.is_told = pod, "", 0, False
+        self.pod, self.restarts, self.is_told = pod, 0, False
         self._command, self._environment, self._directory, self._folder = command, environment, directory, folder
         self._process: subprocess.Popen[bytes] | None = None
         self._began = self._kill_at = ""
         self._last: dict[str, Any] = {}
         self._deadline: float | None = None
+        self._ended_at = 0.0
 
     @property
     def is_ended(self) -> bool:
         if self._deadline is not None and time.monotonic() > self._deadline:
             self.kill()
         return self._process is not None and self._process.poll() is not None
+
+    @property
+    def backs_off(self) -> bool:
+        """Return whether its node waits before it starts the container again."""
+        self._ended_at = self._ended_at or time.monotonic()
+        return self.restarts > 1 and time.monotonic() - self._ended_at < 1.0
 
     def log(self, run: int) -> Path:
         return self._folder / f"{run}.log"
@@ -217,7 +181,7 @@ class _Container:
 
     def restart(self) -> None:
         self.kill()
-        self._last = self._ended()
+        self._last, self._ended_at = self._ended(), 0.0
         self.restarts += 1
         self.is_told = False
         self.begin()

@@ -90,7 +90,7 @@ def beat(state: Path, report: JobReport, *, beside: bool = False) -> None:
     Never raises OSError, since a full disk is no reason to look dead: then only the time of the last one is renewed.
     One thread of a process at a time: a reader would find half a report, and its job would be taken for hung.
     """
-    path = _path(state, report.job, beside)
+    path = heartbeat_file(state, report.job, beside)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ def beat(state: Path, report: JobReport, *, beside: bool = False) -> None:
 
 def read_beat(state: Path, job: str, *, beside: bool = False) -> Beat | None:
     """The last heartbeat of `job`, or of the process `beside` its leading one; None when none can be read."""
-    path = _path(state, job, beside)
+    path = heartbeat_file(state, job, beside)
     try:
         with path.open("rb") as file:  # time and report of the same beat: the next one is another file
             age = time.time() - os.fstat(file.fileno()).st_mtime
@@ -140,7 +140,7 @@ def beats_since(state: Path, job: str, started_at: float) -> list[Beat]:
 
 def end_beside(state: Path, job: str) -> None:
     """The process beside the leading one leads now: its own file would only mislead. Never raises OSError."""
-    _remove(_path(state, job, beside=True))
+    _remove(heartbeat_file(state, job, beside=True))
 
 
 def _remove(draft: Path) -> None:
@@ -158,5 +158,6 @@ def _touch(path: Path) -> None:
         return
 
 
-def _path(state: Path, job: str, beside: bool) -> Path:
+def heartbeat_file(state: Path, job: str, beside: bool) -> Path:
+    """Name the file of the heartbeat of `job`, or of the process `beside` its leading one."""
     return state / "heartbeats" / f"{file_name(job)}{'.beside' if beside else ''}.json"

@@ -111,7 +111,7 @@ class Live:
         ready: whether it says that it can take over from the one that leads.
         works: whether it says that it leads and does its work.
         unproven: whether it has something to read and has finished no batch since its start, or does not work yet.
-        altered: whether somebody has changed what it was started with.
+        restarts: how often a cluster has restarted it after a failure, and will again; None if supervision has to.
     """
 
     job: str
@@ -127,7 +127,7 @@ class Live:
     ready: bool = False
     works: bool = False
     unproven: bool = False
-    altered: bool = False
+    restarts: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +166,7 @@ class Past:
         asked: pids that were asked to stop, and when.
         works: whether the process of `started_at` has come to work.
         restarts: how many failures it ever had, each of which it is started again after.
+        seen: how many restarts by a cluster have been counted of the process that is there.
     """
 
     spec: str = ""
@@ -179,6 +180,7 @@ class Past:
     asked: Mapping[int, float] = field(default_factory=dict)
     works: bool = False
     restarts: int = 0
+    seen: int = 0
 
     @property
     def is_failing(self) -> bool:

@@ -126,6 +126,12 @@ class _Round:
             runs_on = any(p.leader and p.pid not in stopping for p in live)
             return self._failed(job, past, self._actual.exits.get(job), runs_on)
         own = [p for p in live if p.spec == past.spec]
+        restarts = max((p.restarts or 0 for p in own if p.pid not in stopping), default=0)
+        if restarts > past.seen:
+            code, cause = self._actual.exits.get(job), self._actual.causes.get(job)
+            reason = end_reason(code, "" if cause is None else str(cause))
+            return self._counted(job, replace(past, seen=restarts), reason, code)
+        past = replace(past, seen=restarts)
         started = min((p.started_at for p in own if p.pid not in stopping), default=self._now)
         patience = (
             _UNLOCKED * self._pace.locked_retry if past.condition is Condition.LOCKED else self._pace.healthy_after
@@ -184,8 +190,6 @@ class _Round:
             return "lost its leader"
         if process.spec != wanted.spec:
             return _OTHER_SPEC
-        if process.altered:
-            return "was changed by hand"
         return self._failure(process, wanted)
 
     def _failure(self, process: Live, wanted: Desired) -> str | None:
@@ -198,6 +202,8 @@ class _Round:
         if process.stalled_seconds > self._pace.stalled_after:
             where = f"; a worker is at {process.stuck_at}" if process.stuck_at else ""
             return f"{HUNG}: it is alive, but made no progress for {process.stalled_seconds:.0f} s{where}"
+        if process.restarts is not None:
+            return None  # its node looks at the heartbeat
         grace = self._pace.start_grace if process.beat_at is None else self._pace.stale_after
         silent = self._now - (process.started_at if process.beat_at is None else process.beat_at)
         return f"{HUNG}: no heartbeat for {silent:.0f} s" if silent > grace else None
@@ -244,7 +250,7 @@ class _Round:
         first = "takes over from the running version" if beside else "should run"
         reason = f"restart {len(past.failures)}: {past.reason}" if past.failures else first
         self.actions.append(Start(job, wanted.spec, reason, beside, wanted.memory_bytes))
-        return replace(past, spec=wanted.spec, started_at=self._now, expected=True, works=False)
+        return replace(past, spec=wanted.spec, started_at=self._now, expected=True, works=False, seen=0)
 
     def _due(self, at: float, longest: float) -> bool:
         """Return whether `at` has come. Further away than `longest` it cannot be: the clock was set back."""

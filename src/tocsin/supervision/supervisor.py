@@ -248,7 +248,7 @@ class Supervisor:
             ready=beat is not None and beat.report.state is JobState.READY,
             works=leading is not None and leading.report.works,
             unproven=beat is not None and beat.report.is_unproven,
-            altered=process.altered,
+            restarts=process.restarts,
         )
 
     def _beat(self, process: Process, *, beside: bool) -> Beat | None:

@@ -403,12 +403,23 @@ def test_the_first_cause_stays_however_many_others_follow_and_goes_when_the_job_
     assert history.jobs[JOB].first is None
 
 
-def test_what_somebody_has_changed_is_replaced_and_counts_as_no_failure() -> None:
-    world = World({JOB: Desired("v1", hands_over=True)})
-    pid = world.add(JOB, "v1").pid
-    world.tick()
-    world.live[pid] = replace(world.live[pid], altered=True)
-    world.run(10)
-    assert world.stops(JOB) == [Stop(JOB, pid, "was changed by hand")]
-    assert [one.spec for one in world.running(JOB)] == ["v1"]
-    assert world.history.jobs[JOB].failures == ()
+def test_restarts_by_a_cluster_are_failures_of_a_job_that_supervision_leaves_alone() -> None:
+    desired, history = {JOB: Desired("v1")}, History()
+    live = Live(job=JOB, pid=1, spec="v1", started_at=0.0, beat_at=0.0, restarts=0)
+    done: list[object] = []
+    for restarts, now in [(0, 0.0), (1, 10.0), (1, 20.0), (2, 40.0), (3, 80.0), (4, 160.0), (4, 250.0)]:
+        waiting = replace(live, restarts=restarts, started_at=now)
+        actions, history = reconcile(desired, Actual(live=[waiting], exits={JOB: 1}), history, now)
+        done += actions
+    crash_loop = "4 failures within 30 min, the first: failed with exit code 1"
+    assert done == [
+        Change(JOB, Condition.RESTARTING, "failed with exit code 1"),
+        Change(JOB, Condition.CRASH_LOOP, crash_loop),
+    ], "silent for long, it is neither stopped nor started"
+    assert (history.jobs[JOB].restarts, history.jobs[JOB].expected) == (4, True)
+    well = replace(live, restarts=0, started_at=300.0)  # in the pod that has taken its place
+    (actions, history) = reconcile(desired, Actual(live=[well]), history, 500.0)
+    assert actions == [Change(JOB, Condition.FINE, "recovered")]
+    failing = Actual(live=[replace(well, restarts=1)], exits={JOB: 2})
+    actions, history = reconcile(desired, failing, history, 510.0)
+    assert actions == [Change(JOB, Condition.MISCONFIGURED, "its configuration is wrong")]

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
-
-import psycopg
-from psycopg.conninfo import conninfo_to_dict
 
 from tocsin.model.errors import ConfigError, Fault
 from tocsin.model.names import DRAIN, EXPORTER, WEB
@@ -16,17 +12,13 @@ from tocsin.project.setting_blocks import LOOPBACK, ListenSettings
 from tocsin.project.settings import Settings
 from tocsin.supervision.planning.pod_resources import pod_resources
 from tocsin.supervision.runners.job_command import setting_variables
-from tocsin.supervision.runners.job_pod import COMPONENT, INSTANCE, driver_fields
+from tocsin.supervision.runners.job_pod import COMPONENT, INSTANCE, driver_address, password_faults
 from tocsin.supervision.runners.process_labels import instance_of
 
 SUPERVISOR = "tocsin-supervisor"
 _SETTINGS = "tocsin-settings"
 # Where the image of docs/kubernetes.md has the project, and what writes there.
 _PROJECT, _STATE = "/opt/tocsin", "/var/lib/tocsin"
-_ADDRESSES = (
-    *(("alerts", "database"), ("history", "catalog")),
-    *(("views", "postgres"), ("views", "redis"), ("views", "influx")),
-)
 
 Manifest = dict[str, Any]
 
@@ -59,26 +51,19 @@ def rights(settings: Settings) -> list[Manifest]:
     That of jobs may do nothing; docs/cluster.md has the rule for executors that are pods.
     """
     rules = [
-        {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["list", "create", "delete"]},
+        {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["list", "create", "patch", "delete"]},
+        {"apiGroups": ["apps"], "resources": ["statefulsets/scale"], "verbs": ["patch"]},
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "delete"]},
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
-        {"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["create"]},
     ]
+    group = "rbac.authorization.k8s.io"
+    subject = {"kind": "ServiceAccount", "name": SUPERVISOR, "namespace": settings.runner.namespace}
+    binding = {"roleRef": {"apiGroup": group, "kind": "Role", "name": SUPERVISOR}, "subjects": [subject]}
     accounts = (SUPERVISOR, settings.runner.service_account)
     return [
         *(_of(settings, "v1", "ServiceAccount", account) for account in accounts),
-        *_role(settings, SUPERVISOR, rules, SUPERVISOR),
-    ]
-
-
-def _role(settings: Settings, name: str, rules: list[dict[str, Any]], *accounts: str) -> list[Manifest]:
-    """Write a role, and who has it."""
-    group, namespace = "rbac.authorization.k8s.io", settings.runner.namespace
-    subjects = [{"kind": "ServiceAccount", "name": account, "namespace": namespace} for account in accounts]
-    given = {"roleRef": {"apiGroup": group, "kind": "Role", "name": name}, "subjects": subjects}
-    return [
-        _of(settings, f"{group}/v1", "Role", name) | {"rules": rules},
-        _of(settings, f"{group}/v1", "RoleBinding", name) | given,
+        _of(settings, f"{group}/v1", "Role", SUPERVISOR) | {"rules": rules},
+        _of(settings, f"{group}/v1", "RoleBinding", SUPERVISOR) | binding,
     ]
 
 
@@ -90,24 +75,9 @@ def _check(settings: Settings) -> None:
         faults.append(Fault("the settings", "pods cannot reach loopback; name the brokers", "kafka.bootstrap_servers"))
     if settings.instance == "local":
         faults.append(Fault("the settings", "name the installation: its jobs carry that in the cluster", "instance"))
-    for block, key in _ADDRESSES:
-        address = getattr(getattr(settings, block), key)
-        if address and _has_password(address):
-            what = f"holds a password; put it into the Secret {settings.runner.secret or 'of runner.secret'}, as a file"
-            faults.append(Fault("the settings", what, key=f"{block}.{key}"))
+    faults += password_faults(settings)
     if faults:
         raise ConfigError(faults)
-
-
-def _has_password(address: str) -> bool:
-    """Look for a password in a URL, in its query, or in libpq's form `host=db password=x`."""
-    parts = urlsplit(address)
-    if parts.password or "password" in parse_qs(parts.query):
-        return True
-    try:
-        return "password" in conninfo_to_dict(address)
-    except psycopg.ProgrammingError:  # a path, or the address of another kind of database
-        return False
 
 
 def _variables(settings: Settings) -> dict[str, str]:
@@ -154,7 +124,7 @@ def _supervisor(settings: Settings) -> Manifest:
         "resources": pod_resources(settings, SUPERVISOR_POD),
         "volumeMounts": mounts,
         "securityContext": CONTAINER_SECURITY,
-        **driver_fields(settings),
+        "env": driver_address(settings),
     }
     pod = {
         "serviceAccountName": SUPERVISOR,

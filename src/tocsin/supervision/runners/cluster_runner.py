@@ -1,21 +1,21 @@
-"""Jobs as StatefulSets of a Kubernetes cluster."""
+"""Jobs as StatefulSets of a Kubernetes cluster, which restarts their containers and backs off by itself."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from tocsin.model.errors import ConfigError, TransientError
+from tocsin.project.blocks.runner_settings import RunnerSettings
 from tocsin.project.settings import Settings
-from tocsin.runtime import process_exit
-from tocsin.supervision.runners import cluster_api
-from tocsin.supervision.runners.cluster_api import PODS, STATEFUL_SETS, ClusterApi, ClusterError, Object
 from tocsin.supervision.runners.job_pod import (
     INSTANCE,
     JOB,
@@ -23,176 +23,259 @@ from tocsin.supervision.runners.job_pod import (
     SPEC,
     STARTED,
     Slot,
-    objects_of,
-    owned,
+    password_faults,
     slot_names,
+    stateful_set,
 )
-from tocsin.supervision.runners.log_rotation import rotate, tail
 from tocsin.supervision.runners.process_labels import Labels, instance_of
 from tocsin.supervision.runners.runner import Launch, Process, ProcessUsage
 
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient, V1ContainerStatus, V1ObjectMeta, V1Pod
+
 _FORCED_SECONDS = 1  # never 0: that forgets a pod that its node may still run
 _SIGNALLED = 128
+_LONGEST = 300
+_INVALID = 422
 
 log = structlog.get_logger()
 
 
-class ClusterRunner:
-    """Starts each process as a StatefulSet of one replica, and lists it until the cluster confirms that it is gone.
+class ClusterError(TransientError, OSError):
+    """The API did not do what it was asked; a retry helps once the cause is gone."""
 
-    A StatefulSet is never updated, but deleted and made anew; so one that somebody has changed can be told.
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ClusterRunner:
+    """Starts a process as a StatefulSet with one replica, and stops it by asking for none.
+
+    A job has two StatefulSets, one for the process that takes over in a hand-over. They stay when the job stops.
     """
 
-    def __init__(self, settings: Settings, api: ClusterApi | None = None) -> None:
-        """A runner for the jobs of `settings`, which name the cluster unless `api` does."""
+    def __init__(self, settings: Settings) -> None:
+        """Run the jobs of `settings`, which name the cluster.
+
+        Raises:
+            ConfigError: an address in `settings` holds a password, which anybody who may list pods would read.
+        """
+        if faults := password_faults(settings):
+            raise ConfigError(faults)
         self._settings, self._instance = settings, instance_of(settings)
-        self._api = api or ClusterApi(settings.runner)
-        self._pods: Sequence[Object] = ()
-        self._halves: set[int] = set()  # starts without a ConfigMap or Secret, whose pod would wait for good
+        self._client: ApiClient | None = None
+        self._pods: Sequence[V1Pod] = ()
 
     def start(self, launch: Launch) -> int:
         """See `Runner.start`. Refused while two processes of the job are there."""
-        launch.log.parent.mkdir(parents=True, exist_ok=True)
-        rotate(launch.log)
-        taken = {one["metadata"]["name"] for one in self._api.list(STATEFUL_SETS, self._labels())}
+        taken = {self._slot_of(one.metadata) for one in (*self._running_sets(), *self._list_pods())}
         free = next((name for name in slot_names(launch.labels) if name not in taken), None)
         if free is None:
-            raise ClusterError(cluster_api.CONFLICT, f"two processes of {launch.labels.job} are in the cluster already")
-        told = process_exit.variables(self._exit(launch.labels.job))
+            raise ClusterError(f"two processes of {launch.labels.job} are in the cluster already")
         slot = Slot(name=free, number=secrets.randbits(31) | 1, at=time.time())
-        launch = replace(launch, environment={**launch.environment, **told})
-        objects = objects_of(launch, self._settings, slot)
-        made = self._api.create(STATEFUL_SETS, objects.stateful_set)
+        body, names = stateful_set(launch, self._settings, slot), (free, self._settings.runner.namespace)
         try:
-            self._api.create(cluster_api.CONFIG_MAPS, owned(objects.environment, made))
-            self._api.create(cluster_api.SECRETS, owned(objects.secrets, made))
-        except ClusterError:
-            self._halves.add(slot.number)
-            with contextlib.suppress(ClusterError):
-                self._delete(made)
-            raise
+            with self._asking(f"start {launch.labels.job}"):
+                self._apps().patch_namespaced_stateful_set(
+                    *names, body, field_manager="tocsin", force=True, _content_type="application/apply-patch+yaml",
+                    **self._timeout,
+                )  # fmt: skip
+        except ClusterError as error:
+            if error.args[1:] != (_INVALID,):
+                raise
+            with self._asking(f"remove {free}"):  # its selector cannot change
+                self._apps().delete_namespaced_stateful_set(*names, propagation_policy="Foreground", **self._timeout)
+            raise ClusterError(f"removing the StatefulSet {free} of an earlier release; trying again") from error
         return slot.number
 
     def stop(self, process: Process, *, force: bool = False) -> None:
         """See `Runner.stop`. Forced, its node has a second to end it; if the node is silent, it stays in the list."""
         try:
-            for made in self._api.list(STATEFUL_SETS, self._labels(process.pid)):
-                self._delete(made)
-            for pod in self._api.list(PODS, self._labels(process.pid)) if force else ():
-                options = {**_this(pod), "gracePeriodSeconds": _FORCED_SECONDS}
-                self._api.delete(PODS, pod["metadata"]["name"], options)
+            sets = [one for one in self._running_sets() if _number(one.metadata) == process.pid]
+            pods = [one for one in self._list_pods() if _number(one.metadata) == process.pid]
+            with self._asking(f"stop {process.labels.job}"):
+                for one in sets:
+                    self._apps().patch_namespaced_stateful_set_scale(
+                        *_place(one.metadata), {"spec": {"replicas": 0}}, **self._timeout
+                    )
+                for pod in pods if force else ():
+                    self._core().delete_namespaced_pod(
+                        *_place(pod.metadata), grace_period_seconds=_FORCED_SECONDS, **self._timeout
+                    )
         except ClusterError as error:
             log.error("stop failed", of=process.labels.job, pid=process.pid, error=str(error))
 
     def list(self) -> list[Process]:
-        """See `Runner.list`. Without its leader is a pod whose job has ended, or of which an object is missing."""
-        made = {_number(one): one for one in self._api.list(STATEFUL_SETS, self._labels())}
-        self._pods = self._api.list(PODS, self._labels())
-        pods = {_number(pod): pod for pod in self._pods}
-        found = [
-            _process(one, leader=not self._is_left(number, pods.get(number)), altered=_is_altered(one))
-            for number, one in made.items()
-        ]
-        found += [_process(pod, leader=_is_going(pod)) for number, pod in pods.items() if number not in made]
-        return sorted(found, key=lambda process: (process.labels.job, process.started_at, process.pid))
+        """See `Runner.list`."""
+        sets = self._running_sets()
+        self._pods = self._list_pods()
+        found = {_number(pod.metadata): _process(pod.metadata, _status(pod)) for pod in self._pods}
+        for one in sets:
+            found.setdefault(_number(one.metadata), _process(one.metadata, None))
+        return sorted(found.values(), key=lambda process: (process.labels.job, process.started_at, process.pid))
 
     def exit_code(self, job: str) -> int | None:
-        """See `Runner.exit_code`. Of the pod that the last list saw; of one that is gone, as the job itself told it."""
+        """See `Runner.exit_code`. Of the last container of the pod that the last list saw; None of one that is gone."""
         pod = self._last_pod(job)
-        end = None if pod is None else _end(pod)
+        end = None if pod is None else _end(_status(pod))
         if end is None:
-            return process_exit.read(self._exit(job))
-        code = int(end["exitCode"])
-        return code if code <= _SIGNALLED else _SIGNALLED - code
+            return None
+        return int(end.exit_code) if end.exit_code <= _SIGNALLED else _SIGNALLED - int(end.exit_code)
 
     def usage(self, process: Process) -> ProcessUsage | None:
         """See `Runner.usage`. Not measured here: jobs report their memory and CPU themselves."""
         return None
 
     def logs(self, job: str, lines: int) -> Sequence[str]:
-        """See `Runner.logs`. Of a pod from the API; of one that is gone from the state folder, which has all of it."""
-        with contextlib.suppress(ClusterError):
-            self._pods = self._api.list(PODS, self._labels())
+        """See `Runner.logs`. Of the containers before and now of its pod; why it waits if none has run."""
+        try:
+            self._pods = self._list_pods()
             pod = self._last_pod(job)
-            if pod is not None:
-                waits = _status(pod).get("state", {}).get("waiting") or {}
-                if _end(pod) is None and waits.get("message"):
-                    return [f"{waits.get('reason', 'waits')}: {waits['message']}"]
-                return self._api.log(pod["metadata"]["name"], lines, previous=_has_restarted(pod))
-        return tail(self._settings.log(job), lines)
+            if pod is None:
+                return []
+            status = _status(pod)
+            if status is not None and not _has_run(status):
+                waiting = status.state.waiting
+                return [f"{waiting.reason}: {waiting.message}"] if waiting and waiting.message else []
+            runs = (True, False) if status is not None and status.restart_count else (False,)
+            found = [line for previous in runs for line in self._log(pod, lines, previous=previous)]
+            return found[-lines:]
+        except ClusterError as error:
+            return [str(error)]
 
-    def _labels(self, number: int | None = None) -> dict[str, str]:
-        return {INSTANCE: self._instance} | ({} if number is None else {PROCESS: str(number)})
+    def _log(self, pod: V1Pod, lines: int, *, previous: bool) -> Sequence[str]:
+        try:
+            with self._asking(f"read the log of {pod.metadata.name}"):
+                text = self._core().read_namespaced_pod_log(
+                    *_place(pod.metadata), tail_lines=lines, previous=previous, **self._timeout
+                )
+        except ClusterError:
+            if not previous:
+                raise
+            return []  # its node has forgotten it
+        return str(text).splitlines()
 
-    def _is_left(self, number: int, pod: Object | None) -> bool:
-        """Return whether the job in `pod` has ended, or cannot begin.
+    def _running_sets(self) -> list[Any]:
+        with self._asking("list statefulsets"):
+            found = self._apps().list_namespaced_stateful_set(**self._ours, **self._timeout).items
+        return [one for one in found if one.spec.replicas]
 
-        A pod that is not there yet will come; one that goes is on its way.
-        """
-        return number in self._halves or (pod is not None and not _is_going(pod) and _end(pod) is not None)
+    def _list_pods(self) -> list[V1Pod]:
+        with self._asking("list pods"):
+            return list(self._core().list_namespaced_pod(**self._ours, **self._timeout).items)
 
-    def _delete(self, made: Object) -> None:
-        """Delete a StatefulSet; it stays until its pod has gone."""
-        options = {**_this(made), "propagationPolicy": "Foreground"}
-        self._api.delete(STATEFUL_SETS, made["metadata"]["name"], options)
-
-    def _last_pod(self, job: str) -> Object | None:
+    def _last_pod(self, job: str) -> V1Pod | None:
         """Return the pod of the last start of `job`."""
-        own = [pod for pod in self._pods if _note(pod, JOB) == job]
-        return max(own, key=_started_at, default=None)
+        own = [pod for pod in self._pods if _note(pod.metadata, JOB) == job]
+        return max(own, key=lambda pod: float(_note(pod.metadata, STARTED)), default=None)
 
-    def _exit(self, job: str) -> Path:
-        """The file in which the last process of `job` tells its exit code."""
-        return self._settings.log(job).with_suffix(".exit")
+    def _slot_of(self, meta: V1ObjectMeta) -> str:
+        """Name the StatefulSet of an object: a pod has its name with `-0` behind it."""
+        return str(meta.name).removesuffix("-0")
 
+    @property
+    def _ours(self) -> dict[str, str]:
+        return {
+            "namespace": self._settings.runner.namespace,
+            "label_selector": f"{INSTANCE}={self._instance},app.kubernetes.io/managed-by=tocsin",
+        }
 
-def _process(made: Object, *, leader: bool, altered: bool = False) -> Process:
-    """Read a StatefulSet of ours, or a pod of one."""
-    labels = Labels(made["metadata"]["labels"][INSTANCE], _note(made, JOB), _note(made, SPEC))
-    return Process(labels, _number(made), _started_at(made), leader, altered)
+    @property
+    def _timeout(self) -> dict[str, Any]:
+        return {"_request_timeout": self._settings.runner.timeout_seconds}
 
+    def _apps(self) -> Any:
+        from kubernetes.client import AppsV1Api  # noqa: PLC0415 - takes two seconds; most installations have no cluster
 
-def _number(made: Object) -> int:
-    return int(made["metadata"]["labels"][PROCESS])
+        return AppsV1Api(self._connected())
 
+    def _core(self) -> Any:
+        from kubernetes.client import CoreV1Api  # noqa: PLC0415 - as above
 
-def _note(made: Object, key: str) -> str:
-    return str((made["metadata"].get("annotations") or {}).get(key, ""))
+        return CoreV1Api(self._connected())
 
+    def _connected(self) -> ApiClient:
+        self._client = self._client or _connect(self._settings.runner)
+        return self._client
 
-def _started_at(made: Object) -> float:
-    return float(_note(made, STARTED) or 0)
+    @contextlib.contextmanager
+    def _asking(self, what: str) -> Iterator[None]:
+        from kubernetes.client import ApiException  # noqa: PLC0415 - as above
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - as above
 
-
-def _this(made: Object) -> dict[str, Any]:
-    """Options of a deletion that spares another object of the same name."""
-    return {"preconditions": {"uid": made["metadata"]["uid"]}}
-
-
-def _is_going(made: Object) -> bool:
-    return bool(made["metadata"].get("deletionTimestamp"))
-
-
-def _is_altered(made: Object) -> bool:
-    """Return whether somebody has changed the spec of a StatefulSet: a deletion counts as a change, and is none."""
-    return made["metadata"].get("generation", 1) != 1 and not _is_going(made)
-
-
-def _status(pod: Object) -> Mapping[str, Any]:
-    """Return the status of the container, empty before its node has seen it."""
-    statuses: Sequence[Mapping[str, Any]] = pod.get("status", {}).get("containerStatuses") or ()
-    return statuses[0] if statuses else {}
-
-
-def _has_restarted(pod: Object) -> bool:
-    return bool((_status(pod).get("lastState") or {}).get("terminated"))
+        try:
+            yield
+        except ApiException as error:
+            reason = f"Kubernetes: {what}: {error.status} {_reason(str(error.body))}"
+            raise ClusterError(reason, error.status) from error
+        except (HTTPError, OSError) as error:
+            raise ClusterError(f"Kubernetes does not answer: {error}"[:_LONGEST]) from error
 
 
-def _end(pod: Object) -> Mapping[str, Any] | None:
-    """Return how the job in `pod` ended; its container, started again, only waits."""
-    status = _status(pod)
-    for state in (status.get("lastState") or {}, status.get("state") or {}):
-        if state.get("terminated"):
-            end: Mapping[str, Any] = state["terminated"]
-            return end
-    return None
+def _connect(settings: RunnerSettings) -> ApiClient:
+    """Log in as the account of this pod, else as the kubeconfig says."""
+    from kubernetes import client  # noqa: PLC0415 - as above
+    from kubernetes.config import config_exception, incluster_config, kube_config  # noqa: PLC0415 - as above
+
+    configuration, kubeconfig = client.Configuration(), os.environ.get("KUBECONFIG")
+    try:
+        if settings.context is None and kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+            incluster_config.load_incluster_config(client_configuration=configuration)
+        else:
+            kube_config.load_kube_config(kubeconfig, context=settings.context, client_configuration=configuration)
+    except (config_exception.ConfigException, OSError) as error:
+        what = f"no login to a Kubernetes cluster: {error}; give the pod a service account, or set KUBECONFIG"
+        raise ConfigError.one("the kubeconfig", what, key="runner.kind") from error
+    configuration.retries = False  # whoever supervises looks again soon
+    return client.ApiClient(configuration)
+
+
+def _process(meta: V1ObjectMeta, status: V1ContainerStatus | None) -> Process:
+    """Read a pod, or a StatefulSet without one.
+
+    One that has run is restarted by its node, and counts as just started while it waits for that. Until then nobody
+    looks whether it comes to life, so supervision must.
+    """
+    labels = Labels(meta.labels[INSTANCE], _note(meta, JOB), _note(meta, SPEC))
+    if status is None or not _has_run(status):
+        return Process(labels, _number(meta), float(_note(meta, STARTED)))
+    running = status.state.running
+    began: datetime | None = running.started_at if running is not None else None
+    started_at = time.time() if began is None else began.timestamp()
+    return Process(labels, _number(meta), started_at, restarts=int(status.restart_count))
+
+
+def _number(meta: V1ObjectMeta) -> int:
+    return int(meta.labels[PROCESS])
+
+
+def _note(meta: V1ObjectMeta, key: str) -> str:
+    return str((meta.annotations or {}).get(key, ""))
+
+
+def _place(meta: V1ObjectMeta) -> tuple[str, str]:
+    return str(meta.name), str(meta.namespace)
+
+
+def _status(pod: V1Pod) -> V1ContainerStatus | None:
+    """Return the status of the container; None before its node has seen it."""
+    statuses = (pod.status.container_statuses if pod.status is not None else None) or ()
+    return statuses[0] if statuses else None
+
+
+def _has_run(status: V1ContainerStatus) -> bool:
+    return status.state.running is not None or _end(status) is not None
+
+
+def _end(status: V1ContainerStatus | None) -> Any:
+    """Return how the last container that has ended did so; None if none has."""
+    states = () if status is None else (status.state, status.last_state)
+    return next((state.terminated for state in states if state is not None and state.terminated), None)
+
+
+def _reason(answer: str) -> str:
+    """Return the message of a Status, else the beginning of the answer."""
+    try:
+        return str(json.loads(answer)["message"])[:_LONGEST]
+    except (ValueError, KeyError, TypeError):
+        return answer[:_LONGEST]

@@ -40,14 +40,14 @@ class Process:
         pid: its number, which its reports give too.
         started_at: seconds since the epoch; with the pid it names the process for good.
         leader: False for one whose leader is gone, as a JVM without its Python driver: nothing supervises it.
-        altered: whether somebody has changed what it was started with, so that it is to be replaced.
+        restarts: how often a cluster has restarted it, and will again; None if supervision has to.
     """
 
     labels: Labels
     pid: int
     started_at: float
     leader: bool = True
-    altered: bool = False
+    restarts: int | None = None
 
 
 @dataclass(frozen=True)

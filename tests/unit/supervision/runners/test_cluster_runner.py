@@ -1,98 +1,206 @@
-import socket
-from collections.abc import Iterator
-from dataclasses import replace
+"""The runner on a fake of the API's client; tests/kubernetes tries it on a real API."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from kubernetes.client import ApiClient, Configuration
+from kubernetes.client import ApiException, V1Pod, V1StatefulSet
+from urllib3.exceptions import MaxRetryError
 
-from tests.rig.cluster_contract import JOB, OBEDIENT, Cluster, ClusterContract
-from tests.rig.kube_client import PODS
-from tests.rig.played_kubernetes import PlayedKubernetes
-from tests.rig.samples.project import copy_project
-from tests.rig.waiting import await_that
 from tocsin.model.errors import ConfigError, TransientError
-from tocsin.model.job_report import JobState
 from tocsin.project.blocks.runner_settings import RunnerSettings
-from tocsin.project.catalog import read_catalog
+from tocsin.project.setting_blocks import AlertSettings
 from tocsin.project.settings import Settings, load_settings
-from tocsin.supervision.job_kinds import desired_jobs
-from tocsin.supervision.job_states import Start
-from tocsin.supervision.runners.cluster_api import ClusterApi
 from tocsin.supervision.runners.cluster_runner import ClusterRunner
+from tocsin.supervision.runners.process_labels import Labels, instance_of
 from tocsin.supervision.runners.runner import Launch
-from tocsin.supervision.supervisor import Charge, Supervisor
+
+JOB = "detector:failed_logins"
+BEGAN = datetime(2026, 5, 1, tzinfo=UTC)
+RUNNING = {"running": {"startedAt": BEGAN.isoformat()}}
+WAITING = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
 
 
-def settings_of(tmp_path: Path) -> Settings:
-    state = tmp_path / "state"
-    state.mkdir()
-    return Settings(state=state, runner=RunnerSettings(kind="kubernetes", image="tocsin:1", timeout_seconds=2))
+def ended(code: int) -> dict[str, Any]:
+    return {"terminated": {"exitCode": code}}
 
 
-def runner_at(url: str, settings: Settings) -> ClusterRunner:
-    configuration = Configuration(host=url)
-    configuration.retries = False
-    return ClusterRunner(settings, ClusterApi(settings.runner, ApiClient(configuration)))
+class FakeCluster:
+    """The objects of one namespace, as the client gives them; no controller."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self.runner = settings, ClusterRunner(settings)
+        self.sets: dict[str, Any] = {}
+        self.pods: dict[str, Any] = {}
+        self.logs: dict[bool, str | Exception] = {}
+        self.fault: Exception | None = None
+
+    def start(self, spec: str = "v1") -> int:
+        labels, log = Labels(instance_of(self._settings), JOB, spec), self._settings.log(JOB)
+        return self.runner.start(Launch(labels=labels, command=("x",), environment={}, directory=Path("/"), log=log))
+
+    def list_namespaced_stateful_set(self, **_: Any) -> Any:
+        if self.fault is not None:
+            raise self.fault
+        return SimpleNamespace(items=[V1StatefulSet.from_dict(one) for one in self.sets.values()])
+
+    def list_namespaced_pod(self, **_: Any) -> Any:
+        return SimpleNamespace(items=[V1Pod.from_dict(one) for one in self.pods.values()])
+
+    def patch_namespaced_stateful_set(self, name: str, namespace: str, body: Any, **_: Any) -> None:
+        if "old" in self.sets.get(name, {}):
+            raise ApiException(status=422, reason="spec: Forbidden")
+        self.sets[name] = {**body, "metadata": {**body["metadata"], "namespace": namespace}}
+
+    def delete_namespaced_stateful_set(self, name: str, namespace: str, **_: Any) -> None:
+        del self.sets[name]
+
+    def patch_namespaced_stateful_set_scale(self, name: str, namespace: str, body: Any, **_: Any) -> None:
+        self.sets[name]["spec"]["replicas"] = body["spec"]["replicas"]
+
+    def delete_namespaced_pod(self, name: str, namespace: str, **_: Any) -> None:
+        del self.pods[name]
+
+    def read_namespaced_pod_log(self, name: str, namespace: str, *, previous: bool, **_: Any) -> str:
+        found = self.logs[previous]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def run(self, state: Any = None, last: Any = None, restarts: int = 0) -> None:
+        """Let each StatefulSet have its pod, whose container is in `state`; in none before its node has seen it."""
+        for name, one in self.sets.items():
+            status = {"name": "job", "image": "x", "imageID": "", "ready": False, "restartCount": restarts}
+            status |= {"state": state, "lastState": last or {}}
+            meta = {**one["spec"]["template"]["metadata"], "name": f"{name}-0", "namespace": "tocsin"}
+            spec = one["spec"]["template"]["spec"]
+            self.pods[f"{name}-0"] = {"metadata": meta, "spec": spec}
+            self.pods[f"{name}-0"]["status"] = {"containerStatuses": [status]} if state else {}
 
 
 @pytest.fixture
-def played(tmp_path: Path) -> Iterator[PlayedKubernetes]:
-    with PlayedKubernetes(tmp_path / "node") as one:
-        yield one
+def settings(tmp_path: Path) -> Settings:
+    return Settings(state=tmp_path, runner=RunnerSettings(kind="kubernetes", image="tocsin:1"))
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, played: PlayedKubernetes) -> Cluster:
-    def new_runner(settings: Settings) -> ClusterRunner:
-        return runner_at(played.client.url, settings)
-
-    return Cluster(played.client, settings_of(tmp_path), played.node, new_runner, played.refusing, played.away)
-
-
-class TestPlayed(ClusterContract):
-    """The contract, on an API in this process."""
+def fake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    one = FakeCluster(settings)
+    monkeypatch.setattr(one.runner, "_apps", lambda: one)
+    monkeypatch.setattr(one.runner, "_core", lambda: one)
+    return one
 
 
-def test_a_declared_memory_that_changes_rolls_the_pod(cluster: Cluster) -> None:
-    project = cluster.folder / "project"
-    copy_project(project)
-    settings = cluster.settings.model_copy(update={"project": project})
-
-    def launch(start: Start) -> Launch:
-        return replace(cluster.launch(OBEDIENT, start.spec, start.job), memory_bytes=start.memory_bytes)
-
-    supervisor = Supervisor(Charge(name="jobs", state=cluster.settings.state, launch=launch), cluster.runner)
-
-    def limits() -> list[str]:
-        """After one more look, in which each process says that it is ready."""
-        supervisor.tick({JOB: desired_jobs(read_catalog(project), settings)[JOB]})
-        running = cluster.runner.list()
-        for process in running:
-            ClusterContract()._says(cluster, process, JobState.READY, beside=process is not running[0])
-        return [pod["spec"]["containers"][0]["resources"]["limits"]["memory"] for pod in cluster.admin.items(PODS)]
-
-    await_that(lambda: limits() == ["2515M"])
-    file = project / "detectors" / "failed_logins.py"
-    file.write_text(file.read_text().replace('stage="live"', 'stage="live", memory="900 MB"'))
-    await_that(lambda: limits() == ["1125M"])
+def test_a_hand_over_has_room_and_a_third_process_does_not(fake: FakeCluster) -> None:
+    first, second = (fake.start(spec) for spec in ("v1", "v2"))
+    assert {one.pid: one.labels.spec for one in fake.runner.list()} == {first: "v1", second: "v2"}
+    with pytest.raises(OSError, match=f"two processes of {JOB} are in the cluster already"):
+        fake.start("v3")
+    fake.run(RUNNING)
+    fake.runner.stop(next(one for one in fake.runner.list() if one.pid == first))
+    assert sorted(one["spec"]["replicas"] for one in fake.sets.values()) == [0, 1]
+    assert {one.pid for one in fake.runner.list()} == {first, second}, "until its node confirms that it is gone"
+    with pytest.raises(OSError, match="two processes"):
+        fake.start("v3")
+    fake.runner.stop(next(one for one in fake.runner.list() if one.pid == first), force=True)
+    assert [one.pid for one in fake.runner.list()] == [second]
+    third = fake.start("v3")
+    assert {one.pid for one in fake.runner.list()} == {second, third}
+    assert len(fake.sets) == 2
 
 
-@pytest.mark.parametrize("answers", [True, False])
-def test_an_api_that_is_away_or_silent_is_said_to_be(tmp_path: Path, answers: bool) -> None:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        if not answers:
-            server.listen()  # it takes the connection, and says nothing
-        runner = runner_at(f"http://127.0.0.1:{server.getsockname()[1]}", settings_of(tmp_path))
-        with pytest.raises(TransientError, match="Kubernetes does not answer"):
-            runner.list()
+@pytest.mark.parametrize(
+    ("state", "last", "restarts"),
+    [
+        (None, None, None),
+        ({"waiting": {"reason": "ImagePullBackOff"}}, None, None),
+        (RUNNING, None, 0),
+        (RUNNING, ended(1), 3),
+        (WAITING, ended(1), 4),
+    ],
+)
+def test_what_has_run_is_restarted_by_its_node_and_anything_else_by_supervision(
+    fake: FakeCluster, state: Any, last: Any, restarts: int | None
+) -> None:
+    fake.start()
+    fake.run(state, last, restarts or 0)
+    (process,) = fake.runner.list()
+    assert process.restarts == restarts
+    began = BEGAN.timestamp() if state is RUNNING else time.time()
+    assert process.started_at == pytest.approx(began, abs=5)
 
 
-def test_without_a_login_the_fault_names_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+@pytest.mark.parametrize(
+    ("state", "last", "code"),
+    [(RUNNING, None, None), (RUNNING, ended(2), 2), (WAITING, ended(137), -9), (ended(0), ended(1), 0)],
+)
+def test_the_exit_code_is_that_of_the_last_container_that_ended(
+    fake: FakeCluster, state: Any, last: Any, code: int | None
+) -> None:
+    assert fake.runner.exit_code(JOB) is None
+    fake.start()
+    fake.run(state, last)
+    fake.runner.list()
+    assert fake.runner.exit_code(JOB) == code
+
+
+def test_the_log_goes_back_to_the_container_before(fake: FakeCluster) -> None:
+    assert fake.runner.logs(JOB, 9) == []
+    fake.start()
+    fake.run({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}})
+    assert fake.runner.logs(JOB, 9) == ["ImagePullBackOff: no such image"]
+    fake.run(RUNNING, ended(1), 1)
+    fake.logs = {True: "one\ntwo\n", False: "three\n"}
+    assert (fake.runner.logs(JOB, 9), fake.runner.logs(JOB, 2)) == (["one", "two", "three"], ["two", "three"])
+    fake.logs[True] = ApiException(status=400)
+    assert fake.runner.logs(JOB, 9) == ["three"]
+    fake.logs[False] = ApiException(status=403)
+    assert fake.runner.logs(JOB, 9)[0].startswith("Kubernetes: read the log of tocsin-detector-failed-logins-")
+
+
+def test_one_of_an_earlier_release_is_removed_and_the_start_tried_again(fake: FakeCluster) -> None:
+    fake.start()
+    (name,) = fake.sets
+    fake.sets[name]["old"] = True
+    fake.sets[name]["spec"]["replicas"] = 0
+    with pytest.raises(TransientError, match=f"removing the StatefulSet {name} of an earlier release; trying again"):
+        fake.start()
+    assert fake.sets == {}
+    fake.start()
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (ApiException(status=403, reason="x"), "Kubernetes: list statefulsets: 403 "),
+        (MaxRetryError(SimpleNamespace(), "/"), "Kubernetes does not answer: "),  # type: ignore[arg-type]
+    ],
+)
+def test_an_api_that_refuses_or_is_away_is_said_to(fake: FakeCluster, fault: Exception, message: str) -> None:
+    fake.start()
+    (process,) = fake.runner.list()
+    fake.fault = fault
+    with pytest.raises(TransientError, match=message):
+        fake.runner.list()
+    fake.runner.stop(process)  # is an error in the log alone
+
+
+def test_without_a_login_the_fault_names_the_setting(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(settings.state / "none"))
     with pytest.raises(ConfigError, match=r"runner\.kind: no login to a Kubernetes cluster"):
-        ClusterRunner(settings_of(tmp_path)).list()
+        ClusterRunner(settings).list()
+
+
+def test_an_address_with_a_password_is_refused_for_it_would_be_seen(settings: Settings) -> None:
+    alerts = AlertSettings(database="postgresql://tocsin:hunter2@db/alerts")
+    with pytest.raises(ConfigError, match=r"alerts\.database: holds a password; put it into the Secret") as refused:
+        ClusterRunner(settings.model_copy(update={"alerts": alerts}))
+    assert "hunter2" not in str(refused.value)
 
 
 def test_a_cluster_needs_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
