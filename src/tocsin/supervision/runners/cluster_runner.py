@@ -155,14 +155,15 @@ class ClusterRunner:
             return []  # its node has forgotten it
         return str(text).splitlines()
 
-    def _running_sets(self) -> list[Any]:
+    def _running_sets(self) -> Sequence[Any]:
         with self._asking("list statefulsets"):
             found = self._apps().list_namespaced_stateful_set(**self._ours, **self._timeout).items
         return [one for one in found if one.spec.replicas]
 
-    def _list_pods(self) -> list[V1Pod]:
+    def _list_pods(self) -> Sequence[V1Pod]:
         with self._asking("list pods"):
-            return list(self._core().list_namespaced_pod(**self._ours, **self._timeout).items)
+            found: Sequence[V1Pod] = self._core().list_namespaced_pod(**self._ours, **self._timeout).items
+        return found
 
     def _last_pod(self, job: str) -> V1Pod | None:
         """Return the pod of the last start of `job`."""
