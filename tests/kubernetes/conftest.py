@@ -33,9 +33,10 @@ def settings(tmp_path: Path, server: KubeServer, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("KUBECONFIG", str(config))
     state = tmp_path / "state"
     state.mkdir()
+    runner = ClusterRunner(settings_at(state))
+    assert runner.list() == []  # and is logged in
     yield settings_at(state)
     server.node.is_away = False
-    runner = ClusterRunner(settings_at(state))
     for process in runner.list():
         runner.stop(process, force=True)
     await_that(lambda: not runner.list(), 60, lambda: server.log("kube-controller-manager")[-3000:])

@@ -53,6 +53,7 @@ def in_the_cluster(one: Installation, server: KubeServer, secrets: Path) -> Sett
     return one.settings.model_copy(update={"kafka": outside.model_copy(update=inside), "runner": runner})
 
 
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 @pytest.mark.usefixtures("settings")
 def test_a_detector_finds_is_evicted_counts_on_in_its_next_pod_and_ends_in_time(
     tmp_path: Path, broker: SecuredBroker, server: KubeServer

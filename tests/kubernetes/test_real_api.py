@@ -217,7 +217,6 @@ def test_a_quota_keeps_a_process_without_a_pod_until_there_is_room(cluster: Clus
 
 
 def test_the_account_of_jobs_may_do_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    assert cluster.runner.list() == []
     account = cluster.settings.runner.service_account
     write_kubeconfig(tmp_path / "config.json", cluster.server.url, cluster.server.token_of(account))
     with pytest.raises(OSError, match=r"403 statefulsets\.apps is forbidden: .*tocsin-job"):
