@@ -97,6 +97,8 @@ def _measured(settings: Settings, source: Source, past: Past) -> int:
         for number, day in enumerate(past.dates):
             cost = cost_of(lambda day=day: versions.update({day: sealer.seal(day, ledger).version}))  # type: ignore[misc]  # mypy: no lambda with a default
             rows.append(cost.row(f"seal{' (Spark is cold)' if not number else ''}", past.rows))
+        cost = cost_of(lambda: sealer.seal_all(past.dates, ledger))
+        rows.append(cost.row("seal all days again, together", past.rows * past.days))
         found: Expected = {}
         cost = cost_of(lambda: found.update(_found(spark, days.places, source, versions)))
         rows.append(cost.row("failed_logins over all days", past.rows * past.days))

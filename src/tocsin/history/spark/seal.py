@@ -139,9 +139,13 @@ class Sealer:
         """Seal `days` together; returns what came of each: an exception, as from `seal`, harms no other."""
         done: dict[date, SealedDay | Exception] = {}
         inputs: dict[date, _Inputs] = {}
+        try:
+            published = self.table.published()
+        except TocsinError as error:
+            return dict.fromkeys(days, error)
         for day in days:
             try:
-                inputs[day] = self._inputs(day, ledger)
+                inputs[day] = self._inputs(day, ledger, published.get(day))
             except Exception as error:
                 done[day] = error
         if not inputs:
@@ -180,16 +184,15 @@ class Sealer:
 
     # --- what goes in -------------------------------------------------------------------------------------------------
 
-    def _published(self, day: date) -> DayVersion | None:
-        name = self.table.published().get(day)
+    def _version(self, day: date, name: str | None) -> DayVersion | None:
         try:
             return None if name is None else read_version(self.places, day, name)
         except BrokenVersion as error:
             log.error("published version unreadable, sealing from landed files alone", error=str(error))
             return None
 
-    def _inputs(self, day: date, ledger: LandingLedger) -> _Inputs:
-        earlier = self._published(day)
+    def _inputs(self, day: date, ledger: LandingLedger, published: str | None) -> _Inputs:
+        earlier = self._version(day, published)
         entries = list(ledger.by_day.get(day, ()))
         gone = {entry.run for entry in entries for file in entry.of(day) if not (self.places.root / file.path).exists()}
         base = None
