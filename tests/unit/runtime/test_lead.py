@@ -46,5 +46,5 @@ def test_the_first_to_lead_marks_the_folder_and_none_leads_in_one_half_restored(
     try_lead(settings, path).release()
     assert (settings.state / private.MARKER).exists()
     (settings.state / private.RESTORING).touch()
-    with pytest.raises(ConfigError, match="a restore has not finished"):
+    with pytest.raises(ConfigError, match="a restore broke off"):
         try_lead(settings, path)
