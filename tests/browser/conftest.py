@@ -58,7 +58,9 @@ def _judge(stack: Stack) -> None:
     file.parent.mkdir()
     file.write_text(json.dumps(suite))
     source = read_catalog(stack.project).source("logins")
-    verdict = FindingGate(stack.settings, source).judge(FoundOn(DETECTOR, DAY, RUN, []))
+    gate = FindingGate(stack.settings, source)
+    verdict = gate.judge(FoundOn(DETECTOR, DAY, RUN, []))
+    gate.write_index()
     assert not verdict.publishable
 
 
