@@ -212,7 +212,7 @@ def _tidy(query: StoredPath) -> None:
         if left != query:
             remove_tree(left)
     if not batches_in(query / "offsets"):
-        for part in ("state", "offsets"):  # a kill while offsets were written leaves a draft of them
+        for part in ("state", "offsets", "commits"):  # a kill while one was written leaves a draft of it
             remove_tree(query / part)
 
 

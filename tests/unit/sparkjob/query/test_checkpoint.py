@@ -443,3 +443,19 @@ def test_a_new_plan_with_a_join_reads_its_reach_more_than_it_publishes(tmp_path:
 def test_the_first_with_a_join_on_a_topic_that_was_cut_publishes_whole_windows(tmp_path: Path) -> None:
     one = opened(tmp_path, Kept((30, 50)), reach=30 * SECOND)
     assert (one.offsets, one.publish_from) == ({P0: 30}, NOON + 60 * SECOND)
+
+
+@pytest.mark.parametrize("part", ["state/0/0/1.changelog", "offsets/.0.draft.tmp", "commits/0", "commits/.0.draft.tmp"])
+def test_what_a_kill_in_the_first_batch_has_left_is_removed(tmp_path: Path, part: str) -> None:
+    """Spark begins its first batch only in a folder without offsets, state and commits."""
+    one = opened(tmp_path, Kept((0, 100)))
+    left = tmp_path / "f1" / "query" / part
+    left.parent.mkdir(parents=True)
+    left.touch()
+    assert opened(tmp_path, Kept((0, 100))) == one
+    assert not left.parent.exists()
+    read_up_to(tmp_path, p0=80)
+    left.parent.mkdir(parents=True, exist_ok=True)
+    left.touch()
+    opened(tmp_path, Kept((0, 100)))
+    assert left.exists(), "behind the first batch it is Spark's"
