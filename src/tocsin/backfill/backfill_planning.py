@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
@@ -113,21 +113,6 @@ def obstacle(day: date, spec: DetectorSpec, sealed: Sealed) -> str:
     if made_of(day, spec, sealed) is None:
         return reason_blocked(day, spec, sealed)
     return next((why for name in spec.tables if (why := sealed.no_table(name, day))), "")
-
-
-def chunks(days: Iterable[date], rows: Mapping[date, int], most: int) -> Iterator[tuple[date, ...]]:
-    """`days` in runs of neighbours that read at most `most` rows together; a day with more is alone."""
-    chunk: list[date] = []
-    total = 0
-    for day in sorted(days):
-        count = rows.get(day, 0)
-        if chunk and (day - chunk[-1] != _DAY or total + count > most):
-            yield tuple(chunk)
-            chunk, total = [], 0
-        chunk.append(day)
-        total += count
-    if chunk:
-        yield tuple(chunk)
 
 
 def _reason(ledger: BackfillLedger, day: date, made: Made, rules: str | None) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -50,8 +50,7 @@ def forget_deleted(settings: Settings, catalog: Catalog, today: date) -> None:
 
 def _left(state: Path) -> set[str]:
     """Name the detectors that have left something."""
-    found = (_LEFT.fullmatch(path.name) for folder in _FOLDERS for path in (state / folder).glob("*"))
-    return {match[1] for match in found if match is not None}
+    return {name for name, _ in _leftovers(state, _FOLDERS)}
 
 
 def _declared(settings: Settings, catalog: Catalog) -> set[str]:
@@ -68,16 +67,18 @@ def _remove(settings: Settings, name: str) -> bool:
             for job in (make(name) for make in _JOBS):
                 remove_tree(stored_folder(settings, job))
                 remove_tree(settings.checkpoint(job))
-            for path in _files(settings.state, name):
-                path.unlink(missing_ok=True)
+            for of, path in _leftovers(settings.state, _FOLDERS[1:]):
+                if of == name:
+                    path.unlink(missing_ok=True)
     except (LockHeld, TransientError) as error:
         log.info("state of deleted detector left alone", detector=name, reason=str(error))
         return False
     return True
 
 
-def _files(state: Path, name: str) -> Iterator[Path]:
-    for folder in _FOLDERS[1:]:
+def _leftovers(state: Path, folders: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """List what jobs of detectors have left in `folders`, each with the name of its detector."""
+    for folder in folders:
         for path in (state / folder).glob("*"):
-            if (match := _LEFT.fullmatch(path.name)) is not None and match[1] == name:
-                yield path
+            if (match := _LEFT.fullmatch(path.name)) is not None:
+                yield match[1], path

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from tocsin.backfill.backfill_planning import Sealed, chunks, obstacle
+from tocsin.backfill.backfill_planning import Sealed, obstacle
 from tocsin.backfill.backfill_status import declared, without_table
 from tocsin.backfill.spark.day_findings import ROWS_AT_ONCE, Days
 from tocsin.backfill.trial_report import (
@@ -24,6 +24,7 @@ from tocsin.backfill.trial_report import (
     top_entities,
 )
 from tocsin.history.day_status import why_not
+from tocsin.history.seal_planning import chunks
 from tocsin.history.spark.open_day import OpenDay
 from tocsin.history.spark.shared_scratch import shared_scratch
 from tocsin.model.detector import DetectorSpec
@@ -198,7 +199,7 @@ def try_out(settings: Settings, source: Source, specs: Sequence[DetectorSpec], c
     run = TrialRun([DetectorTrial(spec) for spec in specs], left_out)
     try:
         with running_batch(settings, job) as spark, shared_scratch(spark, settings, job) as folder:
-            parts = list(chunks(able, days.rows, ROWS_AT_ONCE))
+            parts = list(chunks(able, days.rows, ROWS_AT_ONCE, neighbours=True))
             if choice.wants_today:
                 parts += _today(days.read_today(spark, folder), days, run)
             if not parts:

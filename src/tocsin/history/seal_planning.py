@@ -198,3 +198,28 @@ def _reason_to_wait(day: date, facts: SealFacts) -> str | None:
     if through < over:
         return f"landing has read up to {through:%Y-%m-%d %H:%M:%S} UTC, and the day may last until {over:%H:%M}"
     return None
+
+
+def chunks(
+    days: Iterable[date], rows: Mapping[date, int], most: int, *, neighbours: bool
+) -> Iterator[tuple[date, ...]]:
+    """Put `days`, the oldest first, together up to `most` rows; a day with more is alone.
+
+    Args:
+        days: in any order.
+        rows: of each day; none counts as 0.
+        most: rows of a chunk.
+        neighbours: whether a chunk has no gap between its days.
+    """
+    chunk: list[date] = []
+    total = 0
+    for day in sorted(days):
+        count = rows.get(day, 0)
+        is_apart = neighbours and chunk and day - chunk[-1] != timedelta(days=1)
+        if chunk and (is_apart or total + count > most):
+            yield tuple(chunk)
+            chunk, total = [], 0
+        chunk.append(day)
+        total += count
+    if chunk:
+        yield tuple(chunk)

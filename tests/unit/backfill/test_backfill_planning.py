@@ -9,7 +9,8 @@ import pytest
 
 from tests.rig.samples.backfills import DAY, NEXT, SPEC, attempt, published
 from tocsin.backfill.backfill_ledger import BackfillLedger, End, Made
-from tocsin.backfill.backfill_planning import Sealed, chunks, inputs, made_of, plan
+from tocsin.backfill.backfill_planning import Sealed, inputs, made_of, plan
+from tocsin.history.seal_planning import chunks
 from tocsin.model.durations import reach
 
 SEALED = {DAY: "v1", NEXT: "v1"}
@@ -118,8 +119,13 @@ def test_a_day_that_is_not_whole_is_blocked_and_says_by_what() -> None:
 def test_neighbours_share_a_query_up_to_so_many_events() -> None:
     days = [date(2026, 11, number) for number in (1, 2, 3, 5, 6)]
     rows = dict.fromkeys(days, 40) | {date(2026, 11, 6): 500}
-    assert list(chunks(reversed(days), rows, 100)) == [tuple(days[:2]), (days[2],), (days[3],), (days[4],)]
-    assert list(chunks([], rows, 100)) == []
+    assert list(chunks(reversed(days), rows, 100, neighbours=True)) == [
+        tuple(days[:2]),
+        (days[2],),
+        (days[3],),
+        (days[4],),
+    ]
+    assert list(chunks([], rows, 100, neighbours=True)) == []
 
 
 def test_a_state_needs_the_days_before_as_far_as_there_are_any() -> None:

@@ -16,12 +16,13 @@ import structlog
 from pyspark.sql import SparkSession
 
 from tocsin.backfill.backfill_ledger import Attempt, Backfills, End, Made, Published, counts, held_by
-from tocsin.backfill.backfill_planning import Sealed, chunks, made_of, plan
+from tocsin.backfill.backfill_planning import Sealed, made_of, plan
 from tocsin.backfill.backfill_status import declared, finding_rules, table_queries, without_table
 from tocsin.backfill.spark.day_findings import ROWS_AT_ONCE, Days
 from tocsin.detect.spark.plan import StreamOnly
 from tocsin.history.day_status import kept_from, why_not
 from tocsin.history.places import writing_history
+from tocsin.history.seal_planning import chunks
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.finding import Finding
 from tocsin.model.names import backfill_job
@@ -150,7 +151,7 @@ class _Work:
     def run_all(self, spark: SparkSession, spec: DetectorSpec, days: Sequence[date], *, requested: bool) -> None:
         """Run `days` of `spec`, as many by one query as may be; none where its query is one for a stream alone."""
         try:
-            for chunk in chunks(days, self.rows, ROWS_AT_ONCE):
+            for chunk in chunks(days, self.rows, ROWS_AT_ONCE, neighbours=True):
                 self.run(spark, spec, chunk)
         except StreamOnly as error:
             self._refuse(spec, days, error, requested=requested)

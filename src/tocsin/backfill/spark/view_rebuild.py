@@ -19,11 +19,12 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tocsin.backfill.backfill_planning import chunks, inputs
+from tocsin.backfill.backfill_planning import inputs
 from tocsin.backfill.rebuild_planning import RebuildPlan
 from tocsin.backfill.rebuild_status import RebuildLook, give_up, hold_rebuild, look_at, rebuild_by_kafka
 from tocsin.backfill.spark.day_findings import ROWS_AT_ONCE
 from tocsin.history.places import Places, begin, end
+from tocsin.history.seal_planning import chunks
 from tocsin.history.spark.sealed_days import sealed_events, with_tick
 from tocsin.history.spark.table_versions import tables_of_days
 from tocsin.kafka.topics import ensure_event_topic
@@ -128,7 +129,7 @@ class _Drafting:
         """Compute all days, and ask for the rest; what is sealed meanwhile is computed as well."""
         name, state = self._look.spec.name, self._settings.state
         while todo := [day for day in self._look.plan.days if day not in self._draft.days]:
-            chunk = next(chunks(todo, self._look.rows, ROWS_AT_ONCE))
+            chunk = next(chunks(todo, self._look.rows, ROWS_AT_ONCE, neighbours=True))
             self._write(chunk)
             made = {day: self._look.plan.days[day] for day in chunk}
             self._draft = replace(self._draft, days=self._draft.days | made)

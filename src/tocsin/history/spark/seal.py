@@ -29,6 +29,7 @@ from tocsin.history.land.arrow_events import columns_of
 from tocsin.history.land.landing_ledger import Entry, LandedFile, LandingLedger
 from tocsin.history.parquet_files import digest, fault, rows_in
 from tocsin.history.places import IMPORTED, Places, begin, end, stamp
+from tocsin.history.seal_planning import chunks
 from tocsin.history.spark.file_records import file_topic
 from tocsin.history.spark.landed_day import LandedDay
 from tocsin.history.spark.sealed_days import DAY, events_by_day
@@ -108,19 +109,12 @@ class Sealer:
         """Folders of the source."""
         return self.table.places
 
-    def chunks(self, days: Iterable[date], ledger: LandingLedger) -> Iterator[tuple[date, ...]]:
+    def chunks(self, days: Sequence[date], ledger: LandingLedger) -> Iterator[tuple[date, ...]]:
         """Put days together that are sealed at once; in an object store, where nothing can be moved, each alone."""
-        chunk: list[date] = []
-        total = 0
-        for day in days:
-            rows = sum(file.total for file in ledger.files(day))
-            if chunk and (isinstance(self.places.root, ObjectPath) or total + rows > _ROWS_AT_ONCE):
-                yield tuple(chunk)
-                chunk, total = [], 0
-            chunk.append(day)
-            total += rows
-        if chunk:
-            yield tuple(chunk)
+        if isinstance(self.places.root, ObjectPath):
+            return ((day,) for day in days)
+        rows = {day: sum(file.total for file in ledger.files(day)) for day in days}
+        return chunks(days, rows, _ROWS_AT_ONCE, neighbours=False)
 
     def seal(self, day: date, ledger: LandingLedger) -> SealedDay:
         """Seal `day` as a new version, and publish it unless the gate refuses.

@@ -260,7 +260,7 @@ class Mover(ABC):
 
     def _fit_topics(self, run: Run) -> None:
         """Read topics that were deleted and created again from their start, and note which those of now are."""
-        note = stored_folder(self._settings, self.job) / _TOPICS
+        note = self._folder / _TOPICS
         known, committed = state_file.read(note, KnownTopics, KnownTopics()).ids, self._committed()
         ids = run.topics.ids()  # before their ends
         if recreated := run.topics.recreated(known, committed):
