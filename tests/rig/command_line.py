@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -16,5 +17,6 @@ _command = cache(main.get_command)
 
 def invoke(words: Sequence[str], **options: Any) -> testing.Result:
     """Call `tocsin` with `words`; `options` are those of `CliRunner.invoke`."""
-    with mock.patch.object(testing, "_get_command", _command):
+    # What an earlier test has sent to its own standard error, closed since, is not this command's.
+    with mock.patch.object(testing, "_get_command", _command), mock.patch.object(logging.root, "handlers", []):
         return testing.CliRunner().invoke(app, words, **options)
