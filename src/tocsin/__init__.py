@@ -18,7 +18,7 @@ a detector that takes one event after the other (`step`) two more::
 
     from tocsin import Event, Levels, StepFinding, detector
 
-and those in which its cases are written (docs/testing.md)::
+and those in which its cases are written (docs/write/testing.md)::
 
     from tocsin import Case, at, email, line, tick, urgent
 

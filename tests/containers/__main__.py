@@ -1,4 +1,4 @@
-"""Run docker-compose.yml in podman, profile by profile, and write the tables of docs/containers.md.
+"""Run docker-compose.yml in podman, profile by profile, and write the tables of docs/run/containers.md.
 
 `python -m tests.containers` runs all profiles, `python -m tests.containers jobs` one. It needs root on Debian, and
 `make setup-containers` before.
@@ -31,7 +31,7 @@ from tests.containers.scenario import (
 )
 from tocsin.provision.paths import here
 
-PAGE = here().root / "docs" / "containers.md"
+PAGE = here().root / "docs" / "run" / "containers.md"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tests.rig.waiting import await_that
 from tocsin.dev.servers.ports import free_ports
 from tocsin.provision.paths import here
 
-_FOLDERS = ("detectors", "sources", "expectations", "docs/observability")
+_FOLDERS = ("detectors", "sources", "expectations", "docs/run/observability")
 _UP_SECONDS, _WAIT_SECONDS = 120, 240
 
 

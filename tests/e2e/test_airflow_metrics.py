@@ -1,4 +1,4 @@
-"""Airflow's own metrics as a real Prometheus has them: by the names in docs/metrics.md, and as the dashboard asks."""
+"""Airflow's own metrics as a real Prometheus has them: by the names in docs/run/metrics.md, as the dashboard asks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.rig.stack import ROOT, Stack
 from tests.rig.waiting import await_that
 
 PROCESSES = 5  # of four components, one of them with another for triggers
-PAGE = ROOT / "docs" / "metrics.md"
+PAGE = ROOT / "docs" / "run" / "metrics.md"
 
 
 @pytest.mark.long

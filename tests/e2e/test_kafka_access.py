@@ -132,7 +132,7 @@ class Secured:
         tool.parent.mkdir()
         tool.write_text('#!/bin/sh\nprintf "%s\\t" "$@"; echo\n')
         tool.chmod(0o755)
-        (script,) = re.findall(r"```sh\n(.*?)```", (here().root / "docs/kafka-security.md").read_text(), re.DOTALL)
+        (script,) = re.findall(r"```sh\n(.*?)```", (here().root / "docs/run/kafka-security.md").read_text(), re.DOTALL)
         path = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"
         run = ["sh", "-euc", script.replace('p=""', 'p="acme."')]
         calls = subprocess.run(run, env={"PATH": path}, capture_output=True, text=True, check=True).stdout
@@ -286,7 +286,7 @@ def test_a_job_without_a_right_ends_and_says_which(secured: Secured) -> None:
     assert "User:tocsin-notifier lacks" in said
     assert "Write on topic acme.findings" in said
     assert "Read on topic acme.events.logins" in said
-    assert "docs/kafka-security.md" in said
+    assert "docs/run/kafka-security.md" in said
 
 
 def test_a_wrong_password_ends_the_job(secured: Secured) -> None:

@@ -1,4 +1,4 @@
-"""Let everything of the catalogue go wrong, round after round, and write the table of docs/faults.md.
+"""Let everything of the catalogue go wrong, round after round, and write the table of docs/understand/faults.md.
 
 `python -m tests.faults --rounds 4` runs the tests of each fault four times; `--only F1 F3` those of some. What has run
 is kept in .tocsin/faults, by the last commit that changed the code or its tests: a run that was cut off, or that
@@ -25,7 +25,7 @@ from tests.faults.catalogue import FAULTS, Fault
 ROOT = Path(__file__).parents[2]
 PROVEN = {"src", "spark_jobs", "dags", "detectors", "examples", "expectations", "sources", "locks", "tests"}
 """Folders of what the rounds prove: after a change there they begin anew."""
-PAGE = ROOT / "docs" / "faults.md"
+PAGE = ROOT / "docs" / "understand" / "faults.md"
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 

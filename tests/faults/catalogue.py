@@ -1,4 +1,4 @@
-"""What can go wrong around Tocsin, what must hold then, and the test that shows it. See docs/faults.md."""
+"""What can go wrong around Tocsin, what must hold then, and the test that shows it. See docs/understand/faults.md."""
 
 from __future__ import annotations
 

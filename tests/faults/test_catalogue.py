@@ -22,7 +22,7 @@ def test_each_named_test_exists(test: str) -> None:
 
 def test_each_fault_has_a_number_of_its_own_and_a_row_on_the_page() -> None:
     assert [fault.name for fault in FAULTS] == [f"F{number}" for number in range(1, len(FAULTS) + 1)]
-    page = (ROOT / "docs" / "faults.md").read_text()
+    page = (ROOT / "docs" / "understand" / "faults.md").read_text()
     assert [fault.name for fault in FAULTS if f"| {fault.name} | {fault.what} | {fault.must} |" not in page] == []
 
 

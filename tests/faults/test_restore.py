@@ -1,4 +1,4 @@
-"""The drill of docs/backups.md: all jobs are killed under load, the state folder is lost, and a backup is restored."""
+"""The drill of docs/run/backups.md: all jobs are killed under load, the state is lost, and a backup is restored."""
 
 from __future__ import annotations
 

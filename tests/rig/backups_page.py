@@ -1,4 +1,4 @@
-"""The two scripts of docs/backups.md, run as they stand there."""
+"""The two scripts of docs/run/backups.md, run as they stand there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def restore_with(settings: Settings, environment: dict[str, str], folder: Path) 
 def _run(
     number: int, settings: Settings, environment: dict[str, str], folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    page = (ROOT / "docs" / "backups.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "run" / "backups.md").read_text(encoding="utf-8")
     scripts: list[str] = re.findall(r"^```bash\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     assert len(scripts) == 2, "one script backs up, the other restores"
     path = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"

@@ -1,4 +1,4 @@
-"""The files of docs/observability, as Prometheus and Grafana read them."""
+"""The files of docs/run/observability, as Prometheus and Grafana read them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import yaml  # type: ignore[import-untyped]  # comes with yamllint; its stubs ar
 
 from tocsin.provision.paths import here
 
-FOLDER = here().root / "docs" / "observability"
+FOLDER = here().root / "docs" / "run" / "observability"
 RULES_OF_ALERTS = [
     rule for group in yaml.safe_load((FOLDER / "alert-rules.yml").read_text())["groups"] for rule in group["rules"]
 ]

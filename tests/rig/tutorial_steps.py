@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "tutorial.md"
+PAGE = ROOT / "docs" / "write" / "tutorial.md"
 _STACK = "tocsin dev up\n"
 """What runs in the first terminal; the test has it running."""
 _PART = re.compile(

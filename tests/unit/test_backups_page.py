@@ -1,4 +1,4 @@
-"""The scripts of docs/backups.md bring an installation back, or refuse: on a Kafka that librdkafka plays."""
+"""The scripts of docs/run/backups.md bring an installation back, or refuse: on a Kafka that librdkafka plays."""
 
 from __future__ import annotations
 

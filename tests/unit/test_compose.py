@@ -154,7 +154,7 @@ def test_every_volume_is_declared_and_every_folder_of_the_checkout_is_there_and_
     used = [str(volume).split(":") for service in SERVICES.values() for volume in service.get("volumes", [])]
     assert {name for name, *_ in used if not name.startswith(".")} == COMPOSE["volumes"].keys()
     for name, place, *how in used:
-        is_other = name.startswith("./docs/observability")  # for images that are not ours
+        is_other = name.startswith("./docs/run/observability")  # for images that are not ours
         assert not name.startswith(".") or (
             (name[2:] in OPTIONAL or (ROOT / name).exists()) and (is_other or place == f"/opt/tocsin/{name[2:]}")
         ), name
@@ -253,5 +253,5 @@ def test_set_up_starts_on_what_the_image_has_of_src_before_it(tmp_path: Path) ->
 
 
 def test_each_way_of_running_has_its_place_among_the_results_of_test_containers() -> None:
-    page = (ROOT / "docs" / "containers.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "run" / "containers.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^<!-- (\w+): begin -->$", page, re.MULTILINE)) == WAYS

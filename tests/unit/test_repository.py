@@ -62,7 +62,7 @@ TOP = {
     *("locks", "docker-compose.yml", "sources", "detectors", "examples", "spark_jobs", "bench", "src", "tests", "docs"),
 }
 PLANNED_TOP = {"expectations", "dags"}
-TUTORIALS = [ROOT / "docs" / name for name in ("tutorial.md", "tutorial-views.md")]
+TUTORIALS = [ROOT / "docs" / "write" / name for name in ("tutorial.md", "tutorial-views.md")]
 TUTORIAL_PART = re.compile(
     r"`((?:sources|detectors|flows|views)/\w+\.\w+)`|^```(?:toml|python)\n(.*?)^```", re.DOTALL | re.MULTILINE
 )
@@ -249,8 +249,8 @@ def test_the_changelog_has_room_for_what_is_not_released() -> None:
 
 
 def test_every_decision_is_in_the_index_and_says_how_it_stands() -> None:
-    index = (ROOT / "docs/adr/README.md").read_text(encoding="utf-8")
-    decisions = sorted((ROOT / "docs/adr").glob("[0-9]*.md"))
+    index = (ROOT / "docs/understand/adr/README.md").read_text(encoding="utf-8")
+    decisions = sorted((ROOT / "docs/understand/adr").glob("[0-9]*.md"))
     numbers = [path.name.partition("-")[0] for path in decisions]
     assert numbers and len(numbers) == len(set(numbers)), "branches take numbers apart, so some may be missing"
     for number, path in zip(numbers, decisions, strict=True):

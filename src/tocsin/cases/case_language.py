@@ -1,6 +1,6 @@
 """The language of cases: timelines of events, and the findings that a detector must make of them.
 
-Cases stand in the file of the detector; `tocsin test` runs them (docs/testing.md)::
+Cases stand in the file of the detector; `tocsin test` runs them (docs/write/testing.md)::
 
     CASES = [
         Case(

@@ -26,7 +26,7 @@ def faults_of_cases(specs: Iterable[DetectorSpec]) -> list[Fault]:
         lacks = [] if fires else ["one that fires, expect=[email(...)]"]
         lacks += [] if is_silent else ["one that stays silent, expect=[]"]
         if lacks:
-            what = f"needs at least {' and '.join(lacks)}; docs/testing.md shows how"
+            what = f"needs at least {' and '.join(lacks)}; docs/write/testing.md shows how"
             faults.append(Fault(str(spec.path), what, key=CASES))
     return faults
 

@@ -1,4 +1,4 @@
-"""docs/reference.md, from the declarations: `python -m tocsin.cli.detector_reference > docs/reference.md`.
+"""Write docs/write/reference.md from the declarations of detectors: `python -m tocsin.cli.detector_reference > FILE`.
 
 It reads the detectors of the current folder, which is the repository. A test compares the two.
 """
@@ -48,7 +48,7 @@ def _row(spec: DetectorSpec, path: Path) -> tuple[str, ...]:
     limits = ("" if limit is None else f"{limit:g}" for limit in (spec.levels.email, spec.levels.urgent))
     window = exact_text(spec.window) if spec.window else spec.function if spec.has_step else "each event"
     lines = len(spec.path.read_text(encoding="utf-8").splitlines())
-    return (f"[{spec.name}](../{path})", ", ".join(spec.sources), window, *limits, str(lines), spec.title)
+    return (f"[{spec.name}](../../{path})", ", ".join(spec.sources), window, *limits, str(lines), spec.title)
 
 
 def _table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""docs/cli.md, written from the command: `python -m tocsin.cli.reference > docs/cli.md`. A test compares the two."""
+"""Write docs/run/cli.md from the command: `python -m tocsin.cli.reference > docs/run/cli.md`. A test compares."""
 
 from __future__ import annotations
 

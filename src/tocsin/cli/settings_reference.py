@@ -1,4 +1,4 @@
-"""docs/settings.md, from the settings: `python -m tocsin.cli.settings_reference > docs/settings.md`.
+"""docs/run/settings.md, from the settings: `python -m tocsin.cli.settings_reference > docs/run/settings.md`.
 
 The meaning of a key stands in the docstring of its block. A test compares the page with the code.
 """

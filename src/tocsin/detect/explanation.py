@@ -48,7 +48,7 @@ class DetectorExplanation(BaseModel, frozen=True):
         name: the file name without `.py`.
         doc: its docstring.
         path: the file.
-        keys: in the order of docs/reference.md, and then what follows from them.
+        keys: in the order of docs/write/reference.md, and then what follows from them.
     """
 
     name: str
@@ -117,7 +117,7 @@ def _derived(spec: DetectorSpec, sources: Sequence[Source]) -> Iterator[tuple[st
 def _history(spec: DetectorSpec) -> tuple[str, str]:
     if spec.stream_only:
         return "never", f"it {spec.stream_only}"
-    return "each night", "a backfill runs it on sealed days too (not with session windows: docs/backfills.md)"
+    return "each night", "a backfill runs it on sealed days too (not with session windows: docs/run/backfills.md)"
 
 
 def _state(spec: DetectorSpec) -> tuple[str, str]:

@@ -114,7 +114,7 @@ def sweep(settings: Settings, *, jobs: bool = True) -> int:
 def _refuse_shared(settings: Settings) -> None:
     """Refuse settings of an installation in production: with another Kafka its checkpoints would become worthless."""
     if settings.runner.kind != "local":
-        what = 'must be "local" for a stack, whose servers no other machine can reach; see docs/kubernetes.md'
+        what = 'must be "local" for a stack, whose servers no other machine can reach; see docs/run/kubernetes.md'
         raise ConfigError.one("the settings", what, key="runner.kind")
     shared = {
         "storage.checkpoints": settings.storage.checkpoints is not None,

@@ -18,7 +18,7 @@ UNAUTHORIZED = (
 )
 """What Kafka answers to a principal without the right."""
 
-GIVE_RIGHTS = "give it the rights of its role (docs/kafka-security.md)"
+GIVE_RIGHTS = "give it the rights of its role (docs/run/kafka-security.md)"
 
 
 @contextlib.contextmanager

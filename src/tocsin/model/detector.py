@@ -164,7 +164,7 @@ class DetectorSpec:
     """The declaration in a detector's file, as the platform reads it.
 
     The meaning of the other attributes is that of the keywords with their names (`source` for `sources`): see
-    docs/reference.md, or `tocsin.project.keywords`.
+    docs/write/reference.md, or `tocsin.project.keywords`.
 
     Attributes:
         name: the file name without `.py`.
@@ -272,7 +272,7 @@ def detector(  # noqa: PLR0913 - a declaration names each of its keys
     """Mark `detect` or `step` as the function of this file's detector; it stays an ordinary, testable function.
 
     All arguments are literals, because they are read without importing the file. Durations are written as
-    "10 seconds" or "1 hour", sizes as "900 MB" or "1.5 GB". docs/reference.md tells the meaning of each, and all
+    "10 seconds" or "1 hour", sizes as "900 MB" or "1.5 GB". docs/write/reference.md tells the meaning of each, and all
     `options`. Unknown ones are refused when the file is read.
     """
 

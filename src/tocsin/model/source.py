@@ -23,7 +23,7 @@
     [enrich]                             # columns that are looked up by an address, in a file beside this one
     country = { by = "ip_address", file = "sources/networks.csv" }
 
-`docs/sources.md` says what becomes of a record, case by case. Files are read by `tocsin.project.source_file`.
+`docs/write/sources.md` says what becomes of a record, case by case. Files are read by `tocsin.project.source_file`.
 """
 
 from __future__ import annotations

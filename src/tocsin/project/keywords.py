@@ -1,7 +1,7 @@
 """The keywords of `@detector`, `@flow` and `@view`.
 
-Those of a detector say here, once, what they take and mean: `tocsin explain` and docs/reference.md show it. The meaning
-of the others is that of the attributes of their specs.
+Those of a detector say here, once, what they take and mean: `tocsin explain` and docs/write/reference.md show it.
+The meaning of the others is that of the attributes of their specs.
 """
 
 from __future__ import annotations
@@ -203,8 +203,8 @@ class _Detector(_Declared):
     )
     resources: OnCluster = _key(
         '{"executors": 4, "cores": 2, "memory": "1 GB"}',
-        "what it gets on a Spark cluster (docs/cluster.md): how many executors, with how many cores and how much heap; "
-        "what is left out is as in the setting spark.resources",
+        "what it gets on a Spark cluster (docs/run/cluster.md): how many executors, with how many cores and how much"
+        " heap; what is left out is as in the setting spark.resources",
         None,
     )
     forget_after: Duration | None = _key(

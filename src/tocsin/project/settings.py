@@ -42,7 +42,7 @@ _UNNAMED = "local"
 _VARIABLE = re.compile("(?:DEFAULT_)?TOCSIN_([A-Z]+)")
 _REMOVED = {
     "leases": "is no setting any more: one machine supervises the jobs of an installation, or Kubernetes does; stop its"
-    " jobs on all other machines, then remove this (docs/storage.md)"
+    " jobs on all other machines, then remove this (docs/run/storage.md)"
 }
 """Blocks of earlier releases, and what to do instead."""
 

@@ -10,7 +10,7 @@ from tocsin.model.errors import ConfigError
 
 UMASK = 0o077
 RESTORING = "restore.unfinished"
-"""The file in a state folder that is being restored from a backup (docs/backups.md): no job may start there."""
+"""The file in a state folder that is being restored from a backup (docs/run/backups.md): no job may start there."""
 MARKER = ".tocsin-state"
 """The file that marks a state folder as ours; nothing is ever wiped without it."""
 _PATTERNS = ("alerts.db*", "airflow/airflow.db*")
@@ -46,7 +46,7 @@ def protect(state: Path) -> None:
     from tocsin.runtime.state_file import claim_form  # noqa: PLC0415 - `tocsin --help` needs no pydantic
 
     if (state / RESTORING).exists():
-        what = "a restore broke off; move the state folder away and restore again (docs/backups.md)"
+        what = "a restore broke off; move the state folder away and restore again (docs/run/backups.md)"
         raise ConfigError.one(state / RESTORING, what)
     os.umask(UMASK)
     databases = (path for pattern in _PATTERNS for path in state.glob(pattern))

@@ -11,18 +11,18 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_page_is_what_the_command_says() -> None:
-    written = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert written == page(), "run: python -m tocsin.cli.reference > docs/cli.md"
+    written = (ROOT / "docs" / "run" / "cli.md").read_text(encoding="utf-8")
+    assert written == page(), "run: python -m tocsin.cli.reference > docs/run/cli.md"
 
 
 def test_the_reference_of_detectors_is_what_they_declare() -> None:
-    written = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-    assert written == reference_page(ROOT), "run: python -m tocsin.cli.detector_reference > docs/reference.md"
+    written = (ROOT / "docs" / "write" / "reference.md").read_text(encoding="utf-8")
+    assert written == reference_page(ROOT), "run: python -m tocsin.cli.detector_reference > docs/write/reference.md"
 
 
 def test_the_page_of_settings_is_what_their_code_says() -> None:
-    written = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    assert written == settings_page(), "run: python -m tocsin.cli.settings_reference > docs/settings.md"
+    written = (ROOT / "docs" / "run" / "settings.md").read_text(encoding="utf-8")
+    assert written == settings_page(), "run: python -m tocsin.cli.settings_reference > docs/run/settings.md"
 
 
 def test_every_setting_has_a_meaning() -> None:

@@ -12,7 +12,7 @@ import pytest
 from tocsin.provision.paths import here
 from tocsin.runtime.process_exit import ExitCode
 
-UNIT = here().root / "docs/systemd/tocsin.service"
+UNIT = here().root / "docs/run/systemd/tocsin.service"
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="install systemd-analyze: apt-get install systemd")

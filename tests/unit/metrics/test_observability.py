@@ -1,4 +1,4 @@
-"""The rules and the dashboard in docs/observability: without Prometheus by the names in them, with it for real.
+"""The rules and the dashboard in docs/run/observability: without Prometheus by the names in them, with it for real.
 
 Where its programs are missing their tests are skipped, and say so.
 """
@@ -28,7 +28,7 @@ ROOT = FOLDER.parents[1]
 
 
 def test_every_expression_names_metrics_that_are_served() -> None:
-    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "run" / "metrics.md").read_text(encoding="utf-8")
     described = set(re.findall(r"^\| `(tocsin_\w+)", page, re.MULTILINE))
     for expression in (*PANELS.values(), *(rule["expr"] for rule in RULES_OF_ALERTS)):
         named = {re.sub(r"_bucket$", "", name) for name in re.findall(r"\btocsin_\w+", expression)}

@@ -41,7 +41,7 @@ def test_everything_is_served_and_described(installation: Installation) -> None:
     assert served.get("tocsin_view_watermark_timestamp_seconds", view="word_counts") == NOON.timestamp()
     whats = ("kafka", "jobs", "alerts", "views", "days")
     assert served.by("tocsin_scrape_errors_total", "what") == dict.fromkeys(whats, 0)
-    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "run" / "metrics.md").read_text(encoding="utf-8")
     described = set(re.findall(r"^\| `(tocsin_\w+)", page, re.MULTILINE))
     totals = {f"{family.name}_total" if family.type == "counter" else family.name for family in served.families}
     assert described == totals

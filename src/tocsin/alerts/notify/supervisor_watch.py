@@ -62,7 +62,7 @@ class SupervisorWatch:
                 "not restarted, and mails about conditions do not leave.",
                 "Start it again: `tocsin dev up`, or the service or container that runs it. In Airflow, unpause the "
                 "DAG `supervisor` and look at its last run. If the disk is full, make room.",
-                "Runbook: docs/runbooks.md#supervisor. We will mail again only if it looks and stops again.",
+                "Runbook: docs/run/runbooks.md#supervisor. We will mail again only if it looks and stops again.",
             ),
             commands=["tocsin status", "tocsin doctor"],
         )

@@ -55,7 +55,7 @@ def read_cases(spec: DetectorSpec) -> list[Case]:
     """
     cases = load_declared(spec.path, CASES)
     if not cases:
-        raise ConfigError.one(spec.path, "has no cases; docs/testing.md shows how to write some", key=CASES)
+        raise ConfigError.one(spec.path, "has no cases; docs/write/testing.md shows how to write some", key=CASES)
     if not isinstance(cases, list | tuple) or not all(isinstance(one, Case) for one in cases):
         raise ConfigError.one(spec.path, "must be a list of Case(...)", key=CASES)
     faults = [

@@ -29,7 +29,7 @@ def detectors(json: options.Json = False) -> None:
     catalog = _catalog()
     shown = [_shape(spec) for spec in catalog.detectors.values()]
     columns = ("DETECTOR", "STAGE", "SOURCE", "ENTITY", "WINDOW", "EMAIL >", "URGENT >", "OWNER", "WHAT")
-    empty = "no detectors; write detectors/<name>.py (docs/tutorial.md shows how)"
+    empty = "no detectors; write detectors/<name>.py (docs/write/tutorial.md shows how)"
     write_list(shown, columns, _row, json=json, empty=empty)
     if catalog.broken:
         if not json:
@@ -43,7 +43,7 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
     The files are read, not imported, so this is quick. Runbooks and files of tables must be there. With --plan flows,
     detectors and views are also imported and planned by Spark, as in their jobs: that finds missing columns and scores
     of unknown kind, and shows the mode. A detector in stage shadow or live needs a case that fires and one that is
-    silent (docs/testing.md); those in shadow are listed, since only an edit of the stage lets them notify people.
+    silent (docs/write/testing.md); those in shadow are listed, since only an edit of the stage lets them notify people.
     """
     from tocsin.cases.case_presence import faults_of_cases
     from tocsin.cli.json_shapes import FaultShape

@@ -59,7 +59,7 @@ def _names(names: list[str]) -> list[str]:
     _tell_broken(catalog)
     found = [name for name, spec in sorted(catalog.detectors.items()) if has_cases(spec)]
     if not found:
-        what = "holds no detector with cases; docs/testing.md shows how to write some"
+        what = "holds no detector with cases; docs/write/testing.md shows how to write some"
         raise ConfigError.one(settings.project / "detectors", what)
     return found
 

@@ -186,7 +186,7 @@ def _known_time(path: Path, lines: list[str]) -> KnownTime | None:
 
 
 def _unclear(path: Path, error: UnclearTime) -> ConfigError:
-    return ConfigError.one(path, f"{error}; write the source by hand: docs/sources.md says how")
+    return ConfigError.one(path, f"{error}; write the source by hand: docs/write/sources.md says how")
 
 
 def _json_fields(line: str) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def _event_time(path: Path, columns: dict[str, str], values: dict[str, list[Any]
                 return name, time.form, time.has_zone
     now = datetime.now(UTC).isoformat(timespec="seconds")
     what = f"has no column in all lines that is a time, as in {now}, or seconds or milliseconds since 1970{unclear}"
-    raise ConfigError.one(path, f'{what}; if it stands without a name, declare format = "regex": docs/sources.md')
+    raise ConfigError.one(path, f'{what}; if it stands without a name, declare format = "regex": docs/write/sources.md')
 
 
 def _minute(value: Any, form: str) -> int | str:

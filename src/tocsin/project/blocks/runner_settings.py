@@ -18,7 +18,7 @@ _PODS = ({*ROLES} - {OPERATOR}) | {SUPERVISOR_POD}
 
 
 class PodSettings(SettingBlock):
-    """What pods of one kind request; see docs/kubernetes.md for what they do without.
+    """What pods of one kind request; see docs/run/kubernetes.md for what they do without.
 
     Attributes:
         cpu: as Kubernetes writes it, such as "500m" or "2".

@@ -10,11 +10,11 @@ import ast
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-_FILE = "reads or writes files; declare the rows in tables/ and join them (docs/tables.md)"
+_FILE = "reads or writes files; declare the rows in tables/ and join them (docs/write/tables.md)"
 _CLOCK = "reads the clock; use event_time, the time of the event"
 _WAIT = "waits, and all events with it; leave it out"
 _CHANCE = "is left to chance; derive the value from the event, as F.xxhash64(column) does"
-_NETWORK = "uses the network or a database; declare the rows in tables/ and join them (docs/tables.md)"
+_NETWORK = "uses the network or a database; declare the rows in tables/ and join them (docs/write/tables.md)"
 _MACHINE = "differs from one machine to the next; write the value into the file"
 _ORDER = "depends on how Spark divides the work; raw_topic, raw_partition and raw_offset identify an event"
 

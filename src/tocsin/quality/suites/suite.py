@@ -15,7 +15,7 @@
       ]
     }
 
-`docs/quality.md` says what is possible at each stage. Files are read by `tocsin.quality.suites.suite_file`.
+`docs/write/quality.md` says what is possible at each stage. Files are read by `tocsin.quality.suites.suite_file`.
 """
 
 from __future__ import annotations

@@ -119,7 +119,9 @@ def faults_of_suites(project: Path, sources: Mapping[str, Source], broken: Colle
             ends = ", ".join(f"<source>.{name}.json" for name in FILES)
             faults.append(Fault(where, f"is not a suite; suites end in {ends}", nearest=nearest(stage, FILES)))
         elif source not in sources:
-            what = f"there is no source '{source}'; if you have removed it, remove this file too (docs/sources.md)"
+            what = (
+                f"there is no source '{source}'; if you have removed it, remove this file too (docs/write/sources.md)"
+            )
             faults.append(Fault(where, what, nearest=nearest(source, sources)))
     for one in sources.values():
         try:

@@ -58,7 +58,7 @@ class _Expectation(BaseModel, extra="forbid"):
         if name in TOLD:
             raise Wrong(f"{name} is not needed: {TOLD[name]}")
         if name not in KNOWN:
-            what = f"'{name}' is not an expectation supported here (docs/quality.md lists them)"
+            what = f"'{name}' is not an expectation supported here (docs/write/quality.md lists them)"
             raise Wrong(what, nearest(name, possible_at(stage)))
         if stage not in KNOWN[name].stages:
             raise Wrong(f"{name} cannot be used in a suite of stage {stage}; it needs all rows at once")

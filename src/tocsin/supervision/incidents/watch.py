@@ -192,7 +192,7 @@ _ADVICE = {
     Condition.IGNORING: "Detectors do not see these records. Make the patterns of `ignore` in the source's file "
     "narrower, unless nearly all records are of no use.",
 }
-RUNBOOKS = "docs/runbooks.md"
+RUNBOOKS = "docs/run/runbooks.md"
 """Has a section for each condition, whose heading is its word."""
 
 _ONCE = "We will mail again only if this comes back after an hour without it."

@@ -17,7 +17,7 @@ from tocsin.supervision.runners.process_labels import instance_of
 
 SUPERVISOR = "tocsin-supervisor"
 _SETTINGS = "tocsin-settings"
-# Where the image of docs/kubernetes.md has the project, and what writes there.
+# Where the image of docs/run/kubernetes.md has the project, and what writes there.
 _PROJECT, _STATE = "/opt/tocsin", "/var/lib/tocsin"
 
 Manifest = dict[str, Any]
@@ -48,7 +48,7 @@ def manifests(settings: Settings, *, storage: str = "20Gi", storage_class: str |
 def rights(settings: Settings) -> list[Manifest]:
     """Write the accounts of the supervisor and of the jobs, and what they may do.
 
-    That of jobs may do nothing; docs/cluster.md has the rule for executors that are pods.
+    That of jobs may do nothing; docs/run/cluster.md has the rule for executors that are pods.
     """
     rules = [
         {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["list", "create", "patch", "delete"]},

@@ -84,7 +84,7 @@ def test_a_detector_that_runs_needs_a_case_that_fires_and_one_that_is_silent(pro
     file = project / "detectors" / "bursts.py"
     file.write_text(GOOD_DETECTOR.replace("expect=[]", 'expect=[email(user_id="b")]'))
     code, told = call("check")
-    assert (code, f"{file}: CASES: needs at least one that stays silent, expect=[]; docs/testing.md" in told) == (
+    assert (code, f"{file}: CASES: needs at least one that stays silent, expect=[]; docs/write/testing.md" in told) == (
         1,
         True,
     )

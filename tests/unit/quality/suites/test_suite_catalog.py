@@ -55,7 +55,7 @@ WRONG_ROWS: dict[str, tuple[Any, str]] = {
     "unknown expectation": (
         expect("column_values_to_be_in_sett", column="page", value_set=["a"]),
         "type: 'expect_column_values_to_be_in_sett' is not an expectation supported here"
-        " (docs/quality.md lists them); did you mean 'expect_column_values_to_be_in_set'?",
+        " (docs/write/quality.md lists them); did you mean 'expect_column_values_to_be_in_set'?",
     ),
     "not for rows": (expect("column_mean_to_be_between", column="amount", max_value=1), "type: expect_column_mean"),
     "not needed": (
@@ -209,7 +209,10 @@ def test_a_suite_whose_source_was_removed_is_to_be_removed_too(tmp_path: Path) -
     write(tmp_path, "day")
     (fault,) = faults_of_suites(tmp_path, {})
     assert fault.where.endswith(".day.json")
-    assert fault.what == "there is no source 'visits'; if you have removed it, remove this file too (docs/sources.md)"
+    assert (
+        fault.what
+        == "there is no source 'visits'; if you have removed it, remove this file too (docs/write/sources.md)"
+    )
 
 
 def test_a_suite_for_the_day_says_how_bad_drift_is(tmp_path: Path) -> None:

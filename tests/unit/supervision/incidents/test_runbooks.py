@@ -22,7 +22,9 @@ SILENT = {Condition.FINE, Condition.RESTARTING}
 @pytest.mark.parametrize("condition", sorted(set(Condition) - SILENT))
 def test_the_mail_of_each_condition_names_its_runbook(condition: Condition) -> None:
     incident = Incident(job="detector:x", condition=condition, reason="why", at=1.0, last_at=1.0)
-    (named,) = re.findall(r"Runbook: docs/runbooks\.md#(.+)", "\n".join(notice_of(incident, "x.log", []).paragraphs))
+    (named,) = re.findall(
+        r"Runbook: docs/run/runbooks\.md#(.+)", "\n".join(notice_of(incident, "x.log", []).paragraphs)
+    )
     sections = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", TEXT, re.M | re.S))
     section = sections[named.replace("-", " ")]
     assert all(f"**{part}:**" in section for part in ("Means", "Look", "Do"))
