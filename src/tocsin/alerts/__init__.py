@@ -7,5 +7,5 @@
 
 `alert_policy` and `merging` hold the rules (pure), `recording` the one transaction of the indexer, `backfilled` that
 for a backfilled day, `store` the tables and what everybody may read of them, `notify` the outbox of the notifier, the
-composing of messages, and the channels. A channel is a module there and its entry in `channel_registry`.
+composing of messages, and the channels. A channel is a module there and its record in `project.receivers`.
 """

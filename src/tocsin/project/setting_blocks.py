@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from tocsin.model.errors import ConfigError
 from tocsin.project.blocks.kafka_login import OPERATOR, KafkaLogin, Role
+from tocsin.project.receivers import check_mail
 from tocsin.project.validation import Address, Duration
 
 LOOPBACK = "127.0.0.1"
@@ -107,6 +108,11 @@ class KafkaSettings(SettingBlock):
         return secret_in(self.sasl_password_file, "kafka.sasl_password_file")
 
 
+def _mail_address(value: str) -> str:
+    check_mail(value)
+    return value
+
+
 class SmtpSettings(SettingBlock):
     """The SMTP server that sends the mail.
 
@@ -123,7 +129,7 @@ class SmtpSettings(SettingBlock):
     tls: str = Field(default="none", pattern="^(none|starttls|implicit)$")
     username: str | None = None
     password_file: Path | None = None
-    sender: Address = "tocsin@localhost.localdomain"
+    sender: Annotated[str, AfterValidator(_mail_address)] = "tocsin@localhost.localdomain"
     timeout_seconds: float = Field(default=20.0, gt=0)
 
     @property

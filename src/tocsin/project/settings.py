@@ -12,9 +12,9 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from tocsin.model.errors import ConfigError, Fault
@@ -24,6 +24,7 @@ from tocsin.project.blocks.runner_settings import RunnerSettings
 from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.project.blocks.storage_settings import FILE, S3, StorageSettings
 from tocsin.project.blocks.view_settings import ViewSettings, WebSettings
+from tocsin.project.receivers import read_blocks
 from tocsin.project.setting_blocks import (
     AirflowSettings,
     AlertSettings,
@@ -55,6 +56,7 @@ class Settings(BaseSettings):
         state: folder of everything that runs: Kafka's data, checkpoints, logs, the alerts DB.
         instance: names this installation, wherever its jobs run. One called `local` has no name: it is known by its
             state folder.
+        receivers: by kind of receiver, its settings.
     """
 
     model_config = SettingsConfigDict(env_prefix="TOCSIN_", env_nested_delimiter="__", extra="forbid", frozen=True)
@@ -76,6 +78,7 @@ class Settings(BaseSettings):
     metrics: MetricsSettings = MetricsSettings()
     logs: LogSettings = LogSettings()
     runner: RunnerSettings = RunnerSettings()
+    receivers: Annotated[dict[str, Any], AfterValidator(read_blocks)] = {}
 
     @model_validator(mode="after")
     def _fits_together(self) -> Settings:

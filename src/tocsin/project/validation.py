@@ -9,13 +9,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-import email_validator
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationError
 
 from tocsin.model.durations import parse_duration
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.names import valid_name
 from tocsin.model.source import ENVELOPE, ColumnType
+from tocsin.project.receivers import check_recipient
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 LEAST_MEMORY = 512_000_000
@@ -24,22 +24,10 @@ LEAST_MEMORY = 512_000_000
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([MG])B")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
-email_validator.SPECIAL_USE_DOMAIN_NAMES.clear()  # mail within a company goes to `localhost` and `.local` too
-
 
 def _text(value: str) -> str:
     if not value.strip():
         raise ValueError(f"must be a non-empty text, not {value!r}")
-    return value
-
-
-def _address(value: str) -> str:
-    try:
-        email_validator.validate_email(
-            value, check_deliverability=False, globally_deliverable=False, allow_domain_literal=True
-        )
-    except email_validator.EmailNotValidError as error:
-        raise ValueError(f"must be one e-mail address, not {value!r}") from error
     return value
 
 
@@ -74,7 +62,7 @@ def as_list(value: Any) -> Any:
 
 
 Text = Annotated[str, AfterValidator(_text)]
-Address = Annotated[str, AfterValidator(_address)]
+Address = Annotated[str, AfterValidator(check_recipient)]
 Size = Annotated[int, BeforeValidator(parse_size)]
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 ColumnName = Annotated[str, AfterValidator(_column)]

@@ -25,15 +25,19 @@ OWNER, PAGED = FACTS.owner, "oncall@example.com"
 class Scene:
     """A notifier with a clock, reports and a mail server that the test moves."""
 
-    def __init__(self, database: Database, server: MailServer, project: Path) -> None:
-        self.database, self.server, self.project = database, server, project
+    def __init__(self, database: Database, server: MailServer, installed: Path | Settings) -> None:
+        """`installed`: the project, for settings of no file; or the settings."""
+        self.database, self.server = database, server
+        smtp = SmtpSettings(port=server.port, sender="tocsin@tocsin.example.com", timeout_seconds=5)
+        self.settings = (
+            installed if isinstance(installed, Settings) else Settings(project=installed, state=installed, smtp=smtp)
+        )
         self.now = NOON + 8 * SECOND
         self.reports: dict[str, JobReport] | TransientError = {}
         self.notifier = self.new_notifier()
 
     def new_notifier(self) -> Notifier:
-        smtp = SmtpSettings(port=self.server.port, sender="tocsin@tocsin.example.com", timeout_seconds=5)
-        one = Notifier(Settings(project=self.project, smtp=smtp), self.database, self.read_reports, lambda: self.now)
+        one = Notifier(self.settings, self.database, self.read_reports, lambda: self.now)
         one.begin()
         return one
 

@@ -14,8 +14,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from tocsin.airflow.addresses import address_of
-from tocsin.alerts.notify.channel import SENDING_SECONDS, Result
-from tocsin.alerts.notify.channel_registry import Channels
+from tocsin.alerts.notify.channel import SENDING_SECONDS, Channels, Result
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.history.seal_runs import DayOutcome
 from tocsin.model.errors import TransientError

@@ -1,6 +1,6 @@
-"""Define a message to people, and the channel that carries it: the interface that each kind of receiver implements.
+"""Define a message to people, the channel that each kind of receiver implements, and the channels of an installation.
 
-To add one, write a module with its `Channel` and enter it in `channel_registry`.
+To add one, write a module with its `Channel` and enter its record in `tocsin.project.receivers`.
 """
 
 from __future__ import annotations
@@ -8,11 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from pkgutil import resolve_name
+from typing import Protocol, Self
 
 from pydantic import BaseModel, ConfigDict
 
 from tocsin.model.errors import TransientError
+from tocsin.project.receivers import RECEIVERS, kind_of
+from tocsin.project.settings import Settings
 
 SENDING_SECONDS = 3600.0
 """Within which a channel has handed over a message or given up: whoever waits so long does not hang."""
@@ -26,7 +29,7 @@ class Message(BaseModel):
 
     Attributes:
         id: a Message-ID with its angle brackets; the same at each attempt, so that a receiver knows a repetition.
-        recipient: an e-mail address, or `CHANNEL:ADDRESS`.
+        recipient: an e-mail address, or `KIND:ADDRESS`.
         subject: one line.
         text, html: each says everything.
         date: UTC.
@@ -93,3 +96,44 @@ class Channel(Protocol):
 
     def close(self) -> None:
         """End the connection, if there is one."""
+
+
+class Channels:
+    """The channels of one installation, each opened with its first message; leave the `with` statement to close them.
+
+    One that is away is not tried again, and keeps no other back. A message that fails may be the cause itself, such as
+    a mail at which its server drops the connection; a channel is away if two different ones fail in a row.
+
+    Attributes:
+        away: why, by the name of the channel.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Send by the `settings`; nothing is opened yet."""
+        self._settings = settings
+        self._open: dict[str, Channel] = {}
+        self._failed: dict[str, str] = {}
+        self.away: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for channel in self._open.values():
+            channel.close()
+        self._open.clear()
+
+    def send(self, message: Message) -> Delivery:
+        """Hand over one message to the channel of its recipient; see `Channel.send`."""
+        name = kind_of(message.recipient)
+        if name in self.away:
+            return Delivery(Result.AWAY, self.away[name])
+        if name not in self._open:
+            self._open[name] = resolve_name(RECEIVERS[name].channel)(self._settings)
+        delivery = self._open[name].send(message)
+        failed = self._failed.pop(name, message.id)
+        if delivery.result is Result.FAILED:
+            self._failed[name] = message.id
+        if delivery.result is Result.AWAY or (delivery.result is Result.FAILED and failed != message.id):
+            self.away[name] = delivery.reason
+        return delivery

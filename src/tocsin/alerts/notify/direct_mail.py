@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from tocsin.alerts.notify.channel import Result
-from tocsin.alerts.notify.channel_registry import Channels
+from tocsin.alerts.notify.channel import Channels, Result
 from tocsin.alerts.notify.mail.compose import Envelope, Notice, notice_mail
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings

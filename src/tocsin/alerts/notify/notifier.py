@@ -19,8 +19,7 @@ from sqlalchemy import Connection
 from tocsin.alerts import alert_policy
 from tocsin.alerts.alert_policy import NotificationKind
 from tocsin.alerts.notify import notification_outbox
-from tocsin.alerts.notify.channel import SENDING_SECONDS, ChannelAway, Delivery, Message, Result
-from tocsin.alerts.notify.channel_registry import Channels
+from tocsin.alerts.notify.channel import SENDING_SECONDS, ChannelAway, Channels, Delivery, Message, Result
 from tocsin.alerts.notify.mail import compose
 from tocsin.alerts.notify.notification_outbox import OutgoingMail
 from tocsin.alerts.returns import Returns

@@ -12,6 +12,7 @@ from email.utils import format_datetime
 from tocsin.alerts.notify.channel import PICTURE, Delivery, Message, Result
 from tocsin.model.sizes import printable
 from tocsin.project.setting_blocks import SmtpSettings
+from tocsin.project.settings import Settings
 
 _REPLY_SECONDS = {"mail": 300.0, "rcpt": 300.0, "data": 600.0, "quit": 5.0}
 """For how long RFC 5321 (4.5.3.2) asks a client to wait. Whoever gives up sooner after the text of a mail does not know
@@ -46,9 +47,9 @@ class _PatientSmtpOverTls(_PatientSmtp, smtplib.SMTP_SSL):
 class SmtpChannel:
     """An SMTP connection that opens with the first mail."""
 
-    def __init__(self, settings: SmtpSettings) -> None:
-        """Send through the server of `settings`."""
-        self._settings = settings
+    def __init__(self, settings: Settings) -> None:
+        """Send through the SMTP server of `settings`."""
+        self._settings = settings.smtp
         self._server: smtplib.SMTP | None = None
 
     def close(self) -> None:

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import structlog
 
-from tocsin.alerts.notify.channel import Delivery, Message, Result
-from tocsin.alerts.notify.channel_registry import Channels
+from tocsin.alerts.notify.channel import Channels, Delivery, Message, Result
 from tocsin.alerts.notify.mail.compose import Envelope, Notice, notice_mail
 from tocsin.model.errors import ConfigError
 from tocsin.project.settings import Settings

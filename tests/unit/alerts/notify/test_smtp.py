@@ -13,13 +13,14 @@ from tests.rig.mail_server import MailServer
 from tocsin.alerts.notify.channel import Message, Result
 from tocsin.alerts.notify.smtp import SmtpChannel
 from tocsin.project.setting_blocks import SmtpSettings
+from tocsin.project.settings import Settings
 
 _TIMEOUT = 0.3
 
 
 @pytest.fixture
 def channel(server: MailServer) -> Iterator[SmtpChannel]:
-    one = SmtpChannel(SmtpSettings(port=server.port, timeout_seconds=_TIMEOUT))
+    one = SmtpChannel(Settings(smtp=SmtpSettings(port=server.port, timeout_seconds=_TIMEOUT)))
     yield one
     one.close()
 
