@@ -26,12 +26,12 @@ from tocsin.quality.unsealed_days import note
 from tocsin.quality.verdict import Severity
 from tocsin.quality.verdict_files import Records
 from tocsin.runtime import logs, private, process_exit
+from tocsin.runtime.failures import in_a_line, is_disk
 from tocsin.runtime.lead import try_lead
 from tocsin.runtime.process_exit import ExitCode
 from tocsin.runtime.progress import report_progress
 from tocsin.sparkjob.batch_session import running_batch
 from tocsin.sparkjob.entry import code_of
-from tocsin.sparkjob.failures import in_a_line, is_disk
 
 Afterwards = Callable[[Settings, Source], None]
 """Called once the days are sealed, unless the disk is full."""

@@ -15,10 +15,10 @@ from tocsin.model.table import TableSpec
 from tocsin.project.catalog import Catalog, load_project
 from tocsin.project.settings import Settings
 from tocsin.runtime import logs, private, process_exit
+from tocsin.runtime.failures import is_disk
 from tocsin.runtime.process_exit import ExitCode
 from tocsin.sparkjob.batch_session import running_batch
 from tocsin.sparkjob.entry import code_of
-from tocsin.sparkjob.failures import is_disk
 from tocsin.tables.dated_versions import DatedVersion
 
 log = structlog.get_logger()

@@ -19,9 +19,9 @@ from tocsin.model.detector import Resources
 from tocsin.model.errors import ConfigError
 from tocsin.project.code.case_code import CASES, without_cases
 from tocsin.project.code.python_syntax import compile_module, parse
+from tocsin.runtime.failures import first_line, in_a_line
 from tocsin.runtime.time_limit import time_limit
 from tocsin.sparkjob.events import Prepared, SourceEvents
-from tocsin.sparkjob.failures import first_line, in_a_line
 from tocsin.tables.spark.joined_tables import JoinedTables
 
 

@@ -20,11 +20,11 @@ from tocsin.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings, load_settings
 from tocsin.runtime import logs, private, process_exit
+from tocsin.runtime.failures import Unwritable, cause_of, in_a_line, is_disk
 from tocsin.runtime.lead import Lead
 from tocsin.runtime.lock import LockHeld
 from tocsin.runtime.process_exit import ExitCode, on_signals
 from tocsin.sparkjob.engine import jvm
-from tocsin.sparkjob.failures import Unwritable, cause_of, in_a_line, is_disk
 from tocsin.sparkjob.query.query_loop import QueryLoop
 from tocsin.sparkjob.query.work import Work
 from tocsin.sparkjob.session import clean_scratch, scratch_folder

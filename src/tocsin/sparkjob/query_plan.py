@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 
 from tocsin.model.errors import Fault
 from tocsin.model.source import Source
+from tocsin.runtime.failures import first_line
 from tocsin.sparkjob.events import unread_sources
-from tocsin.sparkjob.failures import first_line
 from tocsin.sparkjob.plan_traits import find_obstacle, has_stream_joins
 from tocsin.sparkjob.plan_tree import Node, parse_tree
 from tocsin.sparkjob.query.drain import Decision

@@ -13,7 +13,7 @@ import pytest
 
 from tests.rig.samples.checkpoints import P0, P1, batch
 from tocsin.detect.spark.findings import rungs
-from tocsin.sparkjob.failures import is_disk, is_kafka, is_unwritable
+from tocsin.runtime.failures import is_disk, is_kafka, is_unwritable
 from tocsin.sparkjob.plan_tree import normalise, parse_tree
 from tocsin.sparkjob.query.checkpoint import read_committed
 from tocsin.sparkjob.query.progress import parse_progress

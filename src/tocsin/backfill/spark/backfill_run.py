@@ -31,13 +31,13 @@ from tocsin.project.settings import Settings, load_settings
 from tocsin.quality.finding_gate import FindingGate, FoundOn
 from tocsin.quality.judging import DAYS
 from tocsin.runtime import logs, private, process_exit
+from tocsin.runtime.failures import in_a_line, is_disk
 from tocsin.runtime.lead import try_lead
 from tocsin.runtime.lock import LockHeld
 from tocsin.runtime.process_exit import ExitCode
 from tocsin.runtime.progress import report_progress
 from tocsin.sparkjob.batch_session import running_batch
 from tocsin.sparkjob.entry import code_of
-from tocsin.sparkjob.failures import in_a_line, is_disk
 
 log = structlog.get_logger()
 

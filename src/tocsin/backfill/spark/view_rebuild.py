@@ -33,13 +33,13 @@ from tocsin.model.names import rebuild_job
 from tocsin.model.sizes import EVENT_BYTES
 from tocsin.project.settings import Settings, load_settings
 from tocsin.runtime import logs, private, process_exit
+from tocsin.runtime.failures import Unwritable, in_a_line, is_disk, is_kafka
 from tocsin.runtime.process_exit import ExitCode
 from tocsin.sparkjob.batch_session import running_batch
 from tocsin.sparkjob.columns import JSON_TIMES
 from tocsin.sparkjob.declared_function import DeclaredFunction
 from tocsin.sparkjob.entry import code_of
 from tocsin.sparkjob.events import no_records, parse_events, prepare_events, used_columns
-from tocsin.sparkjob.failures import Unwritable, in_a_line, is_disk, is_kafka
 from tocsin.sparkjob.session import kafka_sink
 from tocsin.tables.spark.joined_tables import open_tables
 from tocsin.views.rebuild.rebuild_draft import Draft, end_draft, read_draft, write_draft

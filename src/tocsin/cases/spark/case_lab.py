@@ -28,8 +28,8 @@ from tocsin.project.declaration import read_spec
 from tocsin.project.setting_blocks import KafkaSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
+from tocsin.runtime.failures import in_a_line
 from tocsin.sparkjob.engine import jvm
-from tocsin.sparkjob.failures import in_a_line
 from tocsin.sparkjob.session import clean_scratch, said_to, streaming_session
 
 _SLOTS = 16  # more than real-time mode holds for any plan that it takes, while each other way holds one

@@ -28,7 +28,7 @@ from tocsin.detect.spark.plan import StreamOnly
 from tocsin.model.durations import EPOCH
 from tocsin.model.errors import ConfigError
 from tocsin.project.catalog import Catalog
-from tocsin.sparkjob.failures import in_a_line
+from tocsin.runtime.failures import in_a_line
 from tocsin.sparkjob.query.work import REAL_TIME
 
 Documents = list[list[dict[str, Any]]]

@@ -19,7 +19,7 @@ from tocsin.kafka.reader import TopicReader
 from tocsin.model.errors import TransientError
 from tocsin.project.setting_blocks import KafkaSettings
 from tocsin.project.settings import Settings
-from tocsin.sparkjob.failures import cause
+from tocsin.runtime.failures import cause
 from tocsin.sparkjob.query.work import REAL_TIME
 from tocsin.sparkjob.query_plan import set_trigger
 from tocsin.sparkjob.session import findings_sink, kafka_options

@@ -22,8 +22,8 @@ from tocsin.model.finding import Origin
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
+from tocsin.runtime.failures import in_a_line
 from tocsin.sparkjob.events import IDENTITY, parse_events
-from tocsin.sparkjob.failures import in_a_line
 from tocsin.sparkjob.query.work import Run
 from tocsin.sparkjob.session import findings_sink, kafka_options
 from tocsin.storage.stored_path import StoredPath

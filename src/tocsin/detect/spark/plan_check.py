@@ -16,9 +16,9 @@ from tocsin.model.errors import ConfigError, Fault
 from tocsin.model.source import Source
 from tocsin.project.catalog import Catalog
 from tocsin.quality.suites.suite_catalog import read_row_rules
+from tocsin.runtime.failures import first_line
 from tocsin.runtime.time_limit import time_limit
 from tocsin.sparkjob.events import planned_events
-from tocsin.sparkjob.failures import first_line
 from tocsin.tables.spark.joined_tables import no_rows
 
 

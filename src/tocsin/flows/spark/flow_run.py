@@ -25,9 +25,9 @@ from tocsin.model.source import Source
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import keep_version
+from tocsin.runtime.failures import first_line
 from tocsin.sparkjob.declared_function import DeclaredFunction
 from tocsin.sparkjob.events import count_ticks
-from tocsin.sparkjob.failures import first_line
 from tocsin.sparkjob.query.poison import Read, SetAside
 from tocsin.sparkjob.query.stream_tables import StreamTables
 from tocsin.sparkjob.query.work import Run, Started

@@ -24,8 +24,8 @@ from tocsin.project.declaration import read_flow
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
 from tocsin.runtime.code_versions import kept_file, kept_versions
+from tocsin.runtime.failures import in_a_line
 from tocsin.sparkjob.declared_function import DeclaredFunction
-from tocsin.sparkjob.failures import in_a_line
 from tocsin.sparkjob.query.poison import Read
 from tocsin.sparkjob.query.work import Run
 from tocsin.sparkjob.session import read_topics

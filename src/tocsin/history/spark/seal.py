@@ -43,8 +43,8 @@ from tocsin.project.settings import Settings
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Severity, Verdict
+from tocsin.runtime.failures import in_a_line, is_disk, is_store, is_unwritable, refusal, root_cause
 from tocsin.sparkjob.events import IDENTITY
-from tocsin.sparkjob.failures import in_a_line, is_disk, is_store, is_unwritable, refusal, root_cause
 from tocsin.sparkjob.query.gaps import removed_upstream
 from tocsin.storage.stored_path import ObjectPath, StoredPath, find_all, move_in, remove_tree, size_of
 

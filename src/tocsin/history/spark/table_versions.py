@@ -26,8 +26,8 @@ from tocsin.model.table import FROM, UNTIL, TableSpec
 from tocsin.model.view import ViewSpec
 from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.settings import Settings
+from tocsin.runtime.failures import first_line
 from tocsin.runtime.lead import try_lead
-from tocsin.sparkjob.failures import first_line
 from tocsin.sparkjob.plan_traits import find_unrepeatable
 from tocsin.sparkjob.query_plan import analysed
 from tocsin.storage.stored_path import StoredPath

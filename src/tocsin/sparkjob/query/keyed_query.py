@@ -30,10 +30,10 @@ from tocsin.model.job_report import TOPICS_RECREATED, JobState
 from tocsin.model.source import Source
 from tocsin.project.feeding import Feeder
 from tocsin.project.settings import Settings
+from tocsin.runtime.failures import first_line
 from tocsin.runtime.time_limit import time_limit
 from tocsin.sparkjob.declared_function import Declared, DeclaredFunction, QueryFunction
 from tocsin.sparkjob.events import by_source, count_ticks, parse_events, prepare_events, used_columns
-from tocsin.sparkjob.failures import first_line
 from tocsin.sparkjob.query import gaps
 from tocsin.sparkjob.query.checkpoint import Checkpoint
 from tocsin.sparkjob.query.drain import FEW_RECORDS, WatermarkDelay

@@ -32,7 +32,7 @@ from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
 from tocsin.model.source import is_tick
 from tocsin.runtime import state_file
-from tocsin.sparkjob.failures import FailsOnAll, Unwritable, is_kafka, is_store, is_unwritable, refusal, root_cause
+from tocsin.runtime.failures import FailsOnAll, Unwritable, is_kafka, is_store, is_unwritable, refusal, root_cause
 from tocsin.sparkjob.query.work import Run
 from tocsin.sparkjob.session import read_topics
 from tocsin.storage.job_folders import JobFolders

@@ -26,10 +26,10 @@ from tocsin.kafka.topic_set import Position, lag_of, partition_of
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
+from tocsin.runtime.failures import Unwritable, cause, is_kafka, is_unwritable, refusal, root_cause, store_failure
 from tocsin.runtime.process_exit import on_signals
 from tocsin.sparkjob.engine import jvm
 from tocsin.sparkjob.engine.cluster import ClusterLost, has_lost_executor, is_lost, refusal_of_masters
-from tocsin.sparkjob.failures import Unwritable, cause, is_kafka, is_unwritable, refusal, root_cause, store_failure
 from tocsin.sparkjob.query.progress import BatchProgress, listen
 from tocsin.sparkjob.query.work import Run, Started, Work
 from tocsin.sparkjob.session import streaming_session

@@ -10,8 +10,8 @@ import pytest
 
 from tocsin.project.blocks.spark_settings import ResourceSettings
 from tocsin.project.settings import Settings
+from tocsin.runtime.failures import Unwritable
 from tocsin.sparkjob.engine import cluster
-from tocsin.sparkjob.failures import Unwritable
 from tocsin.sparkjob.query import query_loop
 from tocsin.sparkjob.query.query_loop import QueryLoop
 from tocsin.sparkjob.query.work import Run

@@ -11,9 +11,7 @@ import pytest
 from tocsin.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.model.job_report import FailureCause
 from tocsin.runtime import logs
-from tocsin.runtime.process_exit import ExitCode
-from tocsin.sparkjob.entry import code_of
-from tocsin.sparkjob.failures import (
+from tocsin.runtime.failures import (
     FailsOnAll,
     cause,
     cause_of,
@@ -25,6 +23,8 @@ from tocsin.sparkjob.failures import (
     root_cause,
     store_failure,
 )
+from tocsin.runtime.process_exit import ExitCode
+from tocsin.sparkjob.entry import code_of
 
 
 def test_a_folder_with_room_refuses_nothing_and_keeps_nothing(tmp_path: Path) -> None:

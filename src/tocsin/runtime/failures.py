@@ -1,4 +1,4 @@
-"""Find out why a query ended: Spark gives it as text, and what to do next depends on it."""
+"""Find out why a job or a query failed: Spark gives it as text, and what to do next depends on it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import errno
 import re
 import tempfile
 from pathlib import Path
-
-from pyspark.sql.streaming.query import StreamingQuery
+from typing import Protocol
 
 from tocsin.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.model.job_report import FailureCause
@@ -92,7 +91,14 @@ def _relative(where: str, project: Path) -> str:
     return where.removeprefix(f"{project}/")
 
 
-def cause(query: StreamingQuery) -> str:
+class EndedQuery(Protocol):
+    """A streaming query of Spark, as far as its end goes; this room does not import Spark."""
+
+    def exception(self) -> Exception | None:
+        """Return why it ended; None if it was stopped."""
+
+
+def cause(query: EndedQuery) -> str:
     """Read why `query` has ended, with Java's chain of causes; "" when it was stopped without an error."""
     error = query.exception()
     if error is None:
