@@ -24,7 +24,7 @@ from tocsin.alerts.store.database import Database
 from tocsin.metrics.scrape import Scrape
 from tocsin.project.setting_blocks import MetricsSettings
 
-ROOT = FOLDER.parents[1]
+ROOT = FOLDER.parents[2]
 
 
 def test_every_expression_names_metrics_that_are_served() -> None:
