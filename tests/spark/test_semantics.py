@@ -1,4 +1,4 @@
-"""The verdict on a record does not depend on how Spark evaluates by default (docs/understand/adr/0016)."""
+"""The verdict on a record does not depend on how Spark evaluates by default (ADR 0016)."""
 
 from __future__ import annotations
 

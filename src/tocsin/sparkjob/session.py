@@ -41,7 +41,7 @@ SEMANTICS = {
 }
 """How expressions treat values they cannot use: null instead of an error, which one event would raise at each restart.
 
-The same in every session, so a stream, its backfill, `check --plan` and the tests agree (docs/understand/adr/0016).
+The same in every session, so a stream, its backfill, `check --plan` and the tests agree (ADR 0016).
 """
 
 

@@ -2,7 +2,7 @@
 
 A window without events has no row in any aggregate. So the rows that `detect` has made of closed windows are joined to
 all windows that have closed, and the score turned round: what is missing. On a stream the watermark says which windows
-have closed, batch by batch; it moves by ticks where nothing comes in (docs/understand/adr/0040).
+have closed, batch by batch; it moves by ticks where nothing comes in (ADR 0040).
 """
 
 from __future__ import annotations

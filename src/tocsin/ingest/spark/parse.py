@@ -157,7 +157,7 @@ def _matched(text: Column, source: Source) -> Column:
 
     Java's matcher recurses on some patterns, and an overflow of the stack inside `rlike` ends the JVM. Called through
     reflection it is an exception like any other, which `try_reflect` turns into null. One call for all groups takes
-    half the time of `rlike` and a `regexp_extract` for each (docs/understand/adr/0017).
+    half the time of `rlike` and a `regexp_extract` for each (ADR 0017).
 
     A match is replaced by the number of its pattern and the groups, each after `_BETWEEN`.
     """

@@ -2,7 +2,7 @@
 
 An overflow of the stack inside `rlike` ends the JVM, and a pattern that tries many ways never returns; either way the
 same record comes back at each restart. So each pattern is run in the JVM of the job, on a thread whose stack is that of
-a task, on texts as long as a record may be (docs/understand/adr/0017).
+a task, on texts as long as a record may be (ADR 0017).
 """
 
 from __future__ import annotations

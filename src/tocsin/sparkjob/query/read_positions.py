@@ -1,7 +1,7 @@
 """Find how far a query in real-time mode has read between two batch boundaries, by metrics of its Kafka clients.
 
 Spark says what it has read when a batch has ended. In between only its consumers know, and they publish each change of
-their position as a lead over the first record of the partition (`records-lead`). See docs/understand/adr/0018.
+their position as a lead over the first record of the partition (`records-lead`). See ADR 0018.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Computation(KeyedQuery[QueryPlan]):
     one. Its checkpoint has its name.
 
     A build without windows whose older events come from history reads them from a topic of its own, beside the stream
-    (docs/understand/adr/0041). It empties that once a batch with all of them is committed; the next build removes it.
+    (ADR 0041). It empties that once a batch with all of them is committed; the next build removes it.
     """
 
     _following: Run  # from the first start on
