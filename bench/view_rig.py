@@ -14,7 +14,6 @@ from tocsin.dev.servers.ports import free_ports
 from tocsin.dev.servers.sink_servers import KINDS
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.errors import ConfigError
-from tocsin.model.view import SinkKind
 from tocsin.project.blocks.view_settings import ViewSettings, WebSettings
 from tocsin.project.catalog import read_catalog
 
@@ -78,7 +77,7 @@ def with_redis(rig: Rig) -> Iterator[ViewRig]:
     Raises:
         ConfigError: no Redis is installed.
     """
-    kind = KINDS[SinkKind.REDIS]
+    kind = KINDS["redis"]
     program = kind.find()
     if program is None:
         raise ConfigError.one("redis-server", f"is not installed; run: {kind.install}")

@@ -16,7 +16,6 @@ from tests.rig.sink_servers import emptied
 from tests.rig.sink_servers import running as running_server
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
-from tocsin.model.view import SinkKind
 from tocsin.project.catalog import read_catalog
 from tocsin.quality.finding_gate import FindingGate, FoundOn
 
@@ -37,7 +36,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     for name in DRAFTS:
         (folder / f"{name}.py").write_text(text.replace('stage="live"', 'stage="draft"'))
     (folder / f"{BROKEN}.py").write_text("def detect(:")
-    with running_server(SinkKind.POSTGRES) as server:
+    with running_server("postgres") as server:
         file = parent / "address"
         file.write_text(emptied(server.address).replace("postgresql://", "postgresql+psycopg2://"))
         (stack.project / "tocsin.toml").write_text(f'[airflow]\ndatabase_file = "{file}"\n')

@@ -29,7 +29,6 @@ from tocsin.history.day_table import DayTable
 from tocsin.history.land.landing import land
 from tocsin.history.places import begin
 from tocsin.model.source import Source
-from tocsin.model.view import SinkKind
 from tocsin.project.blocks.history_settings import HistorySettings
 from tocsin.project.catalog import read_catalog
 from tocsin.provision.java import find_java
@@ -51,7 +50,7 @@ def job(request: pytest.FixtureRequest, broker: Broker, tmp_path: Path) -> Itera
         job, grace = stack.enter_context(detect_job(tmp_path, broker)), timedelta(seconds=1)
         changed: dict[str, Any] = {"history": HistorySettings(grace=grace)}
         if request.param == "object store":
-            database = emptied(stack.enter_context(running(SinkKind.POSTGRES)).address)
+            database = emptied(stack.enter_context(running("postgres")).address)
             address = database.replace("postgresql:", "postgresql+psycopg:")
             store = stack.enter_context(object_store(tmp_path)).history_settings("team/history")
             changed = {

@@ -31,7 +31,6 @@ from tocsin.history.land.landing import landing_lock
 from tocsin.history.land.landing_ledger import read_ledger, sweep
 from tocsin.history.places import Places, begin
 from tocsin.model.errors import ConfigError, TransientError
-from tocsin.model.view import SinkKind
 from tocsin.project.blocks.history_settings import HistorySettings
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
@@ -48,7 +47,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStoreServ
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[str]:
-    with running(SinkKind.POSTGRES) as one:
+    with running("postgres") as one:
         yield one.address
 
 

@@ -31,7 +31,6 @@ from tocsin.history.land.landing import land
 from tocsin.history.places import Places, begin
 from tocsin.model.job_report import JobReport
 from tocsin.model.names import INDEXER
-from tocsin.model.view import SinkKind
 from tocsin.project.blocks.history_settings import HistorySettings
 from tocsin.storage.stored_path import find_all
 
@@ -47,7 +46,7 @@ def one(request: pytest.FixtureRequest, broker: Broker, tmp_path: Path) -> Itera
         installation = stack.enter_context(Installation(tmp_path, broker))
         changed: dict[str, Any] = {"history": HistorySettings(grace=timedelta(seconds=1), buckets=2)}
         if request.param == "object store":
-            address = emptied(stack.enter_context(running(SinkKind.POSTGRES)).address)
+            address = emptied(stack.enter_context(running("postgres")).address)
             catalog = address.replace("postgresql:", "postgresql+psycopg:")
             changed["history"] = changed["history"].model_copy(update={"catalog": catalog})
             changed["storage"] = stack.enter_context(object_store(tmp_path)).history_settings("team/history")

@@ -25,7 +25,6 @@ from tocsin.experiment.rescale_figures import RescaleReport
 from tocsin.kafka.record_writer import RecordWriter
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.sizes import EVENT_BYTES
-from tocsin.model.view import SinkKind
 from tocsin.project.blocks.view_settings import ViewSettings, WebSettings
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
@@ -78,7 +77,7 @@ def has_loaded(client: redis.Redis) -> bool:
 
 
 def test_the_sink_is_what_was_written_after_kills_of_both(settings: Settings) -> None:
-    with running(SinkKind.REDIS) as server:
+    with running("redis") as server:
         (port,) = free_ports(1)
         views, web = ViewSettings(redis=server.address), WebSettings(port=port)
         settings = settings.model_copy(update={"views": views, "web": web})

@@ -34,7 +34,6 @@ from tocsin.dev.servers.ports import free_ports
 from tocsin.history.places import begin
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.job_report import JobState
-from tocsin.model.view import SinkKind
 from tocsin.project.blocks.spark_settings import ResourceSettings, SparkSettings
 from tocsin.project.catalog import read_catalog
 from tocsin.provision.java import find_java
@@ -262,7 +261,7 @@ def test_batches_on_the_cluster_share_an_object_store_alone(
     here, second = tmp_path / "installation", first + timedelta(days=2)
     with (
         object_store(tmp_path) as server,
-        running(SinkKind.POSTGRES) as database,
+        running("postgres") as database,
         spark_cluster(tmp_path / "cluster", hidden=here) as cluster,
     ):
         (catalog := tmp_path / "catalog").write_text(database.address.replace("postgresql:", "postgresql+psycopg:"))

@@ -17,7 +17,6 @@ from tests.rig.tcp_proxy import TcpProxy, tcp_proxy
 from tests.rig.waiting import await_that
 from tocsin.dev.servers.ports import LOOPBACK
 from tocsin.dev.servers.sink_servers import KINDS
-from tocsin.model.view import SinkKind
 
 _SECONDS = 60.0
 
@@ -51,8 +50,8 @@ def postgres_pair(folder: Path) -> Iterator[PostgresPair]:
     """Both servers, replicating."""
     for name in ("primary", "standby"):
         (folder / name).mkdir(parents=True)
-    primary = SinkServer(SinkKind.POSTGRES, folder / "primary")
-    standby = SinkServer(SinkKind.POSTGRES, folder / "standby")
+    primary = SinkServer("postgres", folder / "primary")
+    standby = SinkServer("postgres", folder / "standby")
     try:
         primary.start()
         _copy(primary, folder)
@@ -66,7 +65,7 @@ def postgres_pair(folder: Path) -> Iterator[PostgresPair]:
 
 
 def _copy(primary: SinkServer, folder: Path) -> None:
-    program = KINDS[SinkKind.POSTGRES].find()
+    program = KINDS["postgres"].find()
     assert program is not None
     await_that(lambda: _do(primary, "SELECT 1"), _SECONDS)
     password = (folder / "primary" / "password").read_text()

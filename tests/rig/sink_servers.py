@@ -12,7 +12,6 @@ import psycopg
 from tests.rig.waiting import await_that, awaited
 from tocsin.dev.servers.ports import free_ports
 from tocsin.dev.servers.sink_servers import KINDS
-from tocsin.model.view import SinkKind
 from tocsin.supervision.runners.local import LocalRunner
 
 _SECONDS = 30.0
@@ -21,7 +20,7 @@ _SECONDS = 30.0
 class SinkServer:
     """One server, which can be killed, and started again on the same port and data."""
 
-    def __init__(self, kind: SinkKind, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path) -> None:
         (port,) = free_ports(1)
         program = KINDS[kind].find()
         assert program is not None, f"run `make setup`, or {KINDS[kind].install}"
@@ -56,7 +55,7 @@ class SinkServer:
 
 
 @contextmanager
-def running(kind: SinkKind) -> Iterator[SinkServer]:
+def running(kind: str) -> Iterator[SinkServer]:
     with tempfile.TemporaryDirectory(prefix=f"tocsin-{kind}-", ignore_cleanup_errors=True) as folder:
         server = SinkServer(kind, Path(folder))
         try:

@@ -11,13 +11,12 @@ import structlog
 from tests.rig.rendered import slips
 from tests.rig.sink_servers import emptied, running
 from tocsin.alerts.store.database import Database
-from tocsin.model.view import SinkKind
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """The address of a database."""
-    with running(SinkKind.POSTGRES) as server:
+    with running("postgres") as server:
         yield emptied(server.address)
 
 

@@ -48,7 +48,8 @@ def settings_page() -> str:
         parts += [f"## `[{name}]`\n" if name else "## Of the installation\n"]
         if name:
             parts += [_introduction(block), ""]
-        parts += ["| key | type | default | meaning |", "|---|---|---|---|"]
+        if block.model_fields:
+            parts += ["| key | type | default | meaning |", "|---|---|---|---|"]
         meanings = meanings_of(block)
         for key, field in block.model_fields.items():
             if _block_in(field) is None:

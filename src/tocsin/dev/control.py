@@ -108,7 +108,7 @@ def components(settings: Settings) -> list[ComponentStatus]:
     strays = [job for job in found.processes if job not in wanted]
     running = read_running(settings.state)
     expected = _SERVERS + (_AIRFLOW if running is not None and running.airflow_url else ())
-    named = {spec.sink.value for spec in found.catalog.views.values() if spec.stage.runs}
+    named = {spec.sink for spec in found.catalog.views.values() if spec.stage.runs}
     expected += tuple(kind for kind in (running.sinks if running is not None else ()) if kind in named)
     pasts, live = read_history(memory_of(settings.state, "servers")).jobs, servers.list()
     names = dict.fromkeys([*expected, *(process.labels.job for process in live)])

@@ -19,27 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from tocsin.model.detector import Resources, Stage
 
 _View = TypeVar("_View", bound=Callable[..., Any])
-
-
-class SinkKind(StrEnum):
-    """Where the rows of a view are kept up to date.
-
-    Every view is kept in a SQLite file of its own, which `tocsin view` and REST read. The other kinds are kept
-    besides; `topic` says that its topic alone is what others read.
-    """
-
-    SQLITE = "sqlite"
-    POSTGRES = "postgres"
-    REDIS = "redis"
-    INFLUX = "influx"
-    TOPIC = "topic"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +38,8 @@ class ViewSpec:
         key: columns that tell the rows apart, besides the window.
         window: length of the tumbling window; None for a view over all events.
         slide: distance between window starts; None for tumbling windows.
-        sink: where the rows are kept up to date.
+        sink: a kind of `tocsin.project.sinks` that the rows are copied to; `sqlite` for none: every view is kept in a
+            SQLite file of its own, which `tocsin view` and REST read. `topic` says that others read its topic.
         table: name of the table, the measurement, or the beginning of the keys, in the sink.
         keep: how long after its end a window stays in the sink, or a row that no event changes if there are no windows;
             None for always.
@@ -73,7 +59,7 @@ class ViewSpec:
     sources: tuple[str, ...]
     key: tuple[str, ...]
     window: timedelta | None
-    sink: SinkKind = SinkKind.SQLITE
+    sink: str = "sqlite"
     table: str
     slide: timedelta | None = None
     keep: timedelta | None = None

@@ -25,7 +25,8 @@ from pydantic import (
 from tocsin.model.detector import DetectorSpec, Entities, Levels, Resources, ScoreKind, Stage
 from tocsin.model.durations import zone_of
 from tocsin.model.flow import FlowSpec
-from tocsin.model.view import SinkKind, ViewSpec
+from tocsin.model.view import ViewSpec
+from tocsin.project.sinks import check_sink
 from tocsin.project.validation import LEAST_MEMORY, Address, Duration, Size, Text, as_list
 
 Spec = DetectorSpec | FlowSpec | ViewSpec
@@ -226,7 +227,7 @@ class _View(_Declared):
     owner: Address
     stage: Stage
     slide: Slide = None
-    sink: SinkKind = ViewSpec.sink
+    sink: Annotated[str, AfterValidator(check_sink)] = ViewSpec.sink
     table: Annotated[str, Field(pattern=_TABLE)] = ""
     keep: Duration | None = None
     total: Annotated[tuple[Text, ...], BeforeValidator(as_list)] = ()

@@ -84,7 +84,7 @@ def _card(catalog: Catalog, dag: str, jobs: Sequence[str], paused: bool) -> Card
 
 def _code(spec: FlowSpec | ViewSpec, dag: str, jobs: Sequence[str], paused: bool) -> Card:
     """Make the card of a flow or a view."""
-    target = {"to": spec.to} if isinstance(spec, FlowSpec) else {"key": ", ".join(spec.key), "sink": str(spec.sink)}
+    target = {"to": spec.to} if isinstance(spec, FlowSpec) else {"key": ", ".join(spec.key), "sink": spec.sink}
     facts = {"source": ", ".join(spec.sources), **target, "stage": str(spec.stage), "owner": spec.owner}
     table = "\n".join(f"| {key} | {value.replace('|', '&#124;')} |" for key, value in facts.items())
     listed = "\n".join(f"- `{job}`" for job in jobs)

@@ -296,7 +296,7 @@ class Applier:
         if held is not None and all(held.get(partition, 0) >= offset for partition, offset in applied.items()):
             return held
         if applied:
-            _log.warning("filling the sink", sink=self._spec.sink.value, held=held, applied=applied)
+            _log.warning("filling the sink", sink=self._spec.sink, held=held, applied=applied)
             self.counts["refills"] += 1
         sink.replace(self._store.rows(self.current or ""), (), applied)
         return applied

@@ -16,17 +16,16 @@ from tocsin.kafka.insistence import Insistence
 from tocsin.kafka.job_reports import ReportReader
 from tocsin.kafka.reader import Offsets
 from tocsin.kafka.reporter import Reporter
-from tocsin.model.errors import ConfigError, TransientError
+from tocsin.model.errors import TransientError
 from tocsin.model.job_report import TOPICS_RECREATED, JobReport, JobState
 from tocsin.model.names import compute_job
-from tocsin.model.view import SinkKind
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.storage.job_folders import stored_folder
 from tocsin.views.applier import Applier
 from tocsin.views.rebuild.rebuild_request import coming_builds
 from tocsin.views.row_store import RowStore, store_path
-from tocsin.views.sinks.sink_registry import missing_address, open_sink
+from tocsin.views.sinks.sink import missing_address, open_sink
 from tocsin.views.view_topic import SharedViewTopic, ViewTopic, read_row_record
 
 _BATCH = 1000
@@ -89,11 +88,10 @@ class ViewApplierJob:
         view, _, number = view.partition(".")
         self._settings, self._reporter, self._stop = settings, reporter, stop
         self._spec = read_catalog(settings.project).view(view)
-        self._sink, self._unwritten = open_sink(self._spec.shown, settings), missing_address(self._spec, settings)
+        self._sink = open_sink(self._spec.shown, settings, is_shared=bool(number))
+        self._unwritten = missing_address(self._spec, settings)
         if self._unwritten:
             _log.warning("sink not written", reason=self._unwritten)
-        if number and self._spec.sink is SinkKind.INFLUX:
-            raise ConfigError.one(self._spec.path, "InfluxDB remembers no offsets, so one job alone must write it")
         self._topic = topic or (SharedViewTopic(settings, view) if number else ViewTopic(settings, view))
         self._compute = _FollowedReport(settings, compute_job(view))
         self._insistence, self._batches = Insistence(reporter, stop), 0

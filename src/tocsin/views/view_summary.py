@@ -56,7 +56,7 @@ def summarise(settings: Settings, spec: ViewSpec) -> ViewSummary:
         stage=spec.stage.value,
         key=spec.key,
         window=None if spec.window is None else spec.window.total_seconds(),
-        sink=spec.sink.value,
+        sink=spec.sink,
         freshness=freshness,
         reason=reason_of(settings, spec.name) if freshness is None else _trouble(settings, spec.name),
     )

@@ -7,7 +7,6 @@ import pytest
 
 from tocsin.model.detector import Entities, Levels, ScoreKind, Stage
 from tocsin.model.errors import ConfigError
-from tocsin.model.view import SinkKind
 from tocsin.project.blocks.spark_settings import ResourceSettings
 from tocsin.project.declaration import read_flow, read_spec, read_view
 
@@ -320,7 +319,7 @@ def test_a_flow_and_a_view_are_read_in_the_same_way(tmp_path: Path) -> None:
     )
     view = read_view(written(tmp_path, VIEW, "word_counts"))
     assert (view.key, view.window, view.keep) == (("word",), timedelta(seconds=10), timedelta(days=1))
-    assert (view.sink, view.table) == (SinkKind.REDIS, "word_counts")
+    assert (view.sink, view.table) == ("redis", "word_counts")
     assert read_view(written(tmp_path, VIEW.replace('keep="1 day"', 'table="counts"'), "word_counts")).table == "counts"
 
 

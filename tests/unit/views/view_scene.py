@@ -9,7 +9,7 @@ from typing import Any
 
 from tocsin.kafka.reader import Offsets
 from tocsin.model.detector import Stage
-from tocsin.model.view import SinkKind, ViewSpec
+from tocsin.model.view import ViewSpec
 from tocsin.views.sinks.sink import SinkBatch, SinkLost
 from tocsin.views.stored_row import StoredRow
 from tocsin.views.view_row import RowRecord, ViewRow
@@ -25,7 +25,7 @@ def view_spec(**fields: Any) -> ViewSpec:
         "sources": ("words",),
         "key": ("word",),
         "window": 10 * SECOND,
-        "sink": SinkKind.SQLITE,
+        "sink": "sqlite",
         "table": "windowed_counts",
         "owner": "search@example.com",
         "stage": Stage.LIVE,
@@ -57,7 +57,8 @@ class MemorySink:
 
     refused = 0
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "", consumer: str = "", spec: ViewSpec | None = None) -> None:
+        self.opened, self.spec = (address, consumer), spec
         self.rows: dict[str, StoredRow] = {}
         self.held: Offsets | None = None
         self.told: Offsets | None = None

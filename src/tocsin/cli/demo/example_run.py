@@ -82,7 +82,7 @@ class ExampleRun(Companion):
     def _advice(self, settings: Settings, running: Running) -> str:
         variables = f"TOCSIN_PROJECT={settings.project} TOCSIN_STATE={settings.state}"
         view = read_catalog(settings.project).view(self._traffic.view)
-        asks = self._traffic.asks if view.sink.value in running.sinks else ()
+        asks = self._traffic.asks if view.sink in running.sinks else ()
         return "\n".join(
             (
                 f"in another terminal, after export {variables}, try:",

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 import psutil
 
 from tocsin.model.errors import ConfigError, Fault
-from tocsin.model.view import SinkKind
 from tocsin.project.settings import Settings
 
 LOOPBACK = "127.0.0.1"
@@ -20,7 +19,7 @@ _LOCAL = (LOOPBACK, "localhost")
 _CHOICE = range(20_000, 32_000)
 _TRIES = 200
 # Not those that Debian's services take as soon as they are installed.
-_SINKS = {SinkKind.POSTGRES: 8432, SinkKind.REDIS: 8433, SinkKind.INFLUX: 8434}
+_SINKS = {"postgres": 8432, "redis": 8433, "influx": 8434}
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,11 @@ class Ports:
     web: int
     metrics: int
     airflow: int | None = None
-    sinks: Mapping[SinkKind, int] = field(default_factory=dict)
+    sinks: Mapping[str, int] = field(default_factory=dict)
 
 
 def choose(
-    settings: Settings, *, free: bool, mail_page: int, airflow: bool = False, needed: Collection[SinkKind] = ()
+    settings: Settings, *, free: bool, mail_page: int, airflow: bool = False, needed: Collection[str] = ()
 ) -> Ports:
     """The ports of a stack, with or without `airflow`: free ones, or those that the settings lead to.
 

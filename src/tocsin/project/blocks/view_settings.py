@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tocsin.project.setting_blocks import ListenSettings, SettingBlock, secret_in
+from tocsin.project.sinks import SINKS
 
 
-class ViewSettings(SettingBlock):
-    """The addresses of sinks. One with a password is given as a file that holds it.
+class ViewSettings(SettingBlock, extra="allow"):
+    """The addresses of sinks: each as the key of its name, or, with a password, in a file that the key NAME_file names.
 
-    Attributes:
-        postgres, postgres_file: such as postgresql://user@host/database.
-        redis, redis_file: such as redis://host:6379/0, or rediss:// for TLS.
-        influx, influx_file: such as http://host:8086/write?db=name; see `tocsin.views.sinks.influx_sink`.
+    `postgres = "postgresql://user@host/database"`, `redis = "redis://host:6379/0"` (`rediss://` for TLS),
+    `influx = "http://host:8086/write?db=name"`, of version 2 `"http://:token@host:8086/api/v2/write?org=a&bucket=b"`.
     """
 
-    postgres: str | None = None
-    postgres_file: Path | None = None
-    redis: str | None = None
-    redis_file: Path | None = None
-    influx: str | None = None
-    influx_file: Path | None = None
+    __pydantic_extra__: dict[str, str | Path | None]
+
+    @model_validator(mode="after")
+    def _names_sinks(self) -> Self:
+        for key in self.__pydantic_extra__:
+            if key.removesuffix("_file") not in SINKS:
+                raise ValueError(f"has no sink '{key}'; there are {', '.join(SINKS)}, each also with '_file'")
+        return self
 
     def has_address(self, kind: str) -> bool:
         """Return whether the address of the sink `kind` is set."""
-        return any(getattr(self, name, None) is not None for name in (kind, f"{kind}_file"))
+        return any(self.__pydantic_extra__.get(key) is not None for key in (kind, f"{kind}_file"))
 
     def address(self, kind: str) -> str | None:
         """Return the address of the sink `kind`; None if it is not set.
@@ -35,11 +37,10 @@ class ViewSettings(SettingBlock):
         Raises:
             ConfigError: its file cannot be read.
         """
-        path: Path | None = getattr(self, f"{kind}_file")
+        path, address = (self.__pydantic_extra__.get(key) for key in (f"{kind}_file", kind))
         if path is not None:
-            return secret_in(path, f"views.{kind}_file")
-        address: str | None = getattr(self, kind)
-        return address
+            return secret_in(Path(path), f"views.{kind}_file")
+        return None if address is None else str(address)
 
 
 class WebSettings(ListenSettings):

@@ -10,11 +10,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from tocsin.project.sinks import SINKS
+
 Inputs = Mapping[str, str]
 """By name, such as `source logins.lateness`, `kafka.topic_prefix` or `declared.window`: the value as JSON."""
 
 # Addresses that may hold a password; passwords themselves are in files, and never read for this.
-_SECRET = {"database", "postgres", "redis", "influx"}
+_SECRET = {"database", *SINKS}
 _LOOPBACK = "127.0.0.1:"
 _IMPLIED = {"version"}
 """What changes with something else that is named."""

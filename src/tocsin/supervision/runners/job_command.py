@@ -10,11 +10,10 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from tocsin.model.names import JobName
-from tocsin.model.view import SinkKind
 from tocsin.project.blocks.history_settings import SERVER
 from tocsin.project.blocks.spark_settings import LOCAL
-from tocsin.project.blocks.view_settings import ViewSettings
 from tocsin.project.settings import Settings
+from tocsin.project.sinks import SINKS
 from tocsin.provision.paths import Paths, here
 from tocsin.supervision.job_kinds import KINDS
 from tocsin.supervision.runners.process_labels import Labels
@@ -91,7 +90,7 @@ def _for_job(settings: Settings, job: str) -> Settings:
     unused: dict[str, dict[str, object]] = {
         "alerts": {"database": None, "database_file": None},
         "history": {"catalog": _SOME_SERVER if settings.history.has_server else None},
-        "views": {sink.value: None for sink in SinkKind if sink.value in ViewSettings.model_fields},
+        "views": dict.fromkeys(SINKS),
     }
     changes = {
         block: getattr(settings, block).model_copy(update=values)

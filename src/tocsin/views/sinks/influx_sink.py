@@ -21,6 +21,7 @@ import structlog
 
 from tocsin.kafka.reader import Offsets
 from tocsin.model.errors import ConfigError, TransientError
+from tocsin.model.view import ViewSpec
 from tocsin.views.sinks.sink import SinkBatch
 from tocsin.views.stored_row import StoredRow, micros
 
@@ -36,23 +37,25 @@ _log = structlog.get_logger()
 class InfluxSink:
     """One view in one database or bucket; see `tocsin.views.sinks.sink.Sink`."""
 
-    def __init__(self, address: str, table: str) -> None:
+    def __init__(self, address: str, consumer: str, spec: ViewSpec) -> None:
         """Describe the sink; nothing is opened yet.
 
         Args:
             address: to write to: `http://user:password@host:8086/write?db=name`, or of version 2
                 `http://:token@host:8086/api/v2/write?org=name&bucket=name`.
-            table: the measurement.
+            consumer: not used, since offsets are not remembered.
+            spec: of the view; its table is the measurement.
 
         Raises:
             ConfigError: the address is none.
         """
+        del consumer
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname or not parts.path.endswith("/write"):
             what = "is no address of an InfluxDB: http://host:8086/write?db=..., or .../api/v2/write?org=...&bucket=..."
             raise ConfigError.one("views.influx", what)
         self.refused = 0
-        self._measurement = table
+        self._measurement = spec.table
         self._held: Offsets | None = None
         login, parts = parts, parts._replace(netloc=parts.netloc.rpartition("@")[2])
         self._is_second = parts.path.endswith("/api/v2/write")

@@ -17,6 +17,7 @@ from pydantic_core import to_json
 
 from tocsin.kafka.reader import Offsets
 from tocsin.model.errors import ConfigError, TransientError
+from tocsin.model.view import ViewSpec
 from tocsin.views.sinks.sink import SinkBatch, SinkLost
 from tocsin.views.stored_row import StoredRow
 
@@ -48,20 +49,20 @@ return 1
 class RedisSink:
     """One view in one Redis; see `tocsin.views.sinks.sink.Sink`."""
 
-    def __init__(self, address: str, consumer: str, table: str, *, names_hashes: bool) -> None:
+    def __init__(self, address: str, consumer: str, spec: ViewSpec) -> None:
         """Describe the sink; nothing is opened yet.
 
         Args:
             address: such as redis://127.0.0.1:6379/0.
             consumer: key under which the offsets are remembered.
-            table: what keys of rows begin with.
-            names_hashes: whether the view names hash and field itself.
+            spec: of the view.
 
         Raises:
             ConfigError: the address is none.
         """
         self.refused = 0
-        self._consumer, self._table, self._names_hashes = consumer, table, names_hashes
+        self._consumer, self._table = consumer, spec.table
+        self._names_hashes = spec.key == ("hash", "field")
         self._told = ""
         options: dict[str, Any] = {"socket_timeout": _SECONDS, "socket_connect_timeout": _SECONDS}
         try:

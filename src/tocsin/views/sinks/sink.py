@@ -1,16 +1,18 @@
-"""The contract of a sink outside: a server in which others read the rows of a view.
-
-Adding one is a module here, and an entry in `tocsin.views.sinks.sink_registry`.
-"""
+"""Define a sink: a server in which others read the rows of a view. Its kinds are in `tocsin.project.sinks`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import Protocol
 
 from tocsin.kafka.reader import Offsets
-from tocsin.model.errors import TocsinError
+from tocsin.model.errors import ConfigError, TocsinError
+from tocsin.model.names import view_job
+from tocsin.model.view import ViewSpec
+from tocsin.project.settings import Settings
+from tocsin.project.sinks import SINKS
 from tocsin.views.stored_row import StoredRow
 
 
@@ -64,3 +66,32 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Leave the server."""
+
+
+def open_sink(spec: ViewSpec, settings: Settings, *, is_shared: bool = False) -> Sink | None:
+    """Open the sink that `spec` declares; None if that is none, or one without an address. Nothing is connected yet.
+
+    Args:
+        spec: as readers see the view.
+        settings: of the installation.
+        is_shared: whether several jobs are to write it.
+
+    Raises:
+        ConfigError: its address cannot be read, or is none, or only one job may write it.
+    """
+    kind = SINKS.get(spec.sink)
+    if kind is not None and is_shared and not kind.is_shared:
+        raise ConfigError.one(spec.path, f"{spec.sink} remembers no offsets, so one job alone must write it")
+    address = None if kind is None else settings.views.address(spec.sink)
+    if kind is None or address is None:
+        return None
+    sink: Sink = resolve_name(kind.sink)(address, settings.names.group(view_job(spec.name)), spec)
+    return sink
+
+
+def missing_address(spec: ViewSpec, settings: Settings) -> str:
+    """Say that the sink of `spec` is not written because it has no address; empty if it has one or needs none."""
+    kind = spec.sink
+    if kind not in SINKS or settings.views.has_address(kind):
+        return ""
+    return f"kept in SQLite alone: {kind} has no address; set views.{kind} or views.{kind}_file in tocsin.toml"

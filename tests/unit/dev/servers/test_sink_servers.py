@@ -13,7 +13,6 @@ from tocsin.dev import declared_topics
 from tocsin.dev.servers.kafka_server import NAME
 from tocsin.dev.servers.server_set import Servers
 from tocsin.dev.servers.sink_servers import KINDS, SinkServers, needed_kinds
-from tocsin.model.view import SinkKind
 from tocsin.project.blocks.view_settings import ViewSettings
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
@@ -46,16 +45,16 @@ def test_only_sinks_that_running_views_name_and_nobody_else_serves_are_needed(se
     for name, sink, stage in (("a", "sqlite", "live"), ("b", "redis", "draft"), ("c", "postgres", "shadow")):
         declare_words(settings.project, name, sink=sink, stage=stage)
     catalog = read_catalog(settings.project)
-    assert needed_kinds(settings, catalog) == [SinkKind.POSTGRES]
+    assert needed_kinds(settings, catalog) == ["postgres"]
     served = settings.model_copy(update={"views": ViewSettings(postgres="postgresql://elsewhere/x")})
     assert needed_kinds(served, catalog) == []
-    assert SinkKind.POSTGRES not in SinkServers(served, PORTS).servers
+    assert "postgres" not in SinkServers(served, PORTS).servers
 
 
 def test_addresses_are_in_files_for_their_owner_alone(settings: Settings) -> None:
     found = SinkServers(settings, PORTS)
     views = found.with_addresses(settings.views)
-    assert {SinkKind.POSTGRES, SinkKind.REDIS} <= found.servers.keys(), "set-up installs both"
+    assert {"postgres", "redis"} <= found.servers.keys(), "set-up installs both"
     first = views.address("redis")
     assert first is not None
     assert first == SinkServers(settings, PORTS).with_addresses(settings.views).address("redis"), "one for each state"

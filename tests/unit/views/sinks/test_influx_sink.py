@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.views.view_scene import NOON, view_row
+from tests.unit.views.view_scene import NOON, view_row, view_spec
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.views.row_store import mark_final
 from tocsin.views.sinks.influx_sink import InfluxSink
@@ -69,7 +69,7 @@ def stored(word: str, count: Any, window: int | None = 0, **values: Any) -> Stor
 
 
 def sink_of(server: Server, login: str = "", path: str = "/write?db=x") -> InfluxSink:
-    return InfluxSink(f"http://{login}127.0.0.1:{server.server_port}{path}", "counts")
+    return InfluxSink(f"http://{login}127.0.0.1:{server.server_port}{path}", "", view_spec(table="counts"))
 
 
 def test_a_point_takes_the_place_of_itself(server: Server) -> None:
@@ -124,6 +124,6 @@ def test_removals_of_version_2(server: Server) -> None:
 
 def test_an_address_that_is_none() -> None:
     with pytest.raises(ConfigError, match="no address of an InfluxDB"):
-        InfluxSink("http://127.0.0.1:8086", "counts")
+        InfluxSink("http://127.0.0.1:8086", "", view_spec())
     with pytest.raises(TransientError):
-        InfluxSink("http://127.0.0.1:1/write?db=x", "counts").replace([stored("a", 1)], [], {0: 1})
+        InfluxSink("http://127.0.0.1:1/write?db=x", "", view_spec()).replace([stored("a", 1)], [], {0: 1})

@@ -14,16 +14,18 @@ import psycopg
 import pytest
 import redis
 
+from tests.rig.samples.words import declare_words
 from tests.rig.sink_servers import SinkServer, emptied, running
-from tests.unit.views.view_scene import NOON, view_row, view_spec
+from tests.unit.views.view_scene import NOON, MemorySink, view_row, view_spec
 from tocsin.dev.servers.sink_servers import KINDS
-from tocsin.model.errors import TransientError
-from tocsin.model.view import SinkKind
+from tocsin.model.errors import ConfigError, TransientError
 from tocsin.project.blocks.view_settings import ViewSettings
-from tocsin.project.settings import Settings
+from tocsin.project.catalog import read_catalog
+from tocsin.project.settings import Settings, load_settings
+from tocsin.project.sinks import SINKS, SinkKind
+from tocsin.supervision.runners.job_command import setting_variables
 from tocsin.views.row_store import mark_final
-from tocsin.views.sinks.sink import Sink, SinkBatch, SinkLost
-from tocsin.views.sinks.sink_registry import missing_address, open_sink
+from tocsin.views.sinks.sink import Sink, SinkBatch, SinkLost, missing_address, open_sink
 from tocsin.views.stored_row import StoredRow
 
 Rows = dict[tuple[str, int], tuple[Any, bool]]
@@ -43,7 +45,7 @@ class Postgres:
 
     def sink(self, **fields: Any) -> Sink:
         settings = Settings(views=ViewSettings(postgres=self.address))
-        found = open_sink(view_spec(sink=SinkKind.POSTGRES, **fields), settings)
+        found = open_sink(view_spec(sink="postgres", **fields), settings)
         assert found is not None
         return found
 
@@ -67,7 +69,7 @@ class Redis:
 
     def sink(self, **fields: Any) -> Sink:
         settings = Settings(views=ViewSettings(redis=self.server.address))
-        found = open_sink(view_spec(sink=SinkKind.REDIS, **fields), settings)
+        found = open_sink(view_spec(sink="redis", **fields), settings)
         assert found is not None
         return found
 
@@ -92,7 +94,7 @@ class Influx:
 
     def sink(self, **fields: Any) -> Sink:
         settings = Settings(views=ViewSettings(influx=self.server.address))
-        found = open_sink(view_spec(sink=SinkKind.INFLUX, **fields), settings)
+        found = open_sink(view_spec(sink="influx", **fields), settings)
         assert found is not None
         return found
 
@@ -119,15 +121,15 @@ class Influx:
 
 @pytest.fixture(scope="module")
 def redis_server() -> Iterator[SinkServer]:
-    with running(SinkKind.REDIS) as server:
+    with running("redis") as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def influx_server() -> Iterator[SinkServer]:
-    if KINDS[SinkKind.INFLUX].find() is None:
-        pytest.skip(f"no InfluxDB is installed: {KINDS[SinkKind.INFLUX].install}")
-    with running(SinkKind.INFLUX) as server:
+    if KINDS["influx"].find() is None:
+        pytest.skip(f"no InfluxDB is installed: {KINDS['influx'].install}")
+    with running("influx") as server:
         yield server
 
 
@@ -314,7 +316,7 @@ def test_a_changed_key_makes_the_table_anew(postgres: str) -> None:
 
 def test_a_server_that_is_away() -> None:
     away = {"postgres": "postgresql://nobody@127.0.0.1:1/none", "redis": "redis://127.0.0.1:1/0"}
-    for kind in (SinkKind.POSTGRES, SinkKind.REDIS):
+    for kind in ("postgres", "redis"):
         sink = open_sink(view_spec(sink=kind), Settings(views=ViewSettings(**away)))
         assert sink is not None
         with pytest.raises(TransientError):
@@ -323,8 +325,26 @@ def test_a_server_that_is_away() -> None:
 
 
 def test_a_sink_without_an_address_is_not_written() -> None:
-    spec = view_spec(sink=SinkKind.REDIS)
+    spec = view_spec(sink="redis")
     assert open_sink(spec, Settings()) is None
     assert "redis has no address; set views.redis" in missing_address(spec, Settings())
     assert missing_address(spec, Settings(views=ViewSettings(redis_file=Path("there")))) == ""
     assert missing_address(view_spec(), Settings()) == ""
+    with pytest.raises(ConfigError, match="one job alone"):
+        open_sink(view_spec(sink="influx"), Settings(), is_shared=True)
+
+
+def test_a_kind_of_sink_is_a_record_and_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    declare_words(tmp_path, sink="memory")
+    (tmp_path / "tocsin.toml").write_text(f'[views]\nmemory_file = "{tmp_path}/secret"\n')
+    (tmp_path / "secret").write_text("memory://here\n")
+    (tmp_path / "secret").chmod(0o600)
+    with pytest.raises(ConfigError, match="has no sink 'memory_file'; there are postgres"):
+        load_settings(tmp_path)
+    assert "views/word_counts" in read_catalog(tmp_path).broken
+    monkeypatch.setitem(SINKS, "memory", SinkKind("tests.unit.views.view_scene:MemorySink"))
+    settings = load_settings(tmp_path)
+    sink = open_sink(read_catalog(tmp_path).view("word_counts").shown, settings)
+    assert isinstance(sink, MemorySink)
+    assert sink.opened == ("memory://here", "tocsin.view:word_counts")
+    assert "memory_file" in setting_variables(settings)["TOCSIN_VIEWS"]
