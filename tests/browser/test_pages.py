@@ -61,7 +61,7 @@ def test_it_shows_all_jobs_and_what_status_knows_of_them_soon_also_with_fifty_de
     for job in RUNNING:
         await_state(frame, job, "running")
     told = {one["job"]: one for one in json.loads(running.stack.tocsin("status", "--json").stdout)}
-    assert sorted(told) == sorted([*RUNNING, f"detector:{BROKEN}"])
+    assert {*RUNNING, f"detector:{BROKEN}"} <= told.keys()
     for job in RUNNING:
         expect(row(frame, job).locator(".how")).to_contain_text(told[job]["mode"])
         expect(row(frame, job).locator('[data-label="Memory"]')).to_have_text(re.compile(r"^\d+ MB"))

@@ -49,7 +49,7 @@ def test_it_comes_up_with_all_jobs_and_says_where_it_is(stack: Stack) -> None:
     said = stack.said()
     assert "waiting for port" in said
     assert f"mails      http://127.0.0.1:{_mail_port(stack)}" in said
-    found = {one["name"]: one for one in json.loads(stack.tocsin("dev", "status", "--json").stdout)}
+    found = {one["job"]: one for one in json.loads(stack.tocsin("status", "--json").stdout)}
     assert sorted(found) == sorted([*JOBS, "kafka", "mail"])
     assert {one["state"] for one in found.values()} == {"running"}
     assert found["detector:failed_logins"]["rss_bytes"] > 200 * 2**20, "the JVM counts"
@@ -169,8 +169,8 @@ def test_a_detector_that_cannot_start_touches_no_other_job(stack: Stack) -> None
     (folder / "broken.py").write_text(text.replace("action = 'login failed'", "no_such_column = 1"))
 
     def told() -> bool:
-        found = json.loads(stack.tocsin("dev", "status", "--json").stdout)
-        return any(one["name"] == "detector:broken" and one["condition"] != "fine" for one in found)
+        found = json.loads(stack.tocsin("status", "--json").stdout)
+        return any(one["job"] == "detector:broken" and one["condition"] != "fine" for one in found)
 
     await_that(told, 120)
     assert {job: stack.pid(job) for job in JOBS} == before

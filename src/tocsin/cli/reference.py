@@ -22,16 +22,15 @@ from tocsin.cli import json_shapes as shapes_module
 from tocsin.cli.app import app
 from tocsin.cli.json_shapes import DetectorShape, FaultShape, JobPlanShape, TableShape, VersionShape
 from tocsin.detect.explanation import DetectorExplanation
-from tocsin.dev.control import ComponentStatus
 from tocsin.dev.diagnosis import Diagnosis
 from tocsin.experiment.rescale_figures import RescaleReport
 from tocsin.history.day_status import DayStanding
 from tocsin.history.day_versions import DayVersion
 from tocsin.ingest.quarantined_record import QuarantinedRecord
-from tocsin.metrics.reported_jobs import JobStatus
 from tocsin.quality.day_profile import ProfileRow
 from tocsin.quality.verdict import DaySummary, Verdict
 from tocsin.replay.outcomes import ReplayReport
+from tocsin.supervision.job_status import JobStatus
 from tocsin.views.row_query import RowShape
 from tocsin.views.view_summary import ViewSummary
 
@@ -68,7 +67,6 @@ LISTS: dict[str, type[BaseModel]] = {
     "tocsin check": FaultShape,
     "tocsin plan": JobPlanShape,
     "tocsin doctor": Diagnosis,
-    "tocsin dev status": ComponentStatus,
 }
 ONES: dict[str, Any] = {
     "tocsin explain": DetectorExplanation | FindingExplanation,

@@ -14,16 +14,15 @@ from tocsin.model.job_report import JobState
 from tocsin.model.names import detector_job
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
-from tocsin.supervision.health import JobFacts, health
 from tocsin.supervision.incidents.conditions import CALM_SECONDS
 from tocsin.supervision.incidents.mail_outbox import send_waiting
 from tocsin.supervision.incidents.watch import mail_no_room
 from tocsin.supervision.installed_jobs import InstalledJobs
 from tocsin.supervision.job_kinds import desired_jobs
 from tocsin.supervision.job_states import Desired
+from tocsin.supervision.job_status import JobStatus, look
 from tocsin.supervision.runners.log_rotation import rotate
 from tocsin.supervision.runners.runner_choice import process_reader
-from tocsin.supervision.snapshot import look
 from tocsin.supervision.switches import not_stopped
 
 log = structlog.get_logger()
@@ -85,7 +84,7 @@ class Crew:
         self._unwritable = None
         readable = [job for job, wanted in self._desired.items() if wanted.readable]
         snapshot = look(self._settings, catalog, self._processes())
-        self._lines = [self._line(job, snapshot.facts(job)) for job in readable]
+        self._lines = [self._line(snapshot.status(job)) for job in readable]
         self._lines += [Part(place, False, error, failing=True) for place, error in broken.items()]
         is_settled = start and all(line.ready or line.failing for line in self._lines)
         if is_settled and self._settled_at is None:
@@ -138,17 +137,17 @@ class Crew:
         if error is not None and (now < self._calm_at or mail_no_room(error, self._settings)):
             self._calm_at = now + CALM_SECONDS
 
-    def _line(self, job: str, facts: JobFacts) -> Part:
-        found, beat = health(facts), facts.own_beat
-        if facts.past.is_failing:
-            return Part(job, False, f"{found.word}: {found.reason}; {self._last_words(job)}", failing=True)
-        since = self._waits_since.setdefault(job, time.monotonic()) if found.word == JobState.WAITING else None
+    def _line(self, status: JobStatus) -> Part:
+        job, word = status.job, status.health
+        if status.condition.is_failing:
+            return Part(job, False, f"{word}: {status.reason}; {self._last_words(job)}", failing=True)
+        since = self._waits_since.setdefault(job, time.monotonic()) if word == JobState.WAITING else None
         if since is None:
             self._waits_since.pop(job, None)
         failing = since is not None and time.monotonic() - since > _WAITS_SECONDS
-        text = " ".join(filter(None, (found.word, beat.report.mode if beat else "")))
-        reason = "" if found.word == JobState.RUNNING else found.reason
-        return Part(job, found.word in _UP, f"{text}: {reason}" if reason else text, failing)
+        text = " ".join(filter(None, (word, status.mode if status.runs else "")))
+        reason = "" if word == JobState.RUNNING else status.reason
+        return Part(job, word in _UP, f"{text}: {reason}" if reason else text, failing)
 
     def _last_words(self, job: str) -> str:
         """The end of its log, and where there is more."""

@@ -28,7 +28,7 @@ from tocsin.provision import jars
 from tocsin.provision.java import find_java
 from tocsin.provision.paths import Paths, here
 from tocsin.runtime.heartbeat import seconds_since_look
-from tocsin.supervision.health import Standing, unsupervised_reason
+from tocsin.supervision.job_status import Standing, unsupervised_reason
 
 _GIB = 1024**3
 _SECONDS = 3.0

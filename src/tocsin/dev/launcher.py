@@ -142,7 +142,7 @@ def hold_state(state: Path) -> Iterator[None]:
         try:
             lock = hold(state / state_folder.LOCK)
             break
-        except LockHeld as error:  # by a launcher, or for a moment by `tocsin dev status`
+        except LockHeld as error:  # by a launcher, or for a moment by `tocsin status`
             if not left:
                 what = f"a stack already runs on {state} (process {error.pid}); stop it: tocsin dev down"
                 raise StackRuns(what) from error

@@ -8,10 +8,9 @@ from datetime import datetime
 from prometheus_client.core import Metric
 
 from tocsin.metrics.families import Sample, counter, gauge, moments
-from tocsin.metrics.reported_jobs import JobStatus
 from tocsin.model.job_report import SILENT_SECONDS, TOPICS_RECREATED, JobState
 from tocsin.model.names import JobName
-from tocsin.supervision.health import Standing
+from tocsin.supervision.job_status import JobStatus, Standing
 
 _JOB = ("job",)
 _ENDED = (JobState.STOPPED, JobState.FAILED)

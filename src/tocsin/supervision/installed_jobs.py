@@ -14,17 +14,16 @@ from tocsin.provision.java import find_java
 from tocsin.provision.paths import here
 from tocsin.runtime.code_versions import FollowedCatalog
 from tocsin.runtime.state_file import Stamps, stamps
-from tocsin.supervision.health import JobFacts
 from tocsin.supervision.incidents.conditions import Incident
 from tocsin.supervision.incidents.watch import Watch
 from tocsin.supervision.job_kinds import desired_jobs, forget_code
 from tocsin.supervision.job_states import Desired, Start
+from tocsin.supervision.job_status import JobStatus, look
 from tocsin.supervision.runners.job_command import job_launch
 from tocsin.supervision.runners.log_rotation import rotate
 from tocsin.supervision.runners.process_labels import Labels, instance_of
 from tocsin.supervision.runners.runner import Launch
 from tocsin.supervision.runners.runner_choice import runner_of
-from tocsin.supervision.snapshot import look
 from tocsin.supervision.supervisor import Charge, Supervisor
 from tocsin.supervision.switches import ask_switches, not_stopped, read_switches, switched_jobs, turned_since
 
@@ -121,10 +120,10 @@ class InstalledJobs:
         """See `Supervisor.restart`."""
         return self.supervisor.restart(job)
 
-    def facts(self, job: str) -> JobFacts:
-        """Gather what is known of `job` now."""
+    def status(self, job: str) -> JobStatus:
+        """Tell how `job` fares now."""
         found = look(self.settings, self.catalog.read(), self.runner.list())
-        return found.facts(job, found.switches.off.get(dag_of(job)))
+        return found.status(job, off=found.switches.off.get(dag_of(job)))
 
     def _launch(self, start: Start) -> Launch:
         labels = Labels(instance_of(self.settings), start.job, start.spec)

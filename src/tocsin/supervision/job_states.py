@@ -35,6 +35,11 @@ class Condition(StrEnum):
     RECREATED = "topic recreated"
     IGNORING = "ignores nearly everything"
 
+    @property
+    def is_failing(self) -> bool:
+        """Return whether somebody should look at it, because restarts alone will hardly help."""
+        return self not in (Condition.FINE, Condition.RESTARTING)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
@@ -181,11 +186,6 @@ class Past:
     works: bool = False
     restarts: int = 0
     seen: int = 0
-
-    @property
-    def is_failing(self) -> bool:
-        """Return whether somebody should look at it, because restarts alone will hardly help."""
-        return self.condition not in (Condition.FINE, Condition.RESTARTING)
 
 
 @dataclass(frozen=True, kw_only=True)

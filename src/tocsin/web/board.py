@@ -24,12 +24,11 @@ from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.quality.unsealed_days import refusal, refused_days
 from tocsin.runtime.code_versions import FollowedCatalog
-from tocsin.supervision.health import Standing, unsupervised_reason
 from tocsin.supervision.incidents.chronicle import chronicle_of, read_events
 from tocsin.supervision.incidents.episodes import Episode, episodes
+from tocsin.supervision.job_status import Snapshot, Standing, look, unsupervised_reason
 from tocsin.supervision.planning.desired_inputs import memory_limit
 from tocsin.supervision.runners.runner_choice import process_reader
-from tocsin.supervision.snapshot import Snapshot, look
 from tocsin.web.job_rows import RowFacts, declared_facts, rows
 from tocsin.web.page_shapes import Board, JobPlace, JobRow, Note, Parity, Stories, Story
 from tocsin.web.parity_page import Comparisons

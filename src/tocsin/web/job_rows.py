@@ -10,10 +10,9 @@ from tocsin.model.flow import FlowSpec
 from tocsin.model.names import DETECTOR, PLATFORM_DAG, JobName, dag_of
 from tocsin.model.sizes import printable
 from tocsin.project.catalog import Catalog
-from tocsin.supervision.health import Health, JobFacts, Standing, health
 from tocsin.supervision.incidents.episodes import Episode, last_restart
 from tocsin.supervision.job_kinds import KINDS, JobKind
-from tocsin.supervision.snapshot import Snapshot
+from tocsin.supervision.job_status import Snapshot, Standing
 from tocsin.web.page_shapes import Fact, JobRow
 from tocsin.web.usage_query import Load, Taken
 
@@ -65,66 +64,45 @@ def declared_facts(spec: DetectorSpec, memory_limit: int) -> list[Fact]:
 
 def _rank(row: JobRow) -> int:
     """The place of a row among the others; those of one rank keep their order."""
-    if row.severity is Standing.PROBLEM:
+    if row.standing is Standing.PROBLEM:
         return 0
-    if row.severity is Standing.OFF and row.state == row.stage:
+    if row.standing is Standing.OFF and row.health == row.stage:
         return 3
     return 1 if row.kind == DETECTOR else 2
 
 
 def _row(snapshot: Snapshot, job: str, known: RowFacts) -> JobRow:
-    known_as = JobName.parse(job)
-    kind, name = known_as.kind, known_as.name
-    spec, dag = snapshot.spec(job), dag_of(job)
+    own, dag, spec = JobName.parse(job), dag_of(job), snapshot.spec(job)
     # To pause the DAG of the platform switches no job: they always run.
     off = None if dag == PLATFORM_DAG else known.off.get(dag, snapshot.switches.off.get(dag))
-    facts = snapshot.facts(job, off)
-    taken = known.taken.get(job, Taken())
-    found = health(facts)
+    taken, load = known.taken.get(job, Taken()), known.load(job)
+    status = snapshot.status(job, off=off, found=taken.last_finding_at)
+    declared = None if spec is None or isinstance(spec, FlowSpec) else spec.memory
+    over = status.runs and declared is not None and status.rss_bytes > declared
+    load = load if status.runs else None
+    busy = load is not None and load.busy
+    is_loud = (over or busy) and status.standing is Standing.OK
+    shown = {"reason": printable(status.reason), "standing": Standing.WARNING if is_loud else status.standing}
     return JobRow(
-        job=job,
-        name=name or kind,
-        kind=kind,
-        title=_title(snapshot.catalog, KINDS.get(kind), name),
+        **dict(status) | shown,
+        name=own.name or own.kind,
+        kind=own.kind,
+        title=_title(snapshot.catalog, KINDS.get(own.kind), own.name),
         dag=dag,
         stage=str(spec.stage) if spec else "",
+        declared_bytes=declared,
+        over_memory=over,
+        cores=None if load is None else load.cores,
+        cores_seconds=None if load is None else load.seconds,
+        busy=busy,
         today=taken.today,
         today_at=known.taken_at,
-        last_finding_at=taken.last_finding_at,
-        unexplained=known.unexplained(name) if kind == DETECTOR else 0,
+        unexplained=known.unexplained(own.name) if own.kind == DETECTOR else 0,
         last_restart=last_restart(known.episodes(job)),
         off=off,
-        may_switch=off is not None and _switch_matters(facts),
-        may_restart=not off and not facts.faults and found.standing is not Standing.OFF,
-        **_process(facts, found, None if spec is None or isinstance(spec, FlowSpec) else spec.memory, known.load(job)),
+        may_switch=off is not None and ((spec is not None and spec.stage.runs) or status.runs),
+        may_restart=not off and status.fault is None and status.standing is not Standing.OFF,
     )
-
-
-def _process(facts: JobFacts, found: Health, declared: int | None, load: Load | None) -> dict[str, object]:
-    """The fields that follow from the process and its last sign of life."""
-    leader, beat = facts.leader, facts.own_beat
-    fields: dict[str, object] = {"severity": found.standing, "state": found.word, "reason": printable(found.reason)}
-    fields["told_at"] = None if facts.beat is None else facts.at - facts.beat.age_seconds
-    fields["declared_bytes"] = declared
-    if leader is not None:
-        fields |= {"pid": leader.pid, "started_at": leader.started_at}
-    if beat is None:
-        return fields
-    report = beat.report
-    over = declared is not None and report.rss_bytes > declared
-    busy = load is not None and load.busy
-    if (over or busy) and found.standing is Standing.OK:
-        fields["severity"] = Standing.WARNING
-    fields["mode"] = report.mode
-    if report.has_lag:
-        fields |= {"lag_records": report.lag_records, "lag_seconds": report.lag_after(beat.age_seconds)}
-    fields |= {"rss_bytes": report.rss_bytes, "over_memory": over, "busy": busy}
-    return fields | ({} if load is None else {"cores": load.cores, "cores_seconds": load.seconds})
-
-
-def _switch_matters(facts: JobFacts) -> bool:
-    """Return whether the switch would start or stop the job."""
-    return (facts.stage is not None and facts.stage.runs) or facts.leader is not None
 
 
 def _title(catalog: Catalog, kind: JobKind | None, name: str) -> str:

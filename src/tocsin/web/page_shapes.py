@@ -1,5 +1,6 @@
-"""Define the JSON of the pages. All times are epoch seconds, what is not known is null.
+"""Define the JSON of the pages.
 
+Times are epoch seconds, those of a `JobStatus` ISO 8601; what is not known is null.
 Text that comes from logs, files or errors has passed `printable`; the pages show it as text and never as markup.
 """
 
@@ -7,8 +8,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from tocsin.supervision.health import Standing
 from tocsin.supervision.incidents.episodes import Episode, Restart
+from tocsin.supervision.job_status import JobStatus, Standing
 
 
 class Today(BaseModel, frozen=True):
@@ -21,48 +22,32 @@ class Today(BaseModel, frozen=True):
     restarts: int
 
 
-class JobRow(BaseModel, frozen=True):
-    """One job.
+class JobRow(JobStatus):
+    """One job: its status, and what the pages know besides.
 
     Attributes:
-        job, name: such as detector:failed_logins, and failed_logins.
-        kind: detector, ingest, indexer or notifier.
+        name: of the file that declares it, such as failed_logins; its kind for a job of the platform.
+        kind: detector, ingest, indexer or another.
         title: one line about it.
         dag: its DAG.
-        stage: of a detector; empty for other jobs, and for a detector whose file cannot be read.
-        severity, state, reason: how it fares, in one word or two, and why.
-        mode: "real-time", "micro-batch" or empty.
-        pid, started_at: of its process; null when none runs.
-        told_at: when it last gave a sign of life.
-        lag_records, lag_seconds: how far behind it is.
-        rss_bytes, declared_bytes: memory held, and the most that its file allows.
+        stage: of a detector, a flow or a view; empty for other jobs, and for a file that cannot be read.
+        declared_bytes: the most memory that its file allows.
         over_memory: whether it holds more than that.
         cores, cores_seconds: how many it keeps busy, on average over that time.
         busy: whether it uses a core.
         today, today_at: null when not known; read from the alerts DB at that time.
-        last_finding_at, last_restart: null for none, or when not known.
+        last_restart: null for none.
         unexplained: findings of which its stream and its backfill say something else, without a reason, on the days
             that were compared last.
         off: whether its switch is off; null for a job without one, or when it is not known.
         may_switch, may_restart: what makes sense for it now, and the user who asks may do.
     """
 
-    job: str
     name: str
     kind: str
     title: str
     dag: str
     stage: str
-    severity: Standing
-    state: str
-    reason: str
-    mode: str = ""
-    pid: int | None = None
-    started_at: float | None = None
-    told_at: float | None = None
-    lag_records: int | None = None
-    lag_seconds: float | None = None
-    rss_bytes: int | None = None
     declared_bytes: int | None = None
     over_memory: bool = False
     cores: float | None = None
@@ -70,7 +55,6 @@ class JobRow(BaseModel, frozen=True):
     busy: bool = False
     today: Today | None = None
     today_at: float | None = None
-    last_finding_at: float | None = None
     last_restart: Restart | None = None
     unexplained: int = 0
     off: bool | None = None

@@ -33,7 +33,7 @@ class Taken:
     """The resources of one job today, and when its detector last found something; None where nothing is known."""
 
     today: Today | None = None
-    last_finding_at: float | None = None
+    last_finding_at: datetime | None = None
 
 
 class _JobDay(BaseModel, extra="ignore"):
@@ -84,9 +84,8 @@ def parse_usage(output: bytes, today: date) -> dict[str, Taken]:
         raise TransientError(f"tocsin usage wrote something unknown: {error.errors()[0]['msg']}") from error
     taken: dict[str, Taken] = {}
     for one in sorted(days, key=lambda one: one.day):
-        last = None if one.last_finding_at is None else one.last_finding_at.timestamp()
         now = Today(**one.model_dump(include=set(Today.model_fields))) if one.day == today else None
-        taken[one.job] = Taken(now, last)
+        taken[one.job] = Taken(now, one.last_finding_at)
     return taken
 
 

@@ -17,26 +17,21 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(project=tmp_path, state=tmp_path / "state")
 
 
-def test_without_a_stack_all_is_absent_and_there_is_nothing_to_stop(settings: Settings) -> None:
+def test_without_a_stack_there_are_no_servers_and_there_is_nothing_to_stop(settings: Settings) -> None:
     assert control.launcher_pid(settings) is None
     assert not control.down(settings)
-    found = control.components(settings)
-    assert [(one.name, one.state) for one in found] == [
-        ("kafka", "absent"),
-        ("mail", "absent"),
-        ("indexer", "absent"),
-        ("notifier", "absent"),
-    ]
-    assert not any(one.is_well for one in found)
+    assert control.servers(settings) == []
     assert not settings.state.exists(), "looking makes nothing"
 
 
-def test_a_file_that_cannot_be_read_is_listed_with_its_fault(settings: Settings) -> None:
-    (settings.project / "detectors").mkdir()
-    (settings.project / "detectors" / "bad.py").write_text("def detect(:\n")
-    (bad,) = [one for one in control.components(settings) if one.name == "detector:bad"]
-    assert (bad.state, bad.condition, bad.is_well) == ("absent", "broken file", False)
-    assert "bad.py:1: is not Python" in bad.reason
+def test_servers_are_listed_while_a_launcher_runs_here(settings: Settings) -> None:
+    with hold(settings.state / state_folder.LOCK):
+        announce(settings.state, Running(1, 9092, 1025, 8430, 8431, 8435, "http://127.0.0.1:1080", None))
+        found = control.servers(settings)
+    assert [(server.job, server.runs, server.standing) for server in found] == [
+        ("kafka", False, "warning"),
+        ("mail", False, "warning"),
+    ]
 
 
 def test_the_holder_of_the_lock_is_the_launcher(settings: Settings) -> None:

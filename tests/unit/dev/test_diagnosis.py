@@ -17,7 +17,7 @@ from tocsin.project.settings import RUNNING_FILE, Settings
 from tocsin.provision.java import Java
 from tocsin.provision.paths import Paths
 from tocsin.runtime.heartbeat import note_look
-from tocsin.supervision.health import Standing
+from tocsin.supervision.job_status import Standing
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -9,9 +9,8 @@ from tocsin.dev.startup_progress import Plain
 from tocsin.model.errors import ConfigError
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import load_settings
-from tocsin.supervision.health import health
+from tocsin.supervision.job_status import look
 from tocsin.supervision.runners.runner_choice import process_reader
-from tocsin.supervision.snapshot import look
 
 
 @pytest.fixture
@@ -24,7 +23,7 @@ def test_a_reader_of_a_cluster_asks_no_api_and_goes_by_reports(project: Path) ->
     settings = load_settings(project)
     snapshot = look(settings, Catalog(), process_reader(settings)())
     assert snapshot.facts("indexer").processes is None
-    assert health(snapshot.facts("indexer")).word == "missing"
+    assert snapshot.status("indexer").health == "missing"
 
 
 def test_a_stack_refuses_jobs_that_could_not_reach_it(project: Path) -> None:

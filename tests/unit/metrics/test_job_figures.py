@@ -3,9 +3,8 @@ from typing import Any
 
 from tests.rig.served import Served
 from tocsin.metrics.job_figures import JobFigures
-from tocsin.metrics.reported_jobs import JobStatus
 from tocsin.model.job_report import JobState
-from tocsin.supervision.health import Standing
+from tocsin.supervision.job_status import JobStatus, Standing
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 DETECTOR = "detector:failed_logins"

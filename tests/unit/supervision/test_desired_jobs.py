@@ -16,8 +16,8 @@ from tocsin.project.setting_blocks import DrainSettings, KafkaSettings, SmtpSett
 from tocsin.project.settings import Settings
 from tocsin.supervision.job_kinds import desired_jobs
 from tocsin.supervision.job_states import UNREADABLE, Desired
+from tocsin.supervision.job_status import look
 from tocsin.supervision.planning.job_inputs import changed_inputs
-from tocsin.supervision.snapshot import look
 
 ROOT = Path(__file__).resolve().parents[3]
 INGEST, DETECTOR = "ingest:logins", "detector:failed_logins"

@@ -6,8 +6,8 @@ import pytest
 
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.runtime.heartbeat import Beat
-from tocsin.supervision.health import JobFacts, Standing, health
 from tocsin.supervision.job_states import Condition, Past
+from tocsin.supervision.job_status import JobFacts, Standing, health
 from tocsin.supervision.runners.process_labels import Labels
 from tocsin.supervision.runners.runner import Process
 

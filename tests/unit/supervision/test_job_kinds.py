@@ -41,7 +41,7 @@ def test_a_new_kind_is_desired_started_told_and_shown(tmp_path: Path, monkeypatc
     assert owners(catalog, settings)[job] == catalog.sources["logins"].owner
     title = catalog.sources["logins"].title
     (row,) = [row for row in rows(Looker(settings).look(), RowFacts()) if row.job == job]
-    assert (row.kind, row.name, row.title, row.state) == ("archiver", "cold", title, "not running")
+    assert (row.kind, row.name, row.title, row.health) == ("archiver", "cold", title, "not running")
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.word)

@@ -61,7 +61,7 @@ def test_a_crash_loop_of_one_job_does_not_touch_the_other(bench: Bench) -> None:
         bench.tick(desired)
     assert bench.conditions("detector:bad") == [Condition.RESTARTING, Condition.CRASH_LOOP]
     past = bench.supervisor.pasts()["detector:bad"]
-    assert past.is_failing
+    assert past.condition.is_failing
     assert "failed with exit code 1" in past.reason
     assert bench.runner.logs("detector:bad", 1) == ["it broke"]
     assert bench.pid("notifier") == neighbour is not None

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,9 @@ def test_today_is_told_and_the_last_finding_of_whatever_day() -> None:
     found = parse_usage(json.dumps(days).encode(), DAY)
     today = Today(cpu_seconds=2.5, rows_in=10, rows_out=2, findings=1, restarts=3)
     assert found == {
-        JOB: Taken(today, 1767312001.0),
+        JOB: Taken(today, datetime(2026, 1, 2, 0, 0, 1, tzinfo=UTC)),
         "indexer": Taken(today, None),
-        "detector:old": Taken(None, 1767312001.0),
+        "detector:old": Taken(None, datetime(2026, 1, 2, 0, 0, 1, tzinfo=UTC)),
     }
 
 

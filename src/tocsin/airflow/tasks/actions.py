@@ -8,7 +8,6 @@ import structlog
 from airflow.sdk.exceptions import AirflowFailException
 
 from tocsin.project.settings import load_settings
-from tocsin.supervision.health import health
 from tocsin.supervision.installed_jobs import InstalledJobs
 
 RESTART, STATUS = "restart", "status"
@@ -42,11 +41,9 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
 
 
 def _describe(installation: InstalledJobs, job: str) -> None:
-    """Log the health of `job` and the end of its log."""
-    facts = installation.facts(job)
-    found, process, beat = health(facts), facts.leader, facts.own_beat
-    log.info("health", job=job, standing=str(found.standing), health=found.word, reason=found.reason)
-    log.info("process", pid=process and process.pid, usage=process and installation.runner.usage(process))
-    log.info("report", report=beat and beat.report.model_dump(mode="json"))
+    """Log the status of `job` and the end of its log."""
+    status = installation.status(job)
+    log.info("health", job=job, standing=str(status.standing), health=status.health, reason=status.reason)
+    log.info("status", status=status.model_dump(mode="json"))
     for line in installation.runner.logs(job, _LINES):
         log.info(line)

@@ -5,23 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from tocsin.cli.options import Json
-from tocsin.cli.output import as_json, line, note, table
-from tocsin.model.durations import span
+from tocsin.cli.output import line, note
 from tocsin.model.sizes import printable
 from tocsin.runtime.process_exit import on_signals
-
-if TYPE_CHECKING:
-    from tocsin.dev.control import ComponentStatus
 
 app = typer.Typer(help="Run Kafka, a mail sink and all jobs on this machine.", no_args_is_help=True)
 
 _FOLLOW_SECONDS = 0.25
-_MB = 1024 * 1024
 
 
 @app.command("up")
@@ -58,28 +52,6 @@ def down() -> None:
     line("stopped" if control.down(load_settings()) else "no stack runs here")
 
 
-@app.command("status")
-def status(json: Json = False) -> None:
-    """Show the processes: state, memory, CPU time. Exit code 1 when one has a problem."""
-    from tocsin.dev import control
-    from tocsin.dev.running_stack import read_running
-    from tocsin.project.settings import load_settings
-
-    settings = load_settings()
-    found = control.components(settings)
-    if json:
-        as_json(found)
-    else:
-        columns = ("component", "state", "pid", "memory", "cpu", "why")
-        table(columns, (_row(one) for one in found), empty="no jobs are declared")
-        running = read_running(settings.state) if control.launcher_pid(settings) else None
-        line(f"mails: {running.mail_url}" if running else "no stack runs here; start one: tocsin dev up")
-        if running and running.airflow_url:
-            line(f"Airflow: {running.airflow_url}")
-    if not all(one.is_well for one in found):
-        raise typer.Exit(1)
-
-
 @app.command("logs")
 def logs(
     component: Annotated[str, typer.Argument(help="kafka, mail, launcher, or a job such as ingest:logins.")],
@@ -98,18 +70,6 @@ def logs(
         typer.echo(printable(text))
     if follow:
         _follow(path)
-
-
-def _row(component: ComponentStatus) -> tuple[object, ...]:
-    memory = f"{component.rss_bytes / _MB:.0f} MB" if component.rss_bytes else None
-    return (
-        component.name,
-        component.state,
-        component.pid,
-        memory,
-        span(component.cpu_seconds) if component.pid else None,
-        component.reason,
-    )
 
 
 def _follow(path: Path) -> None:

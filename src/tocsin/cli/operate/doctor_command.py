@@ -15,7 +15,7 @@ def doctor(json: options.Json = False) -> None:
     Changes nothing. Exit code 1 when there is a problem, not for warnings.
     """
     from tocsin.dev.diagnosis import diagnose
-    from tocsin.supervision.health import Standing
+    from tocsin.supervision.job_status import Standing
 
     found = list(diagnose())
     if json:

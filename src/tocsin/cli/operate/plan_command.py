@@ -49,10 +49,10 @@ def _plans(spark: bool) -> list[JobPlan]:
     from tocsin.project.settings import load_settings
     from tocsin.runtime.code_versions import installed_catalog
     from tocsin.supervision.job_kinds import desired_jobs
+    from tocsin.supervision.job_status import look
     from tocsin.supervision.planning.deploy_plan import Deploy, plan_job
     from tocsin.supervision.planning.start_record import read_starts
     from tocsin.supervision.runners.runner_choice import process_reader
-    from tocsin.supervision.snapshot import look
     from tocsin.supervision.switches import not_stopped
 
     settings = load_settings()

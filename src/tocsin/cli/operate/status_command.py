@@ -16,8 +16,9 @@ from tocsin.model.durations import span
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tocsin.metrics.reported_jobs import JobStatus, StatusReading
+    from tocsin.metrics.reported_jobs import StatusReading
     from tocsin.project.settings import Settings
+    from tocsin.supervision.job_status import JobStatus
 
 _WATCH_SECONDS, _KAFKA_SECONDS = 2.0, 2.0
 _COLUMNS = ("JOB", "HEALTH", "MODE", "LAG", "BEHIND", "LATE", "MEMORY", "CPU", "LAST FINDING", "REPORT")
@@ -28,15 +29,16 @@ _Watch = Annotated[
 
 
 def status(job: _Job = None, watch: _Watch = False, json: options.Json = False) -> None:
-    """Show each job: health, mode and why, lag in records and seconds, memory and CPU, last finding.
+    """Show each job, and each server of a stack here: health, mode and why, lag, memory and CPU, last finding.
 
     Exit code 1 when a job that should run does not or has waited for ten minutes, when the supervisor has not looked at
     the jobs for two, and, without JOB, when the quality gate refuses a day.
     """
+    from tocsin.dev.control import servers
     from tocsin.kafka.job_reports import read_reports
     from tocsin.metrics.reported_jobs import StatusReader, last_findings
     from tocsin.project.settings import load_settings
-    from tocsin.supervision.health import Standing
+    from tocsin.supervision.job_status import Standing
 
     settings = load_settings()
     if watch and not json and console().is_terminal:
@@ -45,8 +47,8 @@ def status(job: _Job = None, watch: _Watch = False, json: options.Json = False) 
     reader = StatusReader(settings, lambda: read_reports(settings))
     found, unknown = last_findings(settings, reader.wanted(job))
     reading = reader.read(job, found)
-    shown = reading.jobs
-    remarks = [*_remarks(reading, unknown), *_refusals(settings, job)]
+    shown = [*([] if job else servers(settings)), *reading.jobs]
+    remarks = [*_addresses(settings, job), *_remarks(reading, unknown), *_refusals(settings, job)]
     if json:
         as_json(shown)
     else:
@@ -72,6 +74,7 @@ def _watch(settings: Settings, job: str | None) -> None:
     from rich.live import Live
     from rich.text import Text
 
+    from tocsin.dev.control import servers
     from tocsin.kafka.job_reports import ReportReader
     from tocsin.metrics.reported_jobs import StatusReader, last_findings
     from tocsin.model.sizes import printable
@@ -85,16 +88,17 @@ def _watch(settings: Settings, job: str | None) -> None:
         while True:
             found, unknown = last_findings(settings, reader.wanted(job))
             reading = reader.read(job, found)
-            told = [*_remarks(reading, unknown), *_refusals(settings, job), *_sentences(reading.jobs)]
+            shown = [*([] if job else servers(settings)), *reading.jobs]
+            told = [*_remarks(reading, unknown), *_refusals(settings, job), *_sentences(shown)]
             lines = [Text(printable(text), style=style) for text, style in told]
-            drawn = drawn_table(_COLUMNS, map(_row, reading.jobs))
+            drawn = drawn_table(_COLUMNS, map(_row, shown))
             live.update(Group(Text(utc(datetime.now(UTC)), style="bold"), drawn, *lines), refresh=True)
             time.sleep(_WATCH_SECONDS)
 
 
 def _remarks(reading: StatusReading, unknown: str) -> Iterator[tuple[str, str]]:
     """Say, each in its style, what could not be read and when the supervisor last looked; red if that is too long."""
-    from tocsin.supervision.health import unsupervised_reason
+    from tocsin.supervision.job_status import unsupervised_reason
 
     if unknown:
         yield f"{unknown}; last findings unknown", "yellow"
@@ -107,6 +111,18 @@ def _remarks(reading: StatusReading, unknown: str) -> Iterator[tuple[str, str]]:
         yield f"{unsupervised}; what is shown of restarts is as of {utc(looked)}", "red"
     elif seconds is not None:
         yield f"the supervisor looked {span(seconds)} ago", ""
+
+
+def _addresses(settings: Settings, job: str | None) -> Iterator[tuple[str, str]]:
+    """Say where the pages of a stack are that runs here, unless only one job is asked about."""
+    from tocsin.dev.control import launcher_pid
+    from tocsin.dev.running_stack import read_running
+
+    running = None if job or launcher_pid(settings) is None else read_running(settings.state)
+    if running is not None:
+        yield f"mails: {running.mail_url}", ""
+        if running.airflow_url:
+            yield f"Airflow: {running.airflow_url}", ""
 
 
 def _refusals(settings: Settings, job: str | None) -> Iterator[tuple[str, str]]:

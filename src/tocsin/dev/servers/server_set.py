@@ -84,7 +84,7 @@ class Servers:
             if isinstance(action, Start):
                 self._waiting[action.job] = action.reason
         for name, past in self._supervisor.pasts().items():
-            if past.is_failing and not self.announced:
+            if past.condition.is_failing and not self.announced:
                 tail = "\n".join(self._runner.logs(name, _LOG_LINES))
                 raise TocsinError(
                     f"{name} does not start: {past.reason}; the end of {self._settings.log(name)}:\n{tail}"

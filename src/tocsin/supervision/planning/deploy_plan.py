@@ -10,9 +10,9 @@ from tocsin.model.detector import DetectorSpec
 from tocsin.model.names import COMPUTE, DETECTOR, JobName
 from tocsin.supervision.job_kinds import KINDS
 from tocsin.supervision.job_states import Desired
+from tocsin.supervision.job_status import Snapshot
 from tocsin.supervision.planning.job_inputs import changed_inputs
 from tocsin.supervision.planning.start_record import StartRecord
-from tocsin.supervision.snapshot import Snapshot
 
 # They touch what is made of the state, how it is read, or where: never what is in it.
 _KEEP_STATE = {"declared.levels", "platform"}

@@ -28,7 +28,7 @@ from tocsin.supervision.runners.job_pod import (
     stateful_set,
 )
 from tocsin.supervision.runners.process_labels import Labels, instance_of
-from tocsin.supervision.runners.runner import Launch, Process, ProcessUsage
+from tocsin.supervision.runners.runner import Launch, Process
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient, V1ContainerStatus, V1ObjectMeta, V1Pod
@@ -121,10 +121,6 @@ class ClusterRunner:
         if end is None:
             return None
         return int(end.exit_code) if end.exit_code <= _SIGNALLED else _SIGNALLED - int(end.exit_code)
-
-    def usage(self, process: Process) -> ProcessUsage | None:
-        """See `Runner.usage`. Not measured here: jobs report their memory and CPU themselves."""
-        return None
 
     def logs(self, job: str, lines: int) -> Sequence[str]:
         """See `Runner.logs`. Of the containers before and now of its pod; why it waits if none has run."""

@@ -16,7 +16,7 @@ from tocsin.runtime import child_process, private, process_exit
 from tocsin.supervision.runners.log_rotation import rotate, tail
 from tocsin.supervision.runners.process_labels import Labels
 from tocsin.supervision.runners.process_list import ProcessList, ProcessRow
-from tocsin.supervision.runners.runner import Launch, Process, ProcessUsage
+from tocsin.supervision.runners.runner import Launch, Process
 
 _SAME_START_SECONDS = 1.0
 
@@ -90,20 +90,6 @@ class LocalRunner:
         """See `Runner.exit_code`. Known for children of this very runner, and for jobs that tell it themselves."""
         child = self._children.get(job)
         return process_exit.read(self._exit(job)) if child is None else child[1].poll()
-
-    def usage(self, process: Process) -> ProcessUsage | None:
-        """See `Runner.usage`."""
-        try:
-            leader = psutil.Process(process.pid)
-            tree = [leader, *leader.children(recursive=True)]
-        except psutil.Error:
-            return None
-        rss, cpu = 0, 0.0
-        for one in tree:
-            with contextlib.suppress(psutil.Error), one.oneshot():
-                times = one.cpu_times()
-                rss, cpu = rss + one.memory_info().rss, cpu + times.user + times.system
-        return ProcessUsage(rss, cpu)
 
     def logs(self, job: str, lines: int) -> Sequence[str]:
         """See `Runner.logs`."""

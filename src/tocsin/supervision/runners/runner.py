@@ -50,19 +50,6 @@ class Process:
     restarts: int | None = None
 
 
-@dataclass(frozen=True)
-class ProcessUsage:
-    """The resources of a process and all its children.
-
-    Attributes:
-        rss_bytes: resident memory, shared pages counted once per process.
-        cpu_seconds: since the start of each process that is still there.
-    """
-
-    rss_bytes: int
-    cpu_seconds: float
-
-
 class Runner(Protocol):
     """Starts and stops labelled processes, and knows which there are."""
 
@@ -85,9 +72,6 @@ class Runner(Protocol):
 
     def exit_code(self, job: str) -> int | None:
         """Return the end of the last process of `job`: minus the signal, or the code; None if unknown."""
-
-    def usage(self, process: Process) -> ProcessUsage | None:
-        """Measure the resources of `process`; None when it is gone."""
 
     def logs(self, job: str, lines: int) -> Sequence[str]:
         """The last `lines` lines of the log of `job`."""

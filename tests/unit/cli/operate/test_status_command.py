@@ -15,8 +15,6 @@ import pytest
 from tests.rig.command_line import invoke
 from tests.rig.samples.project import copy_project
 from tocsin.cli.operate import status_command
-from tocsin.metrics import reported_jobs
-from tocsin.metrics.reported_jobs import JobStatus
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import FailureCause, JobReport, JobState
 from tocsin.project.catalog import Catalog
@@ -24,9 +22,8 @@ from tocsin.project.settings import Settings
 from tocsin.quality.unsealed_days import Refused, note_refused
 from tocsin.runtime import heartbeat
 from tocsin.runtime.heartbeat import note_look
-from tocsin.supervision.health import Standing
 from tocsin.supervision.job_states import Condition, Past
-from tocsin.supervision.snapshot import Snapshot
+from tocsin.supervision.job_status import JobStatus, Snapshot, Standing
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 ROOT = Path(__file__).resolve().parents[4]
@@ -60,13 +57,13 @@ def seen(**pasts: Past) -> Snapshot:
     ],
 )
 def test_how_a_job_stands_follows_from_its_report_and_its_age(state: JobState, age: float, standing: Standing) -> None:
-    (one,) = reported_jobs.statuses(seen(), ["indexer"], {"indexer": report("indexer", state, age=age)}, {})
+    (one,) = seen().statuses(["indexer"], {"indexer": report("indexer", state, age=age)}, {})
     assert (one.standing, one.age_seconds) == (standing, age)
     assert one.state is state
 
 
 def test_a_silent_job_says_what_it_last_did() -> None:
-    (one,) = reported_jobs.statuses(seen(), ["indexer"], {"indexer": report("indexer", JobState.RUNNING, age=60)}, {})
+    (one,) = seen().statuses(["indexer"], {"indexer": report("indexer", JobState.RUNNING, age=60)}, {})
     assert (one.health, one.state) == ("silent", JobState.RUNNING)
     assert one.reason == "no heartbeat for 60 s; it was running then. It hangs, is gone, or cannot write"
     assert one.lag_seconds == 60, "so long nobody knows how far behind it is"
@@ -74,12 +71,12 @@ def test_a_silent_job_says_what_it_last_did() -> None:
 
 def test_a_job_that_failed_keeps_its_own_words() -> None:
     failed = report("indexer", JobState.FAILED, age=60, reason="the disk is full")
-    (one,) = reported_jobs.statuses(seen(), ["indexer"], {"indexer": failed}, {})
+    (one,) = seen().statuses(["indexer"], {"indexer": failed}, {})
     assert one.reason == "the disk is full"
 
 
 def test_a_job_that_never_ran_is_a_problem() -> None:
-    (one,) = reported_jobs.statuses(seen(), ["notifier"], {}, {})
+    (one,) = seen().statuses(["notifier"], {}, {})
     assert (one.standing, one.age_seconds, one.reason) == (Standing.PROBLEM, None, "never ran here")
 
 
@@ -89,14 +86,12 @@ def test_a_job_that_should_not_run_is_shown_while_it_does() -> None:
         "detector:stopped": report("detector:stopped", JobState.STOPPED),
         "detector:old": report("detector:old", JobState.RUNNING, age=600),
     }
-    assert [one.job for one in reported_jobs.statuses(seen(), [], reports, {})] == ["detector:gone"]
+    assert [one.job for one in seen().statuses([], reports, {})] == ["detector:gone"]
 
 
 def test_the_last_finding_stands_beside_its_job() -> None:
     found = {"detector:x": NOW - timedelta(hours=1)}
-    (one,) = reported_jobs.statuses(
-        seen(), ["detector:x"], {"detector:x": report("detector:x", JobState.RUNNING)}, found
-    )
+    (one,) = seen().statuses(["detector:x"], {"detector:x": report("detector:x", JobState.RUNNING)}, found)
     assert one.last_finding_at == NOW - timedelta(hours=1)
 
 
@@ -104,9 +99,9 @@ def test_supervision_on_this_machine_knows_more_than_the_last_report() -> None:
     """A job in a crash loop reports that it starts, again and again."""
     looping = Past(condition=Condition.CRASH_LOOP, reason="4 failures within 30 min")
     starting = {"notifier": report("notifier", JobState.STARTING)}
-    (one,) = reported_jobs.statuses(seen(notifier=looping), ["notifier"], starting, {})
+    (one,) = seen(notifier=looping).statuses(["notifier"], starting, {})
     assert (one.standing, one.health, one.reason) == (Standing.PROBLEM, "crash loop", "4 failures within 30 min")
-    (one,) = reported_jobs.statuses(seen(notifier=Past(expected=True)), ["notifier"], starting, {})
+    (one,) = seen(notifier=Past(expected=True)).statuses(["notifier"], starting, {})
     assert (one.standing, one.health) == (Standing.PROBLEM, "gone")
 
 
@@ -253,7 +248,7 @@ def test_the_first_cause_stays_while_the_job_is_tried_again() -> None:
     first = FailureCause(what="ZeroDivisionError: division by zero", file="detectors/d.py", line=9, event="e/0/490")
     again = report("detector:d", JobState.STARTING)
     snapshot = seen(**{"detector:d": Past(condition=Condition.RESTARTING, first=first, failures=(1.0,))})
-    (one,) = reported_jobs.statuses(snapshot, ["detector:d"], {"detector:d": again}, {})
+    (one,) = snapshot.statuses(["detector:d"], {"detector:d": again}, {})
     assert one.cause == first
     told = [text for text, _ in status_command._sentences([one])]
     sentence = "detectors/d.py:9: ZeroDivisionError: division by zero, on event e/0/490"

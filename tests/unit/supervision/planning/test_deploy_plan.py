@@ -12,11 +12,11 @@ from tests.rig.samples.project import ROOT, copy_project
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.supervision.job_kinds import desired_jobs
+from tocsin.supervision.job_status import look
 from tocsin.supervision.planning.deploy_plan import Deploy, Effect, JobPlan, StateNames, plan_job
 from tocsin.supervision.planning.start_record import StartRecord
 from tocsin.supervision.runners.process_labels import Labels
 from tocsin.supervision.runners.runner import Process
-from tocsin.supervision.snapshot import look
 
 JOB = "detector:failed_logins"
 

@@ -215,22 +215,6 @@ def test_a_process_stays_while_it_replaces_its_program_and_shows_no_labels(
     await_that(lambda: runner.list() == [])
 
 
-def test_usage_counts_children(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
-    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), WITH_CHILD))
-    await_that(lambda: runner.logs(JOB, 1))
-    (process,) = runner.list()
-
-    def counted() -> bool:
-        usage = runner.usage(process)  # its leader may still grow, and CPU time is counted in hundredths of a second
-        alone = psutil.Process(process.pid).memory_info().rss
-        return usage is not None and usage.rss_bytes > 1.5 * alone and usage.cpu_seconds > 0
-
-    await_that(counted)
-    runner.stop(process, force=True)
-    await_that(lambda: not runner.list())
-    assert runner.usage(process) is None
-
-
 def test_a_program_that_is_not_there_is_an_error(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
     wanted = launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP)
     with pytest.raises(FileNotFoundError):

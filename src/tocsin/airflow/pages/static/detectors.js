@@ -2,7 +2,7 @@
 
 import "./theme.js";
 import { airflow, keepAsking, showActions, showFreshness, showNotes } from "./server.js";
-import { ago, asOf, badge, count, cpu, el, memory, put, restarts, short, span } from "./words.js";
+import { ago, asOf, badge, count, cpu, el, hasLag, memory, put, restarts, short, span } from "./words.js";
 
 const EVERY_SECONDS = 3;
 const GROUPS = { problem: "Needs attention", detector: "Detectors", platform: "Platform", unrun: "Drafts and retired" };
@@ -30,20 +30,20 @@ function show(board) {
 
 function summarize(rows) {
   const words = { problem: "failing", warning: "to watch", ok: "running", off: "off" };
-  const counts = Object.entries(words).map(([severity, word]) => [severity, word, rows.filter((row) => row.severity === severity).length]);
+  const counts = Object.entries(words).map(([severity, word]) => [severity, word, rows.filter((row) => row.standing === severity).length]);
   put(place("summary"), counts, () =>
     counts.filter(([, , number]) => number).map(([severity, word, number]) =>
       el("li", {}, el("span", { class: `badge ${severity}`, text: `${number} ${word}` }))));
 }
 
 function groupOf(row) {
-  if (row.severity === "problem") return "problem";
-  if (row.severity === "off" && row.state === row.stage) return "unrun";
+  if (row.standing === "problem") return "problem";
+  if (row.standing === "off" && row.health === row.stage) return "unrun";
   return row.kind === "detector" ? "detector" : "platform";
 }
 
 function matches(row, words) {
-  const text = `${row.job} ${row.stage} ${row.state} ${row.title} ${row.mode}`.toLowerCase();
+  const text = `${row.job} ${row.stage} ${row.health} ${row.title} ${row.mode}`.toLowerCase();
   return words.every((word) => text.includes(word));
 }
 
@@ -79,13 +79,13 @@ function fill(row) {
     line = el("tr", { "data-job": row.job }, ...cells);
     shown.set(row.job, line);
   }
-  const look = `job ${row.severity}`;
+  const look = `job ${row.standing}`;
   if (line.className !== look) line.className = look;
   const [who, how, lag, held, busy, today, found, restart, actions] = line.children;
   put(who, [row.name, row.stage, row.title, row.kind], () => name(row));
-  put(how, [row.state, row.severity, row.mode, row.reason], () => state(row));
-  put(lag, [row.lag_records, row.lag_seconds], () => behind(row));
-  put(held, [row.rss_bytes, row.declared_bytes, row.over_memory], () => memory(row));
+  put(how, [row.health, row.standing, row.mode, row.reason], () => state(row));
+  put(lag, [hasLag(row), row.lag_records, row.lag_seconds], () => behind(row));
+  put(held, [row.runs, row.rss_bytes, row.declared_bytes, row.over_memory], () => memory(row));
   put(busy, [row.cores, row.busy], () => cpu(row));
   put(today, [row.today, row.today_at === null, asOf(row) !== null], () => [...taken(row), asOf(row)]);
   put(found, [row.today?.findings, row.last_finding_at, row.kind, row.unexplained], () => findings(row));
@@ -102,12 +102,12 @@ function name(row) {
 }
 
 function state(row) {
-  return [badge(row), row.mode ? el("span", { class: "muted", text: ` ${row.mode}` }) : null,
+  return [badge(row), row.runs && row.mode ? el("span", { class: "muted", text: ` ${row.mode}` }) : null,
     row.reason ? el("small", { text: row.reason }) : null];
 }
 
 function behind(row) {
-  if (row.lag_records === null) return [];
+  if (!hasLag(row)) return [];
   return [el("span", { text: count(row.lag_records) }), row.lag_records || row.lag_seconds ? el("small", { text: span(row.lag_seconds) }) : null];
 }
 

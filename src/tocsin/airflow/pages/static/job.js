@@ -3,7 +3,7 @@
 import "./theme.js";
 import { showParity } from "./parity.js";
 import { airflow, keepAsking, showActions, showFreshness, showNotes } from "./server.js";
-import { ago, asOf, badge, count, cpu, el, memory, put, restarts, span, utc } from "./words.js";
+import { ago, asOf, badge, count, cpu, el, hasLag, memory, put, restarts, span, utc } from "./words.js";
 
 const EVERY_SECONDS = 3;
 const PARITY_SECONDS = 30;
@@ -53,10 +53,10 @@ function show(told) {
 
 function showChoice(jobs) {
   place("choice").hidden = jobs.length < 2;
-  put(place("choice"), [chosen, jobs.map((one) => [one.row.job, one.row.severity])], () =>
+  put(place("choice"), [chosen, jobs.map((one) => [one.row.job, one.row.standing])], () =>
     jobs.map(({ row }) => {
       const made = el("button", { type: "button", "aria-pressed": String(row.job === chosen) },
-        row.severity === "ok" ? null : badge(row), row.severity === "ok" ? null : " ", row.job);
+        row.standing === "ok" ? null : badge(row), row.standing === "ok" ? null : " ", row.job);
       made.addEventListener("click", () => choose(row.job));
       return made;
     }));
@@ -73,16 +73,16 @@ function choose(job) {
 
 function showState(row, looked_at) {
   place("name").textContent = row.kind === "detector" ? row.name : row.job;
-  put(place("state"), [row.state, row.severity, row.mode, row.stage], () =>
-    [badge(row), row.mode ? el("span", { class: "muted", text: ` ${row.mode}` }) : null,
+  put(place("state"), [row.health, row.standing, row.mode, row.stage], () =>
+    [badge(row), row.runs && row.mode ? el("span", { class: "muted", text: ` ${row.mode}` }) : null,
       row.stage ? " " : null, row.stage ? el("span", { class: "badge stage", text: row.stage }) : null]);
   place("reason").textContent = row.reason;
   showFreshness(place("freshness"), looked_at);
   showActions(place("actions"), row, soon);
   const figures = [
-    ["process", row.pid === null ? [] : [`pid ${row.pid}`, el("small", {}, "since ", ago(row.started_at))]],
-    ["last heartbeat", row.told_at === null ? [] : [ago(row.told_at)]],
-    ["lag", row.lag_records === null ? [] : [count(row.lag_records), el("small", { text: row.lag_records || row.lag_seconds ? `${span(row.lag_seconds)} behind` : "records" })]],
+    ["process", !row.runs ? [] : [`pid ${row.pid}`, el("small", {}, "since ", ago(row.started_at))]],
+    ["last heartbeat", row.age_seconds === null ? [] : [ago(row.at)]],
+    ["lag", !hasLag(row) ? [] : [count(row.lag_records), el("small", { text: row.lag_records || row.lag_seconds ? `${span(row.lag_seconds)} behind` : "records" })]],
     ["memory", memory(row)],
     ["CPU, of one core", cpu(row)],
     ["records today", row.today ? [`${count(row.today.rows_in)} in`, el("small", { text: `${count(row.today.rows_out)} ${row.kind === "detector" ? "updates of findings" : "out"}` }), asOf(row)] : []],

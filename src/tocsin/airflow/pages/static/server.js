@@ -74,9 +74,9 @@ export function say(text, severity = "") {
 }
 
 const WAYS = {
-  pause: { label: "Pause", doing: "Pausing…", done: (row) => row.pid === null },
-  unpause: { label: "Unpause", doing: "Starting…", done: (row) => row.pid !== null },
-  restart: { label: "Restart", doing: "Restarting…", done: (row, before) => row.pid !== null && row.pid !== before.pid },
+  pause: { label: "Pause", doing: "Pausing…", done: (row) => !row.runs },
+  unpause: { label: "Unpause", doing: "Starting…", done: (row) => row.runs },
+  restart: { label: "Restart", doing: "Restarting…", done: (row, before) => row.runs && row.pid !== before.pid },
 };
 const pending = new Map();
 

@@ -35,6 +35,16 @@ export function span(seconds) {
   return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} d`;
 }
 
+/** Read a time: epoch seconds, or ISO 8601. */
+function seconds(at) {
+  return typeof at === "string" ? Date.parse(at) / 1000 : at;
+}
+
+/** Tell whether the job measures how far behind it is. */
+export function hasLag(row) {
+  return row.runs && (row.state === "running" || row.state === "draining");
+}
+
 export function utc(at) {
   return `${new Date(at * 1000).toISOString().slice(0, 19).replace("T", " ")}Z`;
 }
@@ -51,7 +61,8 @@ export function age(at) {
 }
 
 /** Show how long ago it was, kept up to date; the time itself is in its title. */
-export function ago(at) {
+export function ago(when) {
+  const at = seconds(when);
   const made = el("time", { datetime: new Date(at * 1000).toISOString(), title: utc(at), "data-at": at });
   made.textContent = agoText(at);
   return made;
@@ -90,12 +101,12 @@ export function restarts(today) {
 }
 
 export function badge(row) {
-  return el("span", { class: `badge ${row.severity}`, text: row.state });
+  return el("span", { class: `badge ${row.standing}`, text: row.health });
 }
 
 /** Show the memory of a process, marked when it exceeds its limit. */
 export function memory(row) {
-  if (row.rss_bytes === null) return [];
+  if (!row.runs || !row.rss_bytes) return [];
   const limit = row.declared_bytes === null ? null : `of ${megabytes(row.declared_bytes)}`;
   return [
     el("span", { class: row.over_memory ? "mark" : null, text: megabytes(row.rss_bytes) }),
