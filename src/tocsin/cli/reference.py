@@ -21,6 +21,7 @@ from tocsin.cases.file_report import FileReport
 from tocsin.cli import json_shapes as shapes_module
 from tocsin.cli.app import app
 from tocsin.cli.json_shapes import DetectorShape, FaultShape, JobPlanShape, TableShape, VersionShape
+from tocsin.cli.settings_reference import ATTRIBUTE
 from tocsin.detect.explanation import DetectorExplanation
 from tocsin.dev.diagnosis import Diagnosis
 from tocsin.experiment.rescale_figures import RescaleReport
@@ -106,16 +107,21 @@ def verbs_of(command: Any, context: Any, name: str) -> Iterator[tuple[str, Any]]
 def _verbs(command: Any, context: Any, name: str) -> Iterator[str]:
     for whole, verb in verbs_of(command, context, name):
         with verb.make_context(whole, [], resilient_parsing=True) as own:
-            yield f"## `{whole}`\n\n{inspect.cleandoc(verb.help or '')}\n"
-            yield f"```console\n$ {whole} {' '.join(verb.collect_usage_pieces(own))}\n```\n"
-            records = [parameter.get_help_record(own) for parameter in verb.get_params(own)]
-            rows = [f"| `{_cell(written)}` | {_cell(meaning)} |" for written, meaning in filter(None, records)]
+            usage = f"{whole} {' '.join(verb.collect_usage_pieces(own))}"
+            yield f"## `{whole}`\n\n{inspect.cleandoc(verb.help or '')}\n\n`$ {usage}`\n"
+            found = (parameter.get_help_record(own) for parameter in verb.get_params(own))
+            records = [record for record in found if record and not record[0].startswith("--help")]
+        if records:
+            rows = [f"| `{_cell(written)}` | {_cell(_meaning(whole, *record))} |" for written, *record in records]
             yield "\n".join(["| | |", "|---|---|", *rows, ""])
-        if whole in LISTS:
-            yield f"`--json` writes an array of [{LISTS[whole].__name__}](#{LISTS[whole].__name__.lower()}).\n"
-        if whole in ONES:
-            named = [f"[{one.__name__}](#{one.__name__.lower()})" for one in _either(ONES[whole])]
-            yield f"`--json` writes one {' or one '.join(named)}.\n"
+
+
+def _meaning(verb: str, meaning: str) -> str:
+    """Name the shape behind the option that asks for JSON."""
+    if meaning != "Write JSON." or verb not in LISTS.keys() | ONES.keys():
+        return meaning
+    shapes, before = ((LISTS[verb],), "an array of ") if verb in LISTS else (_either(ONES[verb]), "one ")
+    return f"Write JSON: {before}{' or '.join(f'[{one.__name__}](#{one.__name__.lower()})' for one in shapes)}."
 
 
 def _shapes() -> dict[str, dict[str, Any]]:
@@ -134,10 +140,14 @@ def _either(shape: Any) -> tuple[type[BaseModel], ...]:
 
 
 def _shape(name: str, shapes: dict[str, dict[str, Any]]) -> str:
-    fields = {field: _type(kind, shapes) for field, kind in shapes[name]["properties"].items()}
-    rows = "\n".join(f"| `{field}` | {kind} |" for field, kind in fields.items())
-    described = shapes[name].get("description", "")
-    return f"### {name}\n\n```text\n{described}\n```\n\n| field | JSON |\n|---|---|\n{rows}\n"
+    text, _, attributes = shapes[name].get("description", "").partition("\n\nAttributes:\n")
+    meanings = {
+        field: meaning for fields, meaning in ATTRIBUTE.findall(attributes + "\n") for field in fields.split(", ")
+    }
+    types = {field: _type(kind, shapes) for field, kind in shapes[name]["properties"].items()}
+    plain = ", ".join(f"`{field}` ({kind})" for field, kind in types.items() if field not in meanings)
+    listed = [f"- `{field}` ({types[field]}): {' '.join(meaning.split())}" for field, meaning in meanings.items()]
+    return "\n".join([f"### {name}\n", f"{text}{f' {plain}.' if plain else ''}\n", *listed, ""])
 
 
 def _type(described: dict[str, Any], shapes: dict[str, Any]) -> str:

@@ -38,7 +38,7 @@ instance = "shop"
 host = "mail.example.com"
 ```
 """
-_ATTRIBUTE = re.compile(r"^    ([a-z_0-9]+(?:, [a-z_0-9]+)*): (.*(?:\n        .*)*)", re.MULTILINE)
+ATTRIBUTE = re.compile(r"^    ([a-z_0-9]+(?:, [a-z_0-9]+)*): (.*(?:\n        .*)*)", re.MULTILINE)
 
 
 def settings_page() -> str:
@@ -64,7 +64,7 @@ def meanings_of(block: type[BaseModel]) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in reversed(block.__mro__):
         document = inspect.cleandoc(one.__doc__ or "")
-        for names, meaning in _ATTRIBUTE.findall(document.partition("Attributes:")[2]):
+        for names, meaning in ATTRIBUTE.findall(document.partition("Attributes:")[2]):
             found |= dict.fromkeys(names.split(", "), meaning)
     return found
 
