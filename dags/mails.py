@@ -1,4 +1,4 @@
-"""The DAG `mails` sends the mails of failed runs until they have left. See `tocsin.airflow.dags.mail_dag`."""
+"""The DAG `mails` sends messages that the notifier has not taken. See `tocsin.airflow.dags.mail_dag`."""
 
 from tocsin.airflow.dags.mail_dag import mails_dag
 

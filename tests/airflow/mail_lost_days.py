@@ -5,7 +5,7 @@ or of detectors, to address. `mail_lost_days.py parity FOLDER` runs the task `pa
 `tocsin` of another environment. `mail_lost_days.py pass_over RUN` is a run of `history__logins` that leaves
 refused days out, and prints what its tasks say. `mail_lost_days.py lose RUN` is the end of a run of that detector's
 backfill whose task was killed.
-`mail_lost_days.py send` does what a look of the supervisor leads to: each mail that waits is tried once.
+`mail_lost_days.py send` does what a look of the supervisor leads to a minute later.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from types import SimpleNamespace
 from unittest import mock
 
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException
 
 from tocsin.airflow.dags.backfill_dags import backfill_dags
 from tocsin.airflow.dags.history_dags import history_dags, seal_mail
 from tocsin.airflow.dags.mail_dag import send
 from tocsin.airflow.tasks.backfill_task import backfill_mail
 from tocsin.model.errors import TransientError
-from tocsin.project.settings import load_settings
-from tocsin.supervision.incidents.mail_outbox import Outbox
 
 
 def fail(task: str, run_id: str, owners: str) -> None:
@@ -93,12 +91,8 @@ def compare(folder: str) -> None:
 
 
 def send_all() -> None:
-    for name in Outbox(load_settings().state).waiting():
-        with contextlib.suppress(TransientError):
-            send(SimpleNamespace(run_id=name))
-            with contextlib.suppress(AirflowSkipException):
-                send(SimpleNamespace(run_id=name))
-                raise AssertionError("what has left must not leave again")
+    with contextlib.suppress(TransientError):
+        send(patience=0.0)
 
 
 if __name__ == "__main__":

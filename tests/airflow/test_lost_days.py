@@ -17,6 +17,7 @@ from tests.rig.mail_server import OK, MailServer
 from tests.rig.samples.backfills import published
 from tests.rig.samples.history import version
 from tests.rig.samples.project import copy_project
+from tocsin.alerts.notify.notices import NoticeFiles
 from tocsin.backfill.backfill_ledger import Attempt, Backfills, End, Made
 from tocsin.history.day_versions import write_version
 from tocsin.history.places import Places
@@ -25,7 +26,6 @@ from tocsin.project.settings import Settings
 from tocsin.quality.unsealed_days import Refused, note, note_refused, refusal
 from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 from tocsin.quality.verdict_files import Records, VerdictRecord
-from tocsin.supervision.incidents.mail_outbox import Outbox
 
 DAY = date(2026, 1, 31)
 ANN, BOB = "ann@example.com", "bob@example.com"
@@ -42,7 +42,7 @@ class Mails:
 
     @property
     def waiting(self) -> int:
-        return len(Outbox(self.settings.state).waiting())
+        return len(NoticeFiles(self.settings.state).waiting())
 
     def lose(self, detector: str, end: End, why: str, run_id: str = "mine") -> None:
         report = f"quality/findings.{detector}/{DAY}/1.html" if end is End.HELD else None

@@ -17,12 +17,14 @@ from typing import Any
 import psutil
 import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
+from sqlalchemy import func, select
 
 from tests.rig.airflow_api import Api
 from tests.rig.samples.backfills import finding
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
 from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
+from tocsin.alerts.store.schema import notifications
 from tocsin.history.land.arrow_events import PARTITION, arrow_schema, columns_of
 from tocsin.history.land.landing import LandingWriter
 from tocsin.history.land.landing_ledger import Entry, ImportedFile, record
@@ -80,6 +82,12 @@ class Running:
     def subjects_to(self, owner: str) -> list[str]:
         """Of the mails of Airflow to `owner`."""
         return [mail["subject"] for mail in self.mails_to(owner)]
+
+    def notices_in_outbox(self) -> int:
+        """How many mails about jobs and runs the notifier has taken, and could not send yet."""
+        with contextlib.closing(open_store(self.stack.settings)) as store, store.read() as connection:
+            pending = select(func.count()).where(notifications.c.kind == "notice", notifications.c.state == "pending")
+            return int(connection.execute(pending).scalar_one())
 
     def await_look(self, condition: Callable[[], object], seconds: float) -> None:
         """Wait for what a look of the supervisor leads to; ask for looks by hand, so that no minute is waited for."""

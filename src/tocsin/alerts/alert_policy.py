@@ -43,6 +43,8 @@ class NotificationKind(StrEnum):
     """One line in a summary mail to the owner, at most one such mail an hour."""
     RETURNED = "returned"
     """What was missing has come back; see `tocsin.alerts.returns`."""
+    NOTICE = "notice"
+    """About a job or a run, and no alert; see `tocsin.alerts.notify.notices`."""
 
 
 class DetectorFacts(BaseModel, frozen=True, extra="ignore"):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import structlog
 
+from tocsin.alerts.notify.notices import send_overdue
 from tocsin.dev.startup_progress import Part
 from tocsin.model.detector import Stage
 from tocsin.model.job_report import JobState
@@ -15,7 +16,6 @@ from tocsin.model.names import detector_job
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.supervision.incidents.conditions import CALM_SECONDS
-from tocsin.supervision.incidents.mail_outbox import send_waiting
 from tocsin.supervision.incidents.watch import mail_no_room
 from tocsin.supervision.installed_jobs import InstalledJobs
 from tocsin.supervision.job_kinds import desired_jobs
@@ -121,12 +121,12 @@ class Crew:
             self._sender.start()
 
     def _send(self) -> None:
-        """Send the mails that wait, on a thread of its own: a mail server may take long to answer."""
+        """Send what the notifier leaves waiting, on a thread of its own: a mail server may take long to answer."""
         pause = _WATCH_SECONDS
         while not self._ended.wait(pause):
             try:
                 self._tell_no_room()
-                done = send_waiting(self._settings)
+                done = send_overdue(self._settings)
                 pause = _WATCH_SECONDS if done else _AWAY_SECONDS
             except Exception as error:  # whatever it is, the next mails must leave
                 log.exception("mails not sent", error=str(error))

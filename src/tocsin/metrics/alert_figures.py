@@ -5,7 +5,6 @@ What is counted here begins at 0 with the exporter, as counters do. Each reading
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,13 +15,13 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, or_, select
 
 from tocsin.alerts.alert_policy import NotificationKind
 from tocsin.alerts.merging import time_of
+from tocsin.alerts.notify.notices import NoticeFiles
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import alerts, findings, notifications
 from tocsin.metrics.families import gauge, moments
 from tocsin.model.durations import EPOCH
 from tocsin.model.finding import Origin
 from tocsin.project.settings import Settings
-from tocsin.supervision.incidents.mail_outbox import Outbox
 
 _FOUND_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _SENT_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600)
@@ -105,16 +104,15 @@ class AlertFigures:
         left = connection.execute(unsent.group_by(own.kind, own.state)).all()
         text, labels = "Notifications that have not left, or never will", ("kind", "state")
         yield gauge("tocsin_notifications_unsent", text, labels, [(row[:2], row[2]) for row in left])
-        pending = [row for row in left if row[1] == "pending"]
-        conditions = _waiting_mails(self._settings)
-        outboxes = {
-            "alerts": (sum(row[2] for row in pending), [row[3].timestamp() for row in pending]),
-            "conditions": (len(conditions), conditions),
-        }
+        files = NoticeFiles(self._settings.state).waiting().values()
+        outboxes: dict[str, tuple[int, list[float]]] = {"alerts": (0, []), "conditions": (len(files), [*files])}
+        for kind, _, count, oldest in (row for row in left if row[1] == "pending"):
+            name = "conditions" if kind == NotificationKind.NOTICE else "alerts"
+            outboxes[name] = (outboxes[name][0] + count, [*outboxes[name][1], oldest.timestamp()])
         counts = [((name,), float(count)) for name, (count, _) in outboxes.items()]
         yield gauge("tocsin_outbox_mails", "Mails that may leave and have not", ("outbox",), counts)
-        oldest = [((name,), min(made)) for name, (_, made) in outboxes.items() if made]
-        yield gauge("tocsin_outbox_oldest_timestamp_seconds", "When the oldest of them was made", ("outbox",), oldest)
+        since = [((name,), min(made)) for name, (_, made) in outboxes.items() if made]
+        yield gauge("tocsin_outbox_oldest_timestamp_seconds", "When the oldest of them was made", ("outbox",), since)
 
     def _count(self, connection: Connection) -> None:
         now = datetime.now(UTC)
@@ -147,12 +145,12 @@ class AlertFigures:
 
     def _count_notifications(self, connection: Connection, now: datetime) -> None:
         own, of = notifications.c, (alerts.c.email_limit, alerts.c.urgent_limit, findings.c.trajectory)
-        joined = select(own.id, own.kind, own.sent_at, *of).join(alerts, alerts.c.id == own.alert_id)
-        sent = joined.join(findings, findings.c.finding_id == own.finding_id).where(own.state == "sent")
+        joined = select(own.id, own.kind, own.sent_at, *of).outerjoin(alerts, alerts.c.id == own.alert_id)
+        sent = joined.outerjoin(findings, findings.c.finding_id == own.finding_id).where(own.state == "sent")
         for row in self._sent.rows(connection, sent, own.sent_at, now - _SLACK):
             self._left.labels(row.kind, "sent").inc()
             limit = row.urgent_limit if row.kind == NotificationKind.URGENT else row.email_limit
-            crossed = next((at for at, score in row.trajectory if limit is not None and score > limit), None)
+            crossed = next((at for at, score in row.trajectory or () if limit is not None and score > limit), None)
             if row.kind in _AT_ONCE and crossed is not None:
                 self._sent_after.labels(row.kind).observe((row.sent_at - time_of(crossed)).total_seconds())
         failed = select(own.id, own.kind).where(own.state == "failed")
@@ -181,12 +179,3 @@ class _New:
         new = [row for row in rows if row[0] not in self._known] if self.begun else []
         self._since, self._known = max(since, until), {row[0] for row in rows}
         return new
-
-
-def _waiting_mails(settings: Settings) -> list[float]:
-    """When each mail about a condition was written that has not left."""
-    made = []
-    for file in Outbox(settings.state).folder.glob("*.json"):
-        with contextlib.suppress(FileNotFoundError):  # it has left since
-            made.append(file.stat().st_mtime)
-    return made

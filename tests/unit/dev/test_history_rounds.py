@@ -13,11 +13,11 @@ from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import landed
 from tests.rig.waiting import await_that, patient
 from tocsin.alerts.notify.channel import Message
+from tocsin.alerts.notify.notices import NoticeFiles
 from tocsin.dev.unattended import history_rounds
 from tocsin.dev.unattended.history_rounds import HistoryRounds, last_night, next_round
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import load_settings
-from tocsin.supervision.incidents.mail_outbox import Outbox
 
 LAND, SEAL = "history land --source logins", "history seal --source logins"
 BACKFILL = "backfill --yes --detector failed_logins"
@@ -66,7 +66,7 @@ def test_it_lands_each_hour_and_does_the_rest_at_night_whatever_failed_before(ro
 
 def test_a_step_that_fails_is_mailed_once_until_it_has_succeeded(rounds: HistoryRounds) -> None:
     fine = HistoryRounds(rounds._settings, [sys.executable, "-c", ""])
-    outbox = Outbox(rounds._settings.state)
+    outbox = NoticeFiles(rounds._settings.state)
     for one in (rounds, rounds):
         one._step("history", "land", "--source", "logins")
     (name,) = outbox.waiting()
@@ -116,9 +116,11 @@ def test_a_step_that_hangs_is_ended_with_all_below_it_and_mailed_and_the_next_on
     began = [line.split() for line in (tmp_path / "below").read_text().splitlines()]
     assert [word for _, word in began] == ["history", "backfill"]
     await_that(lambda: not any(psutil.pid_exists(int(pid)) for pid, _ in began))
-    subjects = [mail.subject for name in Outbox(rounds._settings.state).waiting() if (mail := read_mail(rounds, name))]
+    subjects = [
+        mail.subject for name in NoticeFiles(rounds._settings.state).waiting() if (mail := read_mail(rounds, name))
+    ]
     assert set(subjects) == {"[tocsin] history: `history land` hung", "[tocsin] history: `backfill` hung"}
 
 
 def read_mail(rounds: HistoryRounds, name: str) -> Message | None:
-    return Outbox(rounds._settings.state).read(name)
+    return NoticeFiles(rounds._settings.state).read(name)

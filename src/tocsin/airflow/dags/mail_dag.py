@@ -1,4 +1,4 @@
-"""Mails of failed runs, and the DAG in whose runs they and those about jobs leave."""
+"""Mails of failed runs, and the DAG that sends messages while the notifier cannot."""
 
 from __future__ import annotations
 
@@ -8,26 +8,22 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-import structlog
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException
 
 from tocsin.airflow.addresses import address_of
-from tocsin.alerts.notify.channel import SENDING_SECONDS, Channels, Result
+from tocsin.alerts.notify.channel import SENDING_SECONDS
 from tocsin.alerts.notify.mail.compose import Notice
+from tocsin.alerts.notify.notices import PATIENCE_SECONDS, NoticeFiles, overdue, post, send_overdue
 from tocsin.history.seal_runs import DayOutcome
 from tocsin.model.errors import TransientError
 from tocsin.model.names import MAILS_DAG
 from tocsin.project.settings import load_settings
-from tocsin.supervision.incidents import mail_outbox
-from tocsin.supervision.incidents.mail_outbox import Outbox, addressed
 
 _DOC = """
-One run for each mail about a job or a failed run. The mail waits in the state folder until it has been sent; the
-`supervisor` starts its run and, while the mail server is unavailable, repeats it each minute for a week.
-
-While this DAG is paused, these mails wait.
+The notifier sends the messages about jobs and failed runs. While it, or the alerts DB, is down, `supervisor` starts the
+run of this DAG each minute; it sends those that have waited for a minute.
 """
 _KILLED = (
     "A task of the run ended without giving a reason: its process was killed, or could not start. "
@@ -37,8 +33,6 @@ _TYPED = 3
 """Of so many days, the newest, a mail names the commands."""
 _KEPT = "The versions published before still count for these days. Other days are not affected."
 
-log = structlog.get_logger()
-
 
 class RunMail:
     """A callback of Airflow's that mails of a failed task."""
@@ -47,7 +41,7 @@ class RunMail:
         """Make the callback.
 
         Args:
-            to: addresses, separated by commas.
+            to: address.
             what: ends the subject; that the task failed by default.
             more: of the `Notice`.
         """
@@ -56,7 +50,7 @@ class RunMail:
     def __call__(self, context: Any) -> None:
         """Let the mail leave, see `tell`, unless it would repeat one."""
         if isinstance(context.get("exception"), DaysRefused):
-            Outbox(load_settings().state).remove(_name_of_run(context))
+            NoticeFiles(load_settings().state).remove(_name_of_run(context))
         else:
             tell(context, self.to, failure(context, self.what, **self.more))
 
@@ -78,7 +72,7 @@ class FailedRunMail:
 
     def __call__(self, context: Any) -> None:
         """Let the mail leave, unless a task has told of this run."""
-        if not Outbox(load_settings().state).has(_name_of_run(context)):
+        if not NoticeFiles(load_settings().state).has(_name_of_run(context)):
             paragraphs = (_KILLED, f"Run: {_run_of(context)}")
             tell(context, self.owner, failure(context, "a run failed", paragraphs=paragraphs, output=()))
 
@@ -148,36 +142,26 @@ def failure(context: Any, what: str = "", **more: Any) -> Notice:
 
 
 def tell(context: Any, to: str, notice: Notice) -> None:
-    """Put the mail for each of `to` into the outbox; one that cannot be kept, as the disk is full, is sent at once.
+    """Let the message leave; where no file can be written, as the disk is full, it is sent at once.
 
     Raises:
         TransientError: it can neither be kept nor leave.
     """
-    settings = load_settings()
-    for address in filter(None, (part.strip() for part in to.split(","))):
-        name = _name(context, address)
-        message = addressed(notice, name, address, settings)
-        try:
-            Outbox(settings.state).put(name, message)
-        except OSError as error:
-            log.warning("mail not stored, sending at once", to=address, error=str(error))
-            with Channels(settings) as channels:
-                delivery = channels.send(message)
-            if delivery.result is not Result.SENT:
-                raise TransientError(delivery.reason) from error
+    if not post(notice, _name(context, to), [to], load_settings()):
+        raise TransientError(f"{to}: the message could neither be stored nor sent; the log says why")
 
 
 def mails_dag() -> DAG:
     """The DAG."""
     with DAG(
         MAILS_DAG,
-        description="Sends mails about jobs and failed runs",
+        description="Sends messages that the notifier has not taken",
         doc_md=_DOC,
         tags={"platform"},
         schedule=None,
         catchup=False,
         # A server may take its time (`SENDING_SECONDS`); then it must not take the places of other tasks.
-        max_active_runs=2,
+        max_active_runs=1,
         dagrun_timeout=timedelta(minutes=70),
         is_paused_upon_creation=False,
         default_args={"owner": "tocsin", "retries": 0},
@@ -186,20 +170,15 @@ def mails_dag() -> DAG:
     return dag
 
 
-def send(dag_run: Any) -> None:
-    """Send the mail that waits under the id of this run; see `tocsin.supervision.incidents.mail_outbox.send`.
+def send(patience: float = PATIENCE_SECONDS) -> None:
+    """Send the messages that the notifier has not taken within `patience` seconds.
 
     Raises:
-        AirflowSkipException: it has left already.
-        TransientError: it was refused; the reason says whether for good.
+        TransientError: one could not leave, or another process is at it; the log says why.
     """
     settings = load_settings()
-    with Channels(settings) as channels:
-        delivery = mail_outbox.send(Outbox(settings.state), dag_run.run_id, channels)
-    if delivery is None:
-        raise AirflowSkipException("this mail has been sent already")
-    if delivery.result is not Result.SENT:
-        raise TransientError(f"{delivery.result}: {delivery.reason}")
+    if not send_overdue(settings, patience):
+        raise TransientError(f"{len(overdue(settings, patience))} messages wait on; see the log above")
 
 
 def _name(context: Any, to: str) -> str:

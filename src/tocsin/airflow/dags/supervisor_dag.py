@@ -12,22 +12,24 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
 from tocsin.airflow.component import SUPERVISION_POOL
 from tocsin.airflow.diff_trigger import DRIFT
 from tocsin.airflow.switch import is_paused
+from tocsin.alerts.notify.notices import overdue
 from tocsin.model.names import MAILS_DAG, dag_of
 from tocsin.project.settings import load_settings
 from tocsin.supervision.incidents.conditions import Incident
-from tocsin.supervision.incidents.mail_outbox import Outbox
 from tocsin.supervision.installed_jobs import InstalledJobs
 
 SUPERVISOR_DAG = "supervisor"
 _UNDER_WAY = ["queued", "running"]
+_OVERDUE = "overdue"
+"""The one run of `mails`: it is cleared and runs again."""
 _DOC = """
 Compares what should run (the files in `detectors/` and `sources/`, and the pause switch of each `detector__` DAG) with
 the running processes, and acts on the difference. The processes do not belong to Airflow: marking a run of this DAG
 failed, clearing it, or stopping Airflow leaves every job as it is, and the next run starts from what it finds.
 
 `look` acts, and watches for conditions that need attention: crash loops, broken files, lag, late events, sources
-without input, and more. `tell` starts a run of the job's DAG, which fails, so that the condition shows. For each
-waiting mail it starts a run of `mails`, repeated each minute until the mail has been sent.
+without input, and more. `tell` starts a run of the job's DAG, which fails, so that the condition shows. If
+messages wait that the notifier has not taken within a minute, it starts the run of `mails` that sends them.
 
 While this DAG is paused, no job is started, stopped or restarted.
 """
@@ -71,9 +73,9 @@ def _look(ti: Any) -> list[dict[str, Any]]:
     jobs.look(lambda dag: is_paused(ti, dag))
     # A run of history that refuses a day mails by itself, with the links of Airflow.
     shown = [one for one in jobs.watch(days=False) if not has_run(dag_of(one.job), one.name)]
-    mails = [name for name in Outbox(settings.state).waiting() if not has_run(MAILS_DAG, name, _UNDER_WAY)]
     runs = [_run_that_fails(one) for one in shown]
-    runs += [{"trigger_dag_id": MAILS_DAG, "trigger_run_id": name} for name in mails]
+    if overdue(settings) and not has_run(MAILS_DAG, _OVERDUE, _UNDER_WAY):
+        runs.append({"trigger_dag_id": MAILS_DAG, "trigger_run_id": _OVERDUE})
     # The DAG of a new file may not be there yet; then a later look starts its run.
     return [one for one in runs if is_paused(ti, one["trigger_dag_id"]) is not None]
 

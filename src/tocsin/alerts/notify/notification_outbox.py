@@ -13,10 +13,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, not_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, insert, not_, or_, select, update
 
 from tocsin.alerts.alert_policy import NotificationKind
-from tocsin.alerts.store.alert_rows import Notification, message_id
+from tocsin.alerts.notify.channel import Message
+from tocsin.alerts.store.alert_rows import Notification, message_id, planned_notification
 from tocsin.alerts.store.queries import notification_of
 from tocsin.alerts.store.schema import alerts, notifications
 
@@ -29,8 +30,9 @@ CHUNK = 500
 _MANY_ATTEMPTS = 8
 """Take four minutes, and longer than a server makes unknown senders wait."""
 _table = notifications.c
-_ONE_BY_ONE = (NotificationKind.URGENT.value, NotificationKind.EMAIL.value, NotificationKind.RETURNED.value)
-_EMAIL, _DELAYED = NotificationKind.EMAIL.value, NotificationKind.DELAYED.value
+_URGENT, _EMAIL = NotificationKind.URGENT.value, NotificationKind.EMAIL.value
+_DELAYED, _NOTICE = NotificationKind.DELAYED.value, NotificationKind.NOTICE.value
+_ONE_BY_ONE = (_URGENT, _NOTICE, _EMAIL, NotificationKind.RETURNED.value)
 _UNSENT = select(_table.id).where(_table.state.in_(("waiting", "pending"))).limit(1)
 
 
@@ -55,11 +57,12 @@ class Wanted:
 
 @dataclass(frozen=True)
 class OutgoingMail:
-    """The content of one mail: one notification of an alert, or all lines of a delayed summary.
+    """The content of one mail: one notification of an alert, all lines of a delayed summary, or a notice.
 
     Attributes:
         first: the notification, or the first line.
-        ids: of all notifications, with the alert of each, in the same order, in `alerts`.
+        ids: of all notifications, with the alert of each, in the same order, in `alerts`; 0 for a notice.
+        notice: composed; None for anything else.
     """
 
     recipient: str
@@ -67,11 +70,21 @@ class OutgoingMail:
     first: Notification
     ids: list[int]
     alerts: list[int]
+    notice: Message | None = None
 
 
 def has_unsent(connection: Connection) -> bool:
     """Check whether anything waits or is to be sent: one cheap question where the answer is mostly no."""
     return connection.execute(_UNSENT).first() is not None
+
+
+def add_notice(connection: Connection, message: Message, now: datetime) -> None:
+    """Let a message about a job or a run leave, unless the outbox has it already."""
+    known = select(_table.id).where(_table.kind == _NOTICE, _table.message_id == message.id)
+    if connection.execute(known).first() is None:
+        values = planned_notification(None, None, now) | {"revision": 0, "kind": _NOTICE, "state": "pending"}
+        values |= {"recipient": message.recipient, "message_id": message.id, "message": message.model_dump(mode="json")}
+        connection.execute(insert(notifications).values(values))
 
 
 def waiting_emails(connection: Connection) -> list[WaitingEmail]:
@@ -99,9 +112,9 @@ def next_mail(connection: Connection, wanted: Wanted, domain: str) -> OutgoingMa
         own = select(notifications).where(_table.kind == kind, *_due(wanted))
         row = connection.execute(own.order_by(_table.next_attempt_at, _table.id).limit(1)).mappings().first()
         if row is not None:
-            return OutgoingMail(
-                row["recipient"], row["message_id"], notification_of(row), [row["id"]], [row["alert_id"]]
-            )
+            notice = None if row["message"] is None else Message.model_validate(row["message"])
+            ids, about = [row["id"]], [row["alert_id"] or 0]
+            return OutgoingMail(row["recipient"], row["message_id"], notification_of(row), ids, about, notice)
     begun = select(_table.message_id).where(_table.kind == _DELAYED, *_due(wanted))
     common = connection.execute(begun.order_by(_table.next_attempt_at, _table.id).limit(1)).scalar()
     if common is not None:
@@ -166,7 +179,7 @@ def find_refused(connection: Connection, now: datetime) -> list[int]:
 def forget_refused(connection: Connection, ids: Sequence[int]) -> None:
     """Let the next finding of their alerts notify again those who got nothing."""
     refused = select(_table.alert_id).where(_table.id.in_(ids))
-    for told, kinds in (("told_delayed", (_DELAYED,)), ("told_at_once", _ONE_BY_ONE[:2])):
+    for told, kinds in (("told_delayed", (_DELAYED,)), ("told_at_once", (_URGENT, _EMAIL))):
         own = alerts.c.id.in_(refused.where(_table.kind.in_(kinds)))
         connection.execute(update(alerts).where(own).values({told: ""}))
     connection.execute(update(notifications).where(_table.id.in_(ids)).values(claimed_until=None))

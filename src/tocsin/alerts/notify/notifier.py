@@ -1,7 +1,8 @@
 """The notifier: sends what the outbox holds, and lets e-mails out when their windows have closed.
 
-It reads the alerts DB and the reports of the jobs, and nothing else. While a channel is away what it should carry stays
-in the outbox; while Kafka is away urgent notifications leave all the same, and e-mails once they have waited enough.
+It reads the alerts DB, the reports of the jobs, and the files of messages about jobs, and nothing else. While a channel
+is away what it should carry stays in the outbox; while Kafka is away urgent notifications leave all the same, and
+e-mails once they have waited enough.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tocsin.alerts.alert_policy import NotificationKind
 from tocsin.alerts.notify import notification_outbox
 from tocsin.alerts.notify.channel import SENDING_SECONDS, ChannelAway, Channels, Delivery, Message, Result
 from tocsin.alerts.notify.mail import compose
+from tocsin.alerts.notify.notices import NoticeFiles
 from tocsin.alerts.notify.notification_outbox import OutgoingMail
 from tocsin.alerts.returns import Returns
 from tocsin.alerts.store import alert_retention
@@ -30,6 +32,7 @@ from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import JobReport
 from tocsin.model.names import INDEXER, detector_job
 from tocsin.project.settings import Settings
+from tocsin.runtime.lock import LockHeld
 
 _PRUNE_EVERY, _LEASE = timedelta(hours=1), timedelta(seconds=SENDING_SECONDS)
 # The indexer waits for SQLite's lock by trying; without a pause between two chunks it never gets in.
@@ -58,19 +61,43 @@ class Notifier:
         self._prune_at = clock()
         self.sent, self.stuck = 0, ""
 
+    def take_notices(self) -> None:
+        """Move messages about jobs and runs from their files to the outbox.
+
+        Raises:
+            TransientError: the DB cannot be used now; they stay in their files.
+        """
+        files = NoticeFiles(self._settings.state)
+        if not files.waiting():
+            return
+        try:
+            with files.lock():
+                for name in files.waiting():
+                    message = files.read(name)
+                    if message is not None:
+                        with self._database.write() as connection:
+                            notification_outbox.add_notice(connection, message, self._clock())
+                        files.remove(name)
+        except LockHeld:
+            return  # the supervisor sends them, since this notifier was down
+        except OSError as error:
+            raise TransientError(f"messages about jobs cannot be taken from their files: {error}") from error
+
     def begin(self) -> None:
         """Give back the claims of a notifier that died: this one holds the lock, so there is no other."""
         with self._database.write() as connection:
             notification_outbox.unclaim(connection)
 
     def has_work(self) -> bool:
-        """Check whether anything is left to send, or to write down; a round without does nothing.
+        """Check whether anything is left to take, to send, or to write down; a round without does nothing.
 
         Raises:
             TransientError: the DB cannot be used now.
         """
+        if self._unwritten or NoticeFiles(self._settings.state).waiting():
+            return True
         with self._database.read() as connection:
-            return bool(self._unwritten) or notification_outbox.has_unsent(connection)
+            return notification_outbox.has_unsent(connection)
 
     def release_closed(self) -> None:
         """Let out the e-mails whose window has closed, or whose patience is at its end.
@@ -197,7 +224,7 @@ class Notifier:
     def _note(self, mail: OutgoingMail, delivery: Delivery) -> None:
         """Log what became of a message, and keep it to be written."""
         now, who = self._clock(), {"recipient": mail.recipient, "message_id": mail.message_id}
-        who["finding"] = mail.first.finding_id
+        who["finding"] = mail.first.finding_id or "none"
         match delivery.result:
             case Result.SENT:
                 self.sent += 1
@@ -219,6 +246,9 @@ class Notifier:
         self._unwritten += [partial(step, ids=ids, **how) for ids in notification_outbox.chunks(mail.ids)]
 
     def _composed(self, mail: OutgoingMail) -> Message:
+        if mail.notice is not None:
+            # Dated when it leaves: after days of waiting a mail program would sort it in below what has been read.
+            return mail.notice.model_copy(update={"date": self._clock()})
         envelope = compose.Envelope(recipient=mail.recipient, message_id=mail.message_id, date=self._clock())
         try:
             return self._whole(mail, envelope)

@@ -10,6 +10,7 @@ import structlog
 from tocsin.alerts.counted_reports import CountedReports
 from tocsin.alerts.notify.channel import ChannelAway
 from tocsin.alerts.notify.mail import compose
+from tocsin.alerts.notify.notices import send_overdue
 from tocsin.alerts.notify.notifier import Notifier
 from tocsin.alerts.notify.supervisor_watch import SupervisorWatch
 from tocsin.alerts.store.database import Database
@@ -58,6 +59,8 @@ class NotifierJob:
                 trouble = self._pass(notifier)
             except TransientError as error:
                 trouble = str(error)
+                if not isinstance(error, ChannelAway):
+                    send_overdue(self._settings)  # the DB is away, and its outbox with it
                 pause = min(pause * 2, _LONGEST_AWAY if isinstance(error, ChannelAway) else _LONGEST_TROUBLE)
             else:
                 pause = POLL_SECONDS
@@ -85,6 +88,7 @@ class NotifierJob:
     def _send(self, notifier: Notifier) -> str:
         """Send what is due; the trouble with what waits, if any."""
         trouble = ""
+        notifier.take_notices()
         try:
             notifier.release_closed()
         except TransientError as error:

@@ -38,6 +38,9 @@ def _others(connection: Connection, before: datetime) -> int:
     lone = (findings.c.alert_id.is_(None), findings.c.moment < before, findings.c.first_detected_at < before)
     chunk = select(findings.c.finding_id).where(*lone).limit(CHUNK)
     count = connection.execute(delete(findings).where(findings.c.finding_id.in_(chunk))).rowcount
+    own = notifications.c
+    notices = (own.kind == "notice", own.state.in_(("sent", "failed")), own.created_at < before)
+    count += connection.execute(delete(notifications).where(*notices)).rowcount
     count += connection.execute(delete(job_usage).where(job_usage.c.day < before.date())).rowcount
     seen_at = invalid_findings.c.seen_at
     edge = connection.execute(select(seen_at).where(seen_at < before).order_by(seen_at).offset(CHUNK).limit(1)).scalar()

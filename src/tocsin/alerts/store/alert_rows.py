@@ -66,11 +66,11 @@ class Notification(BaseModel, frozen=True):
     """A message about an alert to one recipient.
 
     Attributes:
-        kind: "urgent", "email", "delayed", or "returned" (what was missing has come back).
+        kind: "urgent", "email", "delayed", "returned" (what was missing has come back), or "notice" (about no alert).
         state: "waiting" (for its window to close, or for the next delayed summary), "pending" (leaves as soon as it
             can), "sent", "failed" (refused for good; see `error`), "replaced" (by a more urgent one before it left).
         revision: counts the notifications of the alert.
-        finding_id: of the finding that led to it.
+        finding_id: of the finding that led to it; null for a notice.
         incomplete: why it left before its window was known to be closed; empty else.
         attempts: how often it was offered to the mail server without success.
     """
@@ -79,7 +79,7 @@ class Notification(BaseModel, frozen=True):
     kind: str
     state: str
     revision: int
-    finding_id: str
+    finding_id: str | None
     recipient: str
     window_end: datetime | None
     wait_until: datetime | None
@@ -221,7 +221,7 @@ def message_id(domain: str, parts: Iterable[str]) -> str:
     return f"<{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:32]}@{domain}>"
 
 
-def planned_notification(finding_id: str, window_end: datetime | None, now: datetime) -> dict[str, Any]:
+def planned_notification(finding_id: str | None, window_end: datetime | None, now: datetime) -> dict[str, Any]:
     """Make what each row of the outbox begins with: about the finding, planned `now`, not yet tried."""
     return {
         "finding_id": finding_id,

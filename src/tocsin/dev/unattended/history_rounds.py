@@ -13,8 +13,8 @@ from typing import IO
 import psutil
 import structlog
 
-from tocsin.alerts.notify.direct_mail import operators
 from tocsin.alerts.notify.mail.compose import Notice
+from tocsin.alerts.notify.notices import operators, put
 from tocsin.history.day_status import list_days
 from tocsin.model.durations import span
 from tocsin.model.source import Source
@@ -22,7 +22,6 @@ from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime import child_process
 from tocsin.runtime.process_exit import ExitCode
-from tocsin.supervision.incidents.mail_outbox import Outbox, addressed
 from tocsin.supervision.runners.log_rotation import rotate, tail
 
 LOG = "history"
@@ -159,10 +158,8 @@ class HistoryRounds:
             output=tail(path, _LINES),
             output_of=f"The end of its log ({path})",
         )
-        outbox = Outbox(self._settings.state)
-        for number, to in enumerate(operators(read_catalog(self._settings.project), self._settings)):
-            name = f"history-{what}__{now:%Y%m%dT%H%M%S}-{number}"
-            outbox.put(name, addressed(notice, name, to, self._settings))
+        to = operators(read_catalog(self._settings.project), self._settings)
+        put(notice, f"history-{what}__{now:%Y%m%dT%H%M%S}", to, self._settings)
 
 
 def _end(child: subprocess.Popen[bytes]) -> int:

@@ -13,8 +13,8 @@ from datetime import date
 
 import structlog
 
-from tocsin.alerts.notify.direct_mail import operators, send_now
 from tocsin.alerts.notify.mail.compose import Notice
+from tocsin.alerts.notify.notices import operators, post, put
 from tocsin.model.durations import days_text
 from tocsin.model.job_report import SILENT_SECONDS
 from tocsin.model.names import DETECTOR, INDEXER, INGEST, JobName, detector_job
@@ -23,9 +23,8 @@ from tocsin.project.settings import Settings
 from tocsin.quality.unsealed_days import Refused, judge_or_accept, refused_days
 from tocsin.runtime import state_file
 from tocsin.runtime.heartbeat import read_beat
-from tocsin.supervision.incidents.conditions import Bounds, Facts, Incident, Memory, is_due, judge
+from tocsin.supervision.incidents.conditions import CALM_SECONDS, Bounds, Facts, Incident, Memory, is_due, judge
 from tocsin.supervision.incidents.log_excerpt import READ_LINES, excerpt
-from tocsin.supervision.incidents.mail_outbox import Outbox, addressed
 from tocsin.supervision.job_kinds import KINDS, broken_jobs
 from tocsin.supervision.job_states import Condition, memory_of, read_history
 from tocsin.supervision.runners.runner import Runner
@@ -80,12 +79,10 @@ class Watch:
         """Write a mail to the owner of each source whose gate refuses further days, and remember these."""
         known = {name: refused_days(self._settings.state, name) for name in catalog.sources}
         refused = {name: tuple(days) for name, days in known.items() if days}
-        outbox = Outbox(self._settings.state)
         for name, own in refused.items():
-            new = {day: known[name][day] for day in own if day not in memory.refused.get(name, ())}
-            for number, to in enumerate(catalog.sources[name].owner.split(",") if new else ()):
-                mail = f"refused__{name}__{max(one.version for one in new.values())}-{number}"
-                outbox.put(mail, addressed(refused_notice(name, new), mail, to.strip(), self._settings))
+            if new := {day: known[name][day] for day in own if day not in memory.refused.get(name, ())}:
+                mail = f"refused__{name}__{max(refusal.version for refusal in new.values())}"
+                put(refused_notice(name, new), mail, [catalog.sources[name].owner], self._settings)
         # Of a source whose file cannot be read now, what was written before still counts.
         refused |= {name: days for name, days in memory.refused.items() if name not in known}
         if refused != memory.refused:
@@ -98,12 +95,10 @@ class Watch:
             log.warning("incident", to=", ".join(to) or "nobody", **about)
         incident = incidents[0]
         lines = excerpt(self._runner.logs(incident.job, READ_LINES))
-        outbox, notice = Outbox(self._settings.state), notice_of(incident, str(self._settings.log(incident.job)), lines)
+        notice = notice_of(incident, str(self._settings.log(incident.job)), lines)
         if len(incidents) > 1:
             notice = _shared(notice, incidents)
-        for number, address in enumerate(to):
-            name = f"{incident.name}-{number}"
-            outbox.put(name, addressed(notice, name, address, self._settings))
+        put(notice, incident.name, to, self._settings)
 
     def _facts(self, catalog: Catalog) -> Facts:
         pasts = read_history(self._history).jobs
@@ -143,7 +138,7 @@ def owners(catalog: Catalog, settings: Settings) -> dict[str, str]:
 def mail_no_room(error: OSError, settings: Settings) -> bool:
     """Mail operators that the state folder cannot be written, which keeps any other mail from being written.
 
-    Returns whether all have been reached; errors as of `send_now`.
+    Returns whether all have been reached; errors as of `tocsin.alerts.notify.notices.post`.
     """
     paragraphs = (
         f"The state folder {settings.state} cannot be written: {error.strerror or error}.",
@@ -157,7 +152,7 @@ def mail_no_room(error: OSError, settings: Settings) -> bool:
         commands=[f"df -h {settings.state}", "tocsin doctor"],
     )
     to = operators(read_catalog(settings.project), settings)
-    return send_now(notice, to, settings) >= set(to)
+    return post(notice, f"no-room__{int(time.time() // CALM_SECONDS)}", to, settings) >= set(to)
 
 
 def faults(catalog: Catalog) -> dict[str, str]:

@@ -17,12 +17,12 @@ from tests.unit.alerts.scene import RULES
 from tocsin.alerts.notify.channel import ChannelAway, Message
 from tocsin.alerts.notify.mail import chart
 from tocsin.alerts.notify.mail.compose import Notice
+from tocsin.alerts.notify.notices import NoticeFiles, addressed, put, send_overdue
 from tocsin.alerts.store.database import Database
 from tocsin.model.errors import ConfigError
 from tocsin.project.catalog import read_catalog
 from tocsin.project.receivers import RECEIVERS, kind_of
 from tocsin.project.settings import Settings, load_settings
-from tocsin.supervision.incidents.mail_outbox import Outbox, addressed, send_waiting
 
 ROOM = "chat:room"
 WITH_ROOM = replace(RULES, paged=(ROOM,))
@@ -117,30 +117,27 @@ def test_a_channel_that_is_away_keeps_no_other_back_and_loses_nothing(scene: Sce
     assert {n.state for n in scene.notifications} == {"sent"}
 
 
-def test_mails_about_jobs_go_the_same_way(settings: Settings, server: MailServer, folder: Path) -> None:
-    server.stop()
-    notice, outbox = Notice(subject="held", paragraphs=("why",)), Outbox(settings.state)
-    for name, to in (("a", "ann@example.com"), ("b", ROOM), ("c", "chat:hall")):
-        outbox.put(name, addressed(notice, name, to, settings))
-    (folder / "answer").write_text("away")
-    assert not send_waiting(settings)
-    assert (outbox.waiting(), Chat.tries) == (["a", "b", "c"], 1)
-    (folder / "answer").unlink()
-    assert not send_waiting(settings)
+def test_messages_about_jobs_go_the_same_way(scene: Scene, folder: Path) -> None:
+    scene.server.stop()
+    put(Notice(subject="held", paragraphs=("why",)), "a", ["ann@example.com", ROOM, "chat:hall"], scene.settings)
+    scene.notifier.take_notices()
+    with pytest.raises(ChannelAway):
+        scene.send()
     assert [message.subject for room in (ROOM, "chat:hall") for message in told(folder, room)] == ["held", "held"]
-    assert outbox.waiting() == ["a"]
-    server.start()
-    assert send_waiting(settings)
-    assert [mail["To"] for mail in server.mails] == ["ann@example.com"]
+    scene.server.start()
+    scene.send()
+    assert scene.subjects == [("ann@example.com", "held")]
 
 
-def test_mails_about_jobs_that_fail_keep_no_other_back(settings: Settings, folder: Path) -> None:
-    """Two failures in a row end a round, whichever mails they are; no two of them are the first in each."""
-    outbox = Outbox(settings.state)
+def test_messages_that_fail_keep_no_other_back_when_they_leave_from_their_files(
+    settings: Settings, folder: Path
+) -> None:
+    """Two failures in a row end a round, whichever they are; no two of them are the first in each."""
+    files = NoticeFiles(settings.state)
     for name in ("a", "b", "c"):
-        outbox.put(name, addressed(Notice(subject=name, paragraphs=("why",)), name, ROOM, settings))
+        files.put(name, addressed(Notice(subject=name, paragraphs=("why",)), name, ROOM, settings))
     for name in ("a", "b"):
         (folder / name).write_text("failed")
-    assert not any(send_waiting(settings) for _ in range(100))
+    assert not any(send_overdue(settings, patience=0) for _ in range(100))
     assert [message.subject for message in told(folder)] == ["c"]
-    assert sorted(outbox.waiting()) == ["a", "b"]
+    assert list(files.waiting()) == ["a", "b"]

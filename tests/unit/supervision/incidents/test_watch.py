@@ -11,13 +11,13 @@ import pytest
 
 from tests.rig.mail_server import MailServer
 from tests.rig.samples.project import copy_project
+from tocsin.alerts.notify.notices import overdue, send_overdue
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.project.catalog import read_catalog
 from tocsin.project.setting_blocks import AlertSettings, SmtpSettings
 from tocsin.project.settings import Settings
 from tocsin.quality.unsealed_days import Refused, note_refused
 from tocsin.runtime.heartbeat import beat
-from tocsin.supervision.incidents.mail_outbox import Outbox, send_waiting
 from tocsin.supervision.incidents.watch import Watch
 from tocsin.supervision.job_states import Condition, History, Past, memory_of, write_history
 from tocsin.supervision.runners.local import LocalRunner
@@ -46,7 +46,7 @@ class Installation:
 
     def mails(self) -> list[tuple[str, str]]:
         """To whom and of what mails have left, after those that wait were sent."""
-        send_waiting(self.settings)
+        send_overdue(self.settings, patience=0)
         return [(mail["To"], mail["Subject"]) for mail in self.server.mails]
 
     def page(self) -> str:
@@ -160,7 +160,7 @@ def test_a_mail_that_is_refused_for_good_keeps_no_other_back_and_is_given_up(one
     one.server.answer_recipient = lambda to: "550 no such user" if to == "ops@example.com" else "250 OK"
     one.look()
     assert one.mails() == [("platform@example.com", "[tocsin] ingest:logins: misconfigured")]
-    assert Outbox(one.settings.state).waiting() == []
+    assert overdue(one.settings, patience=0) == []
 
 
 def test_a_source_says_how_long_it_may_be_quiet(one: Installation) -> None:
