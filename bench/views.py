@@ -26,7 +26,7 @@ from tocsin.kafka.reader import TopicReader
 from tocsin.kafka.record_writer import RecordWriter
 from tocsin.model.names import WEB, compute_job, view_job
 from tocsin.model.sizes import EVENT_BYTES
-from tocsin.views.rest.__main__ import read_token
+from tocsin.views.rest.server import read_token
 from tocsin.views.row_store import store_path
 from tocsin.views.view_row import ViewRow
 

@@ -158,7 +158,7 @@ def test_a_record_that_comes_after_a_quiet_time_is_behind_since_then_at_most(idl
 
 
 def run(installation: Installation, job: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tocsin.alerts", job, "--label", "instance=test", "--label", f"job={job}"]
+    command = [sys.executable, "-m", "tocsin.job", job, "--label", "instance=test", "--label", f"job={job}"]
     environment = installation.environment()
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
 

@@ -98,7 +98,7 @@ class SpendingJobs(DetectJob):
         self.changed: list[tuple[str, datetime]] = []
 
     def keep_table(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "tocsin.tables", "segments", "--label", "job=x"]
+        command = [sys.executable, "-m", "tocsin.job", "table", "segments", "--label", "job=x"]
         process = subprocess.Popen(command, env=self._environment(), stdout=self._log, stderr=self._log)
         self._processes.append(process)
         return process

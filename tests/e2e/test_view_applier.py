@@ -64,8 +64,8 @@ class Written:
                     time.sleep(0.05)
 
 
-def start(settings: Settings, *program: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", *program], env=job_environment(settings, Path()))
+def start(settings: Settings, *job: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "tocsin.job", *job], env=job_environment(settings, Path()))
 
 
 def has_loaded(client: redis.Redis) -> bool:
@@ -85,8 +85,8 @@ def test_the_sink_is_what_was_written_after_kills_of_both(settings: Settings) ->
         writing = threading.Thread(target=rows.write)
         writing.start()
         client = redis.Redis.from_url(server.address, decode_responses=True)
-        job = start(settings, "tocsin.views", "words_seen")
-        api = start(settings, "tocsin.views.rest", "web")
+        job = start(settings, "view", "words_seen")
+        api = start(settings, "web")
         try:
             for kills in range(6):
                 time.sleep(1.0)
@@ -100,7 +100,7 @@ def test_the_sink_is_what_was_written_after_kills_of_both(settings: Settings) ->
                 else:
                     job.kill()
                     job.wait()
-                    job = start(settings, "tocsin.views", "words_seen")
+                    job = start(settings, "view", "words_seen")
             writing.join()
 
             def sink() -> dict[str, int]:

@@ -131,7 +131,7 @@ def test_events_that_kafka_no_longer_has_come_back_from_history_after_kills(
         assert land(job.settings, job.source).events >= 6000
         for partition in (0, 1):  # some of what is sealed is on the stream still, too
             job.remove_records(partition, keep=0 if example == "words" else 500)
-        applier = subprocess.Popen([sys.executable, "-m", "tocsin.views", job.view], env=job.environment)
+        applier = subprocess.Popen([sys.executable, "-m", "tocsin.job", "view", job.view], env=job.environment)
         try:
             with repeated(lambda: write(datetime.now(UTC)), 1 / 50):
                 seal = job.run("seal.py", job.source.name, *[f"--day={day}" for day in days])

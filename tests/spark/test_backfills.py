@@ -16,8 +16,8 @@ from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import seal_day
 from tests.spark.sealing import login
 from tocsin.backfill.backfill_ledger import BackfillLedger, Backfills, End
-from tocsin.backfill.spark import backfill_run
 from tocsin.history.places import Places
+from tocsin.job import main
 from tocsin.project.settings import Settings
 from tocsin.runtime import logs
 from tocsin.runtime.state_file import write_whole
@@ -53,7 +53,7 @@ class Installation:
     def backfill(self, *words: str) -> tuple[int, str]:
         """Exit code and log of `spark_jobs/backfill.py`."""
         self.capsys.readouterr()
-        code = backfill_run.main(list(words), doc="")
+        code = main(["backfill", *words])
         return code, "".join(self.capsys.readouterr())
 
 

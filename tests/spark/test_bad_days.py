@@ -14,13 +14,13 @@ import pytest
 
 from tests.rig.samples.project import copy_project
 from tests.spark.sealing import DAY, History, login
-from tocsin.backfill.backfill_retention import tidy_after_sealing
 from tocsin.history import sealing
 from tocsin.history.care import verify
 from tocsin.history.day_status import DayStanding, known, standing
 from tocsin.history.day_versions import read_version
 from tocsin.history.places import end
 from tocsin.history.seal_planning import plan
+from tocsin.job import main
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.quality.data_drift import weekdays_before
@@ -59,7 +59,7 @@ class Program:
     def seal(self, *days: date) -> int:
         """Its exit code."""
         given = [f"--day={day}" for day in days or (BEFORE, DAY, AFTER)]
-        return sealing.main(["logins", *given], doc="", afterwards=tidy_after_sealing)
+        return main(["seal", "logins", *given])
 
     def published(self) -> dict[date, int]:
         """How many events of each day count; by the files, and by what the versions say of them."""

@@ -21,11 +21,11 @@ from tests.rig.samples.sealed_days import seal_day
 from tests.spark.sealing import ROOT, login
 from tocsin.backfill.backfill_ledger import Backfills
 from tocsin.backfill.backfill_status import BackfillState, list_days
-from tocsin.backfill.spark import backfill_run
 from tocsin.cases.file_report import FileRequest
 from tocsin.cases.spark.file_run import run_on_file
 from tocsin.history.places import begin
 from tocsin.history.spark.table_versions import query_faults, run_query
+from tocsin.job import main
 from tocsin.model.errors import TocsinError
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
@@ -119,13 +119,13 @@ def test_a_version_is_made_of_the_days_before_and_once(settings: Settings) -> No
 
 
 def test_a_backfilled_day_joins_the_version_of_its_day(settings: Settings) -> None:
-    assert backfill_run.main(["grown", f"--day={DAYS[2]}"], doc="") == 0
+    assert main(["backfill", "grown", f"--day={DAYS[2]}"]) == 0
     backfills = Backfills(settings, "grown")
     findings = backfills.findings(DAYS[2], backfills.read().published[DAYS[2]])
     assert {one.entity["user_id"]: (one.context or {})["before"] for one in findings} == made_of(DAYS[0])
     # The version of an earlier day changes nothing for streams; those of now were made with it.
     assert {since for _, since, _ in snapshot(settings)} >= {begin(TODAY), begin(TODAY + ONE)}
-    assert backfill_run.main(["grown", f"--day={DAYS[0]}"], doc="") == 1
+    assert main(["backfill", "grown", f"--day={DAYS[0]}"]) == 1
     assert DAYS[0] not in backfills.read().attempts, "it has not failed: it cannot be run"
     (standing,) = list_days(settings, ["grown"], DAYS[0], DAYS[0])
     assert standing.state is BackfillState.BLOCKED

@@ -22,6 +22,7 @@ from tocsin.backfill import rebuild_status
 from tocsin.backfill.spark import view_rebuild
 from tocsin.history.places import begin
 from tocsin.history.spark.table_versions import refresh
+from tocsin.job import main
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime import logs
@@ -331,12 +332,12 @@ def test_a_full_disk_is_told_and_the_next_run_goes_on(installation: Installation
             patch.setattr(view_rebuild, "write_records", fill)
             error = str(invoke(["view", "rebuild", "v", "--yes"]).exception)
             assert f"{state} cannot be written (No space left on device); make room" in error
-            assert view_rebuild.main(["v"], doc="") == ExitCode.UNWRITABLE
+            assert main(["rebuild", "v"]) == ExitCode.UNWRITABLE
         assert read_rebuild(state, "v") is None, "the view stays as it is"
         drafted = read_draft(state, "v")
         assert drafted is not None and list(drafted.days) == DAYS[:1]
         disk.make_room()
-        assert view_rebuild.main(["v"], doc="") == ExitCode.OK
+        assert main(["rebuild", "v"]) == ExitCode.OK
         assert len(installation.writes) == len(DAYS) + 2, "one day again and again, which had not been noted"
         request = installation.request("v")
         assert request.history is not None and request.history.build == drafted.build

@@ -29,6 +29,7 @@ from tocsin.alerts.recording import Recorded, Rules
 from tocsin.alerts.store.alert_rows import finding_of
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import detectors, findings
+from tocsin.job import Job
 from tocsin.kafka.insistence import Insistence
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import InvalidEvent, TransientError
@@ -286,3 +287,8 @@ def remembered(connection: Connection) -> dict[str, DetectorFacts]:
     """Return the declarations that were read last, by detector."""
     rows = connection.execute(select(detectors.c.name, detectors.c.facts))
     return {name: DetectorFacts.model_validate(facts) for name, facts in rows}
+
+
+def run(job: Job) -> None:
+    """Run the job `indexer`; errors as of `IndexerJob.run`."""
+    IndexerJob(job.settings, job.reporter, job.stop).run()

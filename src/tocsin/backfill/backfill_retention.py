@@ -15,6 +15,7 @@ from tocsin.backfill.backfill_ledger import Backfills, Made, Published, folder
 from tocsin.backfill.deleted_detectors import forget_deleted
 from tocsin.backfill.parity.parity_report import forget
 from tocsin.history.day_status import kept_from
+from tocsin.job import Batch
 from tocsin.model.errors import TransientError
 from tocsin.model.names import backfill_job, sealing_job
 from tocsin.model.source import Source
@@ -27,6 +28,13 @@ from tocsin.runtime.lead import try_lead
 from tocsin.runtime.lock import LockHeld
 
 log = structlog.get_logger()
+
+
+def run_seal(batch: Batch) -> int:
+    """Seal the days of `batch`, then tidy up; returns the `ExitCode` of the worst day."""
+    from tocsin.history import sealing  # noqa: PLC0415 - what else is here needs no Spark
+
+    return sealing.run(batch, tidy_after_sealing)
 
 
 def tidy_after_sealing(settings: Settings, source: Source) -> None:

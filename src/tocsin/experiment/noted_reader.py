@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from itertools import groupby
@@ -16,8 +15,7 @@ from pathlib import Path
 from confluent_kafka import Message
 
 from tocsin.experiment.rescale_figures import HandOut
-from tocsin.kafka.plain_job import Work, run_named
-from tocsin.kafka.reporter import Reporter
+from tocsin.job import Job, main
 from tocsin.model.names import VIEW
 from tocsin.project.settings import Settings
 from tocsin.views.view_applier_job import ViewApplierJob
@@ -64,12 +62,10 @@ def _ranges(messages: list[Message]) -> Iterator[tuple[int, int, int]]:
         yield partition, offsets[0], offsets[-1]
 
 
-def _work(reader: str) -> Work:
-    def apply(settings: Settings, reporter: Reporter, stop: threading.Event) -> None:
-        ViewApplierJob(settings, reader, reporter, stop, NotedTopic(settings, reader)).run()
-
-    return apply
+def _apply(job: Job) -> None:
+    topic = NotedTopic(job.settings, job.name)
+    ViewApplierJob(job.settings, job.name, job.reporter, job.stop, topic).run()
 
 
 if __name__ == "__main__":
-    sys.exit(run_named("tocsin.experiment.noted_reader", VIEW, _work))
+    sys.exit(main([VIEW, *sys.argv[1:]], run=_apply))

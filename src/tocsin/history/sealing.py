@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -15,23 +14,22 @@ from tocsin.history.history_retention import tidy
 from tocsin.history.seal_planning import plan
 from tocsin.history.seal_runs import Sealing, begin_sealing, sealed_since
 from tocsin.history.spark.seal import SealedDay, Sealer
+from tocsin.job import Batch
 from tocsin.model.errors import TocsinError
 from tocsin.model.names import sealing_job
 from tocsin.model.source import Source
 from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings, load_settings
+from tocsin.project.settings import Settings
 from tocsin.quality.report_page import index_page
 from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.unsealed_days import note
 from tocsin.quality.verdict import Severity
 from tocsin.quality.verdict_files import Records
-from tocsin.runtime import logs, private, process_exit
 from tocsin.runtime.failures import in_a_line, is_disk
 from tocsin.runtime.lead import try_lead
 from tocsin.runtime.process_exit import ExitCode
 from tocsin.runtime.progress import report_progress
 from tocsin.sparkjob.batch_session import running_batch
-from tocsin.sparkjob.entry import code_of
 
 Afterwards = Callable[[Settings, Source], None]
 """Called once the days are sealed, unless the disk is full."""
@@ -106,28 +104,16 @@ def seal(settings: Settings, source: Source, days: Iterable[date] = (), run_id: 
     return outcome
 
 
-def main(arguments: list[str] | None, *, doc: str, afterwards: Afterwards) -> int:
-    """Seal what `arguments` name; returns the `ExitCode` of the worst day.
+def run(batch: Batch, afterwards: Afterwards) -> int:
+    """Seal the days of `batch`; returns the `ExitCode` of the worst day.
 
     The worst first: UNWRITABLE, FAILED, REFUSED, WARNED, OK; days of earlier tries of the run count as well. LOCKED
     means that another seal of this source runs.
     """
-    parser = argparse.ArgumentParser(description=doc)
-    parser.add_argument("source")
-    parser.add_argument("--day", action="append", type=date.fromisoformat, default=[], help="seal it, ready or not")
-    parser.add_argument("--run-id", default="", help="a retry with the same id belongs to the same run")
-    options = parser.parse_args(arguments)
-    logs.configure(sealing_job(options.source))
-    return process_exit.record(code_of(lambda: _run(options, afterwards)))
-
-
-def _run(options: argparse.Namespace, afterwards: Afterwards) -> int:
-    settings = load_settings()
-    private.protect(settings.state)
-    source = read_catalog(settings.project).source(options.source)
-    outcome = seal(settings, source, options.day, options.run_id)
+    source = read_catalog(batch.settings.project).source(batch.name)
+    outcome = seal(batch.settings, source, batch.days, batch.run_id)
     if not outcome.disk:
-        afterwards(settings, source)
+        afterwards(batch.settings, source)
     for day, why in outcome.waiting.items():
         log.info("seal deferred", source=source.name, day=str(day), why=why)
     for day in outcome.refused_before:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import structlog
 
 from tocsin.history.spark.table_versions import refresh
+from tocsin.job import Batch
 from tocsin.model.errors import TocsinError
 from tocsin.model.names import refresh_job
 from tocsin.model.table import TableSpec
-from tocsin.project.catalog import Catalog, load_project
+from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.settings import Settings
-from tocsin.runtime import logs, private, process_exit
 from tocsin.runtime.failures import is_disk
 from tocsin.runtime.process_exit import ExitCode
 from tocsin.sparkjob.batch_session import running_batch
-from tocsin.sparkjob.entry import code_of
 from tocsin.tables.dated_versions import DatedVersion
 
 log = structlog.get_logger()
@@ -62,19 +60,10 @@ def refresh_tables(settings: Settings, catalog: Catalog, tables: Sequence[TableS
     return outcome
 
 
-def main(arguments: list[str] | None, *, doc: str) -> int:
+def run(batch: Batch) -> int:
     """Make the versions of all tables that are made of the history of a source; returns the worst `ExitCode`."""
-    parser = argparse.ArgumentParser(description=doc)
-    parser.add_argument("source")
-    options = parser.parse_args(arguments)
-    logs.configure(refresh_job(options.source))
-    return process_exit.record(code_of(lambda: _run(options.source)))
-
-
-def _run(source: str) -> int:
-    settings, catalog = load_project()
-    private.protect(settings.state)
-    outcome = refresh_tables(settings, catalog, catalog.history_tables(source))
+    catalog = read_catalog(batch.settings.project)
+    outcome = refresh_tables(batch.settings, catalog, catalog.history_tables(batch.name))
     if not any(outcome.made.values()) and not outcome.failed:
-        log.info("no version is due", source=source)
+        log.info("no version is due", source=batch.name)
     return outcome.code

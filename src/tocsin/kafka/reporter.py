@@ -35,14 +35,7 @@ class Reporter:
     that is away.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        job: str,
-        *,
-        beside: bool = False,
-        await_answer: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, settings: Settings, job: str, *, beside: bool = False) -> None:
         """Start reporting `job` as STARTING, from a background thread, until `close`.
 
         Args:
@@ -50,12 +43,11 @@ class Reporter:
             job: that is reported on.
             beside: whether another process leads the job. Until `lead` is called the job's report is that one's, and
                 this one has a heartbeat of its own, in which RUNNING reads READY.
-            await_answer: returns when what works for this process has shown that it lives. Reports of the background
-                thread wait for it, so that one that hangs has no heartbeat. None for a job that reads no batches.
         """
         self._settings, self._topic = settings, settings.names.job_metrics
-        self._beside, self._await_answer = beside, await_answer or (lambda: None)
-        self._reads_batches = await_answer is not None
+        self._beside = beside
+        self._await_answer: Callable[[], None] = lambda: None
+        self._reads_batches = False
         self._tree, self._lock, self._stop = _Tree(), threading.Lock(), threading.Event()
         # One report at a time: the newest is the last, and no reader finds half of one.
         self._sending = threading.Lock()
@@ -74,6 +66,15 @@ class Reporter:
         self._writer = RecordWriter(settings, EVENT_BYTES, timeout_seconds=5.0, config=PROMPT)
         self._thread = threading.Thread(target=self._beat, name="reporter", daemon=True)
         self._thread.start()
+
+    def expect_batches(self, await_answer: Callable[[], None]) -> None:
+        """Report a job that reads batches: with a lag, without a batch, it counts as stalled.
+
+        Args:
+            await_answer: returns when the JVM that works for this process has shown that it lives. Reports of the
+                background thread wait for it, so that one that hangs has no heartbeat.
+        """
+        self._await_answer, self._reads_batches = await_answer, True
 
     def update(self, **fields: Any) -> None:
         """Set fields of the report (names of `JobReport`) and publish it at once, without waiting for Kafka.

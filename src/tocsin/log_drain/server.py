@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 
 import structlog
 
+from tocsin.job import Job
 from tocsin.kafka import probe
 from tocsin.kafka.reporter import Reporter
 from tocsin.log_drain.batch_writer import BatchWriter
@@ -16,29 +16,29 @@ from tocsin.model.errors import ConfigError, TransientError
 from tocsin.model.job_report import JobState
 from tocsin.project.catalog import read_catalog
 from tocsin.project.setting_blocks import KafkaSettings
-from tocsin.project.settings import Settings
 from tocsin.runtime.http_server import serve_until_stopped
 
 _REPORT_SECONDS = 2.0
 
 
-def serve(settings: Settings, reporter: Reporter, stop: threading.Event) -> None:
+def run(job: Job) -> None:
     """Take lines until SIGTERM.
 
     Raises:
         ConfigError: nobody may send, or the files of passwords and TLS are faulty.
         OSError: the port is taken.
     """
+    settings = job.settings
     credentials = settings.drain_credentials
     if credentials is None:
         raise ConfigError.one("tocsin.toml", "names no file that says who may send", key="drain.credentials_file")
     known = Credentials(read_passwords(credentials))
     with BatchWriter(settings) as writer:
         endpoint = Endpoint(read_catalog(settings.project), settings.drain, known, writer.store)
-        status = _Status(settings.kafka, reporter, endpoint, writer)
+        status = _Status(settings.kafka, job.reporter, endpoint, writer)
         structlog.get_logger().info("listening", host=settings.drain.host, port=settings.drain.port)
         serve_until_stopped(endpoint, settings.drain, settings.project, status.repeat())
-    stop.set()
+    job.stop.set()
 
 
 class _Status:

@@ -93,8 +93,7 @@ class InstalledJobs:
         Cheap enough for every second: files are read again only when one has changed.
         """
         root = here().root
-        code = (*root.glob("src/tocsin/**/*.py"), *root.glob("spark_jobs/*.py"))
-        now = self.catalog.read(), stamps(code)
+        now = self.catalog.read(), stamps(root.glob("src/tocsin/**/*.py"))
         if now != self._seen:
             forget_code()
             self._declared, self._seen = desired_jobs(now[0], self.settings), now

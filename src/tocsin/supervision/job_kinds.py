@@ -41,7 +41,6 @@ class JobKind:
 
     Attributes:
         word: the kind in the names of its jobs.
-        program: what Python runs, a file of the project or a module. Its argument is the name of the job, or `word`.
         rooms: rooms of `tocsin`, or folders and files in them, with the code that its jobs run, besides what every job
             runs.
         desired: the readable jobs that should run, by name, given the hash of the code. A job without a name of its own
@@ -55,7 +54,6 @@ class JobKind:
     """
 
     word: str
-    program: str
     rooms: tuple[str, ...]
     desired: Callable[[Catalog, Settings, str], Mapping[str, Desired]]
     declared: Callable[[Catalog], Mapping[str, Declared]] | None = None
@@ -89,7 +87,6 @@ KINDS = {
     for kind in (
         JobKind(
             word=INGEST,
-            program="spark_jobs/ingest.py",
             rooms=_SPARK,
             desired=desired_inputs.ingests,
             declared=desired_inputs.ingested,
@@ -98,7 +95,6 @@ KINDS = {
         ),
         JobKind(
             word=TABLE,
-            program="tocsin.tables",
             rooms=("storage", "kafka", "tables"),
             desired=desired_inputs.tables,
             declared=lambda catalog: catalog.kept_tables,
@@ -107,7 +103,6 @@ KINDS = {
         ),
         JobKind(
             word=FLOW,
-            program="spark_jobs/flow.py",
             rooms=(*_SPARK, "flows"),
             desired=desired_inputs.queries(
                 keywords.FLOW, lambda catalog: catalog.flows, desired_inputs.written_source, hands_over=True
@@ -118,7 +113,6 @@ KINDS = {
         ),
         JobKind(
             word=DETECTOR,
-            program="spark_jobs/detect.py",
             rooms=(*_SPARK, "detect"),
             desired=desired_inputs.queries(keywords.DETECTOR, lambda catalog: catalog.detectors, hands_over=True),
             declared=lambda catalog: catalog.detectors,
@@ -127,7 +121,6 @@ KINDS = {
         ),
         JobKind(
             word=COMPUTE,
-            program="spark_jobs/compute.py",
             rooms=(*_SPARK, "views/spark", "views/rebuild"),
             desired=desired_inputs.queries(
                 keywords.VIEW, lambda catalog: catalog.views, desired_inputs.computed_window
@@ -138,7 +131,6 @@ KINDS = {
         ),
         JobKind(
             word=VIEW,
-            program="tocsin.views",
             rooms=("kafka", "storage", "views"),
             desired=desired_inputs.views,
             declared=lambda catalog: catalog.views,
@@ -148,7 +140,6 @@ KINDS = {
         ),
         JobKind(
             word=INDEXER,
-            program="tocsin.alerts",
             rooms=_ALERTS,
             desired=desired_inputs.indexer,
             title="Merges findings into alerts",
@@ -156,7 +147,6 @@ KINDS = {
         ),
         JobKind(
             word=NOTIFIER,
-            program="tocsin.alerts",
             rooms=_ALERTS,
             desired=desired_inputs.notifier,
             title="Sends what is due",
@@ -164,7 +154,6 @@ KINDS = {
         ),
         JobKind(
             word=DRAIN,
-            program="tocsin.log_drain",
             rooms=("kafka", "quality", "ingest", "log_drain"),
             desired=desired_inputs.drain,
             title="Takes lines over HTTP",
@@ -172,7 +161,6 @@ KINDS = {
         ),
         JobKind(
             word=WEB,
-            program="tocsin.views.rest",
             rooms=("kafka", "storage", "views"),
             desired=desired_inputs.web,
             title="Answers questions about views",
@@ -180,7 +168,6 @@ KINDS = {
         ),
         JobKind(
             word=EXPORTER,
-            program="tocsin.metrics",
             rooms=(*_ALERTS, "views", "detect", "tables", "supervision", "dev", "web", "metrics"),
             desired=desired_inputs.exporter,
             title="Answers Prometheus",
@@ -193,7 +180,7 @@ KINDS = {
 
 
 # Rooms with code that every job runs.
-_CORE = ("model", "project", "runtime")
+_CORE = ("model", "project", "runtime", "job.py")
 
 
 def desired_jobs(catalog: Catalog, settings: Settings) -> dict[str, Desired]:
@@ -207,7 +194,7 @@ def desired_jobs(catalog: Catalog, settings: Settings) -> dict[str, Desired]:
     for kind in KINDS.values():
         # With the login that its jobs are started with: that of another kind is none of their inputs.
         own = settings.model_copy(update={"kafka": settings.kafka.for_role(kind.word)})
-        desired = kind.desired(catalog, own, _code(kind.program, kind.rooms, settings.state))
+        desired = kind.desired(catalog, own, _code(kind.rooms, settings.state))
         jobs |= {kind.job(name): with_pod(one, settings, kind.word) for name, one in desired.items()}
         jobs |= {kind.job(name): UNREADABLE for name in kind.broken(catalog)}
     return jobs
@@ -219,9 +206,9 @@ def forget_code() -> None:
 
 
 @functools.cache
-def _code(program: str, rooms: tuple[str, ...], state: Path) -> str:
+def _code(rooms: tuple[str, ...], state: Path) -> str:
     """Hash the platform's code of one kind of job, read once in the life of this process."""
     root = here().root
     places = [root / "src" / "tocsin" / room for room in (*_CORE, *rooms)]
     files = [path for place in places for path in ([place] if place.is_file() else sorted(place.rglob("*.py")))]
-    return code_identity([*files, *([root / program] if program.endswith(".py") else [])], root, state)
+    return code_identity(files, root, state)

@@ -7,12 +7,14 @@ from datetime import UTC, datetime
 
 import structlog
 
+from tocsin.job import Job
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import TransientError
 from tocsin.model.table import TableSpec
+from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.tables.file_rows import UnusableFile, read_rows
-from tocsin.tables.table_job import TableJob
+from tocsin.tables.table_job import TableJob, TopicTableJob
 from tocsin.tables.version_store import RowChange, VersionStore
 
 _LOOK_SECONDS = 1.0
@@ -78,3 +80,19 @@ class FileTableJob(TableJob):
         except OSError as error:
             raise TransientError(f"{self._path} cannot be read: {error.strerror}") from error
         return [stat.st_ino, stat.st_size, stat.st_mtime_ns]
+
+
+def run(job: Job) -> None:
+    """Run the job of one table; errors as of `make_job`."""
+    make_job(job.settings, job.name, job.reporter, job.stop).run()
+
+
+def make_job(settings: Settings, table: str, reporter: Reporter, stop: threading.Event) -> TableJob:
+    """Make the job that keeps `table`.
+
+    Raises:
+        ConfigError: there is no such table.
+    """
+    spec = read_catalog(settings.project).table(table)
+    kind = TopicTableJob if spec.file is None else FileTableJob
+    return kind(settings, spec, reporter, stop)

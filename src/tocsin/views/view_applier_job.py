@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from tocsin.job import Job
 from tocsin.kafka.insistence import Insistence
 from tocsin.kafka.job_reports import ReportReader
 from tocsin.kafka.reader import Offsets
@@ -214,3 +215,8 @@ class ViewApplierJob:
             build=applier.current or "",
             counts={name: float(count) for name, count in counts.items()},
         )
+
+
+def run(job: Job) -> None:
+    """Run the job of one view, or with a dot and a number in its name one of several that share its partitions."""
+    ViewApplierJob(job.settings, job.name, job.reporter, job.stop).run()

@@ -203,7 +203,8 @@ def test_a_job_whose_work_does_not_answer_has_no_heartbeat(settings: Settings, m
         asked.release()
         answers.acquire()
 
-    reporter = Reporter(settings, JOB, await_answer=await_answer)
+    reporter = Reporter(settings, JOB)
+    reporter.expect_batches(await_answer)
     assert asked.acquire(timeout=60)
     assert read_beat(settings.state, JOB) is None
     answers.release()
@@ -233,7 +234,8 @@ def test_who_takes_over_has_a_heartbeat_at_each_moment(
 
 def test_a_first_batch_that_never_ends_is_a_standstill(settings: Settings, clock: Clock) -> None:
     """As that of a function that loops on the first event."""
-    with contextlib.closing(Reporter(settings, JOB, await_answer=lambda: None)) as reporter:
+    with contextlib.closing(Reporter(settings, JOB)) as reporter:
+        reporter.expect_batches(lambda: None)
         reporter.update(state=JobState.RUNNING, lag_records=3)
         clock.now += 1
         reporter.update(lag_records=4)

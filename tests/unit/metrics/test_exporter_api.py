@@ -10,7 +10,7 @@ from fastapi import Response
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
-from tocsin.metrics.__main__ import exporter_api
+from tocsin.metrics.exporter import exporter_api
 from tocsin.project.setting_blocks import MetricsSettings
 
 

@@ -8,6 +8,7 @@ from typing import Any, Never
 
 import pytest
 
+from tocsin.job import exit_code_of
 from tocsin.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.model.job_report import FailureCause
 from tocsin.runtime import logs
@@ -24,7 +25,6 @@ from tocsin.runtime.failures import (
     store_failure,
 )
 from tocsin.runtime.process_exit import ExitCode
-from tocsin.sparkjob.entry import code_of
 
 
 def test_a_folder_with_room_refuses_nothing_and_keeps_nothing(tmp_path: Path) -> None:
@@ -152,6 +152,6 @@ def test_a_program_that_fails_unexpectedly_ends_in_one_line(capsys: pytest.Captu
         raise RuntimeError("Invalid JSON\n  For further information visit")
 
     logs.configure("seal:logins")
-    assert code_of(fail) == ExitCode.FAILED
+    assert exit_code_of(fail) == ExitCode.FAILED
     last = capsys.readouterr().err.splitlines()[-1]
     assert 'event="job failed" error="RuntimeError: Invalid JSON"' in last

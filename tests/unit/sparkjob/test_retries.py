@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ from tocsin.history.day_versions import DayVersion, write_version
 from tocsin.history.land.landing_ledger import record
 from tocsin.history.places import Places
 from tocsin.history.spark.seal import SealedDay
+from tocsin.job import Batch
 from tocsin.project.settings import Settings
 from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
-from tocsin.runtime import logs
 from tocsin.runtime.process_exit import ExitCode
 
 GOOD = DAY - timedelta(days=1)
@@ -105,15 +105,11 @@ def test_the_night_after_hears_nothing_of_it_nor_does_who_seals_by_hand(room: Ro
 def test_a_backfill_that_a_second_try_mends_is_refused_for_the_day_of_the_first(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backfill_run, "load_settings", lambda: settings)
-    monkeypatch.setattr(logs, "configure", lambda _job: None)  # for the whole process, and all tests after this one
     monkeypatch.setattr(backfill_run, "backfill", lambda *given: BackfillOutcome())
     held = attempt(End.HELD, None).model_copy(update={"run_id": NIGHT})
     Backfills(settings, "bursts").note(DAY, held)
-    words = ["quiet", "bursts", "--run-id"]
-    assert backfill_run.main([*words, NIGHT], doc="") == ExitCode.REFUSED
-    assert backfill_run.main([*words, "the next night"], doc="") == ExitCode.OK
+    night = Batch(names=("quiet", "bursts"), settings=settings, run_id=NIGHT)
+    assert backfill_run.run(night) == ExitCode.REFUSED
+    assert backfill_run.run(replace(night, run_id="the next night")) == ExitCode.OK
     Backfills(settings, "bursts").note(DAY, held.model_copy(update={"end": End.FAILED}))
-    assert backfill_run.main([*words, NIGHT], doc="") == ExitCode.OK, (
-        "a day that failed is told by the try in which it did"
-    )
+    assert backfill_run.run(night) == ExitCode.OK, "a day that failed is told by the try in which it did"

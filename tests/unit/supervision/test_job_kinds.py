@@ -7,6 +7,7 @@ from pathlib import Path
 import grimp
 import pytest
 
+from tocsin.model import job_kinds as programs
 from tocsin.project.catalog import Catalog, read_catalog
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import Paths
@@ -23,7 +24,6 @@ ROOT = Path(__file__).resolve().parents[3]
 EVERY_JOB_RUNS = {"model", "project", "runtime", "provision"}
 ARCHIVER = JobKind(
     word="archiver",
-    program="tocsin.archive",
     rooms=(),
     desired=lambda catalog, settings, code: {"cold": Desired(code)},
     declared=lambda catalog: {"cold": catalog.sources["logins"]},
@@ -37,7 +37,7 @@ def test_a_new_kind_is_desired_started_told_and_shown(tmp_path: Path, monkeypatc
     settings, catalog, job = Settings(project=ROOT, state=tmp_path), read_catalog(ROOT), "archiver:cold"
     assert desired_jobs(catalog, settings)[job].readable
     command = job_launch(settings, Labels("shop-1", job, "abc"), Path("/java")).command
-    assert command[1:4] == ("-m", "tocsin.archive", "cold")
+    assert command[1:4] == ("-m", "tocsin.job", "archiver")
     assert owners(catalog, settings)[job] == catalog.sources["logins"].owner
     title = catalog.sources["logins"].title
     (row,) = [row for row in rows(Looker(settings).look(), RowFacts()) if row.job == job]
@@ -46,9 +46,9 @@ def test_a_new_kind_is_desired_started_told_and_shown(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.word)
 def test_a_job_is_replaced_when_code_that_it_runs_has_changed(kind: JobKind) -> None:
-    module = kind.program.removesuffix(".py").replace("/", ".")
-    graph = grimp.build_graph("tocsin", "spark_jobs", cache_dir=None)
-    runs = graph.find_upstream_modules(module if kind.program.endswith(".py") else f"{module}.__main__")
+    module = programs.KINDS[kind.word].run.partition(":")[0]
+    graph = grimp.build_graph("tocsin", cache_dir=None)
+    runs = {module} | graph.find_upstream_modules(module)
     places = {room.removesuffix(".py") for room in (*kind.rooms, *EVERY_JOB_RUNS)}
     run = {name.removeprefix("tocsin.").replace(".", "/") for name in runs if name.count(".") > 1}
     packages = {place.rpartition("/")[0] for place in places}

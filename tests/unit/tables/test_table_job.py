@@ -24,7 +24,7 @@ from tocsin.model.sizes import EVENT_BYTES
 from tocsin.project.blocks.storage_settings import StorageSettings
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
-from tocsin.tables.__main__ import make_job
+from tocsin.tables.file_table_job import make_job
 from tocsin.tables.published_table import TableFolder, read_rows_of
 
 FILE = """title = "Segments"

@@ -14,6 +14,7 @@ from tocsin.alerts.notify.notices import send_overdue
 from tocsin.alerts.notify.notifier import Notifier
 from tocsin.alerts.notify.supervisor_watch import SupervisorWatch
 from tocsin.alerts.store.database import Database
+from tocsin.job import Job
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
@@ -104,3 +105,8 @@ class NotifierJob:
                 _log.info("resumed", after=self._reported_trouble)
             self._reported_trouble = trouble
             self._reporter.update(state=JobState.WAITING if trouble else JobState.RUNNING, reason=trouble)
+
+
+def run(job: Job) -> None:
+    """Run the job `notifier`; errors as of `NotifierJob.run`."""
+    NotifierJob(job.settings, job.reporter, job.stop).run()

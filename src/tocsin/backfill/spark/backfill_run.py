@@ -6,7 +6,6 @@ start of Spark for each. What is published for a day changes at once or not at a
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,21 +22,20 @@ from tocsin.detect.spark.plan import StreamOnly
 from tocsin.history.day_status import kept_from, why_not
 from tocsin.history.places import writing_history
 from tocsin.history.seal_planning import chunks
+from tocsin.job import Batch
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.finding import Finding
 from tocsin.model.names import backfill_job
 from tocsin.model.source import Source
-from tocsin.project.settings import Settings, load_settings
+from tocsin.project.settings import Settings
 from tocsin.quality.finding_gate import FindingGate, FoundOn
 from tocsin.quality.judging import DAYS
-from tocsin.runtime import logs, private, process_exit
 from tocsin.runtime.failures import in_a_line, is_disk
 from tocsin.runtime.lead import try_lead
 from tocsin.runtime.lock import LockHeld
 from tocsin.runtime.process_exit import ExitCode
 from tocsin.runtime.progress import report_progress
 from tocsin.sparkjob.batch_session import running_batch
-from tocsin.sparkjob.entry import code_of
 
 log = structlog.get_logger()
 
@@ -256,36 +254,19 @@ class _Work:
             Backfills(self._settings, spec.name).note(day, attempt)
 
 
-log = structlog.get_logger()
-
-
-def main(arguments: list[str] | None, *, doc: str) -> int:
-    """Backfill what `arguments` name; returns the `ExitCode` of the worst day.
+def run(batch: Batch) -> int:
+    """Backfill the detectors of `batch`; returns the `ExitCode` of the worst day.
 
     The worst first: UNWRITABLE, FAILED, REFUSED, WARNED, OK; days of earlier tries of the run count as well. LOCKED
     means that other backfills work on each of the detectors.
     """
-    parser = argparse.ArgumentParser(description=doc)
-    parser.add_argument("detectors", nargs="+", metavar="DETECTOR", help="of one source")
-    parser.add_argument(
-        "--day", action="append", type=date.fromisoformat, default=[], help="run it even if it is up to date"
-    )
-    parser.add_argument("--run-id", default="", help="put into each finding")
-    options = parser.parse_args(arguments)
-    logs.configure(backfill_job(options.detectors[0]))
-    return process_exit.record(code_of(lambda: _run(options.detectors, options.day, options.run_id)))
-
-
-def _run(detectors: Sequence[str], days: Sequence[date], run_id: str) -> int:
-    settings = load_settings()
-    private.protect(settings.state)
-    outcome = backfill(settings, detectors, days, run_id)
-    outcome.held |= held_by(settings, detectors, run_id)
+    outcome = backfill(batch.settings, batch.names, batch.days, batch.run_id)
+    outcome.held |= held_by(batch.settings, batch.names, batch.run_id)
     for (detector, day), why in outcome.blocked.items():
         log.info("day skipped", detector=detector, day=str(day), why=why)
     if not (outcome.published or outcome.held or outcome.failed):
         log.info("nothing to run")
-    return exit_code(outcome, requested=bool(days))
+    return exit_code(outcome, requested=bool(batch.days))
 
 
 def exit_code(outcome: BackfillOutcome, *, requested: bool) -> ExitCode:

@@ -10,7 +10,6 @@ events that are written twice have one identity.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -27,18 +26,17 @@ from tocsin.history.places import Places, begin, end
 from tocsin.history.seal_planning import chunks
 from tocsin.history.spark.sealed_days import sealed_events, with_tick
 from tocsin.history.spark.table_versions import tables_of_days
+from tocsin.job import Batch
 from tocsin.kafka.topics import ensure_event_topic
 from tocsin.model.errors import TocsinError, TransientError
 from tocsin.model.names import rebuild_job
 from tocsin.model.sizes import EVENT_BYTES
-from tocsin.project.settings import Settings, load_settings
-from tocsin.runtime import logs, private, process_exit
+from tocsin.project.settings import Settings
 from tocsin.runtime.failures import Unwritable, in_a_line, is_disk, is_kafka
 from tocsin.runtime.process_exit import ExitCode
 from tocsin.sparkjob.batch_session import running_batch
 from tocsin.sparkjob.columns import JSON_TIMES
 from tocsin.sparkjob.declared_function import DeclaredFunction
-from tocsin.sparkjob.entry import code_of
 from tocsin.sparkjob.events import no_records, parse_events, prepare_events, used_columns
 from tocsin.sparkjob.session import kafka_sink
 from tocsin.tables.spark.joined_tables import open_tables
@@ -230,25 +228,10 @@ def write_records(settings: Settings, topic: str, records: DataFrame) -> None:
     records.write.format("kafka").options(**kafka_sink(settings, topic, EVENT_BYTES)).save()
 
 
-def main(arguments: list[str] | None, *, doc: str) -> int:
-    """Rebuild the view that `arguments` name; returns the `ExitCode`."""
-    parser = argparse.ArgumentParser(description=doc)
-    parser.add_argument("view")
-    parser.add_argument("--missing", choices=["refuse", "leave-out"], default="refuse", help="days that are nowhere")
-    options = parser.parse_args(arguments)
-    logs.configure(rebuild_job(options.view))
-    return process_exit.record(code_of(lambda: _run(options.view, incomplete=options.missing == "leave-out")))
-
-
-def _run(name: str, *, incomplete: bool) -> int:
-    settings = load_settings()
-    private.protect(settings.state)
-    try:
-        plan = rebuild_from_history(settings, name, lambda _: None, incomplete=incomplete)
-    except Unwritable as error:
-        log.error("disk full or not writable", error=str(error))
-        return ExitCode.UNWRITABLE
-    log.info("rest asked of the stream", view=name, days=len(plan.days), since=plan.since, why_none=plan.why_none)
+def run(batch: Batch) -> int:
+    """Rebuild the view of `batch`; returns OK. Errors as of `rebuild_from_history`."""
+    plan = rebuild_from_history(batch.settings, batch.name, lambda _: None, incomplete=batch.leave_out)
+    log.info("rest asked of the stream", view=batch.name, days=len(plan.days), since=plan.since, why_none=plan.why_none)
     for day, why in plan.lacking.items():
         log.warning("day left out", day=str(day), why=why)
     return ExitCode.OK

@@ -24,7 +24,7 @@ _Rate = Annotated[float | None, typer.Option(min=0, help="Lines per second; as f
 @app.command()
 def serve() -> None:
     """Take lines until Ctrl-C; `tocsin dev up` and Airflow keep the same running as the job `drain`."""
-    from tocsin.log_drain.__main__ import main
+    from tocsin.job import main
     from tocsin.model.names import DRAIN
 
     raise typer.Exit(main([DRAIN]))

@@ -17,9 +17,10 @@ def web(serve: _Serve = False) -> None:
     `tocsin dev up` and Airflow keep the job `web` running while there are views.
     """
     from tocsin.dev.servers.ports import accepts
+    from tocsin.job import main
     from tocsin.model.names import WEB
     from tocsin.project.settings import load_settings
-    from tocsin.views.rest.__main__ import main, page_address, token_file
+    from tocsin.views.rest.server import page_address, token_file
 
     settings = load_settings()
     address = page_address(settings)

@@ -16,7 +16,7 @@ from tocsin.ingest.producer import LineProducer
 from tocsin.model.errors import TransientError
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
-from tocsin.views.rest.__main__ import page_address
+from tocsin.views.rest.server import page_address
 from tocsin.views.row_query import PageQuery, ViewReader
 from tocsin.views.row_store import store_path
 

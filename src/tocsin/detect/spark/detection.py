@@ -20,6 +20,7 @@ from tocsin.detect.spark.findings import FAULTS, OBSERVATION, STEPS, WRITTEN, Em
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
 from tocsin.detect.spark.step_query import NULL_ENTITY, detector_function
 from tocsin.ingest.backlog import FeederLag
+from tocsin.job import Job
 from tocsin.model.detector import ScoreKind, Span
 from tocsin.model.durations import longest
 from tocsin.model.names import detector_job
@@ -27,6 +28,7 @@ from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import keep_version
 from tocsin.sparkjob.declared_function import QueryFunction
+from tocsin.sparkjob.entry import run_query
 from tocsin.sparkjob.query.checkpoint import Checkpoint, Needed, open_checkpoint
 from tocsin.sparkjob.query.drain import SLACK, unread_upstream
 from tocsin.sparkjob.query.keyed_query import KeyedQuery
@@ -154,3 +156,8 @@ def _set_aside(place: str, fault: str) -> SetAside:
     log.error("event left out by step", place=place, error=fault)
     topic, partition, offset = place.rsplit("/", 2)
     return SetAside(topic=topic, partition=int(partition), offset=int(offset), error=fault, at=datetime.now(UTC))
+
+
+def run(job: Job) -> None:
+    """Run the job of one detector; errors as of `run_query`."""
+    run_query(job, Detection)

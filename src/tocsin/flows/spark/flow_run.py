@@ -18,6 +18,7 @@ from tocsin.ingest.backlog import FeederLag
 from tocsin.ingest.spark.mover import Mover
 from tocsin.ingest.spark.passed_on import PassedOn
 from tocsin.ingest.ticks import TrueAfter
+from tocsin.job import Job
 from tocsin.kafka.reader import came_in_at
 from tocsin.kafka.topic_set import Position, TopicSet, as_json, partition_of
 from tocsin.model.errors import ConfigError
@@ -27,6 +28,7 @@ from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import keep_version
 from tocsin.runtime.failures import first_line
 from tocsin.sparkjob.declared_function import DeclaredFunction
+from tocsin.sparkjob.entry import run_query
 from tocsin.sparkjob.events import count_ticks
 from tocsin.sparkjob.query.poison import Read, SetAside
 from tocsin.sparkjob.query.stream_tables import StreamTables
@@ -140,3 +142,8 @@ class FlowRun(Mover):
     def appended_at(self, message: Message) -> datetime | None:
         """Read the append time of the raw record behind an event; of a tick, its time."""
         return came_in_at(message)
+
+
+def run(job: Job) -> None:
+    """Run the job of one flow; errors as of `run_query`."""
+    run_query(job, FlowRun)

@@ -16,12 +16,14 @@ from tocsin.ingest.spark.mover import Mover
 from tocsin.ingest.spark.parse import parsed
 from tocsin.ingest.spark.patterns import check_source
 from tocsin.ingest.ticks import TrueAfter, by_clock
+from tocsin.job import Job
 from tocsin.kafka.reader import appended_at
 from tocsin.kafka.topic_set import TopicSet
 from tocsin.model.job_report import MUCH_IGNORED, MUCH_QUARANTINED
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.quality.suites.suite_catalog import read_row_rules
+from tocsin.sparkjob.entry import run_query
 from tocsin.sparkjob.query.poison import Read, SetAside
 from tocsin.sparkjob.query.work import Run
 
@@ -124,3 +126,8 @@ class Ingest(Mover):
     def appended_at(self, message: Message) -> datetime | None:
         """Read the append time of the record."""
         return appended_at(message)
+
+
+def run(job: Job) -> None:
+    """Run the job of one source; errors as of `run_query`."""
+    run_query(job, Ingest)

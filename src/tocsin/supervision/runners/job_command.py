@@ -79,9 +79,7 @@ def job_environment(settings: Settings, java_home: Path) -> dict[str, str]:
 
 def _command(paths: Paths, job: str) -> tuple[str, ...]:
     name = JobName.parse(job)
-    program = KINDS[name.kind].program
-    run = (str(paths.root / program),) if program.endswith(".py") else ("-m", program)
-    return (str(paths.venv / "bin" / "python"), *run, name.name or name.kind)
+    return (str(paths.venv / "bin" / "python"), "-m", "tocsin.job", name.kind, *([name.name] if name.name else []))
 
 
 def _for_job(settings: Settings, job: str) -> Settings:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tocsin.ingest.backlog import FeederLag
+from tocsin.job import Job
 from tocsin.kafka.reader import appended_at
 from tocsin.kafka.topic_set import Position, partition_of
 from tocsin.kafka.topics import empty_topic, remove_topics
@@ -21,6 +22,7 @@ from tocsin.model.sizes import VIEW_BYTES
 from tocsin.model.source import Source
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
+from tocsin.sparkjob.entry import run_query
 from tocsin.sparkjob.query.checkpoint import Checkpoint, Needed, begin_at, open_checkpoint
 from tocsin.sparkjob.query.keyed_query import KeyedQuery
 from tocsin.sparkjob.query.leadership import remove_other_checkpoints
@@ -168,3 +170,8 @@ class Computation(KeyedQuery[QueryPlan]):
     def _requested(self) -> str:
         rebuild = read_rebuild(self._settings.state, self.spec.name)
         return "" if rebuild is None else rebuild.id
+
+
+def run(job: Job) -> None:
+    """Run the job of one view; errors as of `run_query`."""
+    run_query(job, Computation)

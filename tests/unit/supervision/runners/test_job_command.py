@@ -72,15 +72,16 @@ def test_a_job_finds_the_role_for_its_object_store_and_no_other_does(
 @pytest.mark.parametrize(
     ("job", "words"),
     [
-        ("ingest:logins", ["spark_jobs/ingest.py", "logins"]),
-        ("detector:failed_logins", ["spark_jobs/detect.py", "failed_logins"]),
-        ("indexer", ["tocsin.alerts", "indexer"]),
-        ("notifier", ["tocsin.alerts", "notifier"]),
+        ("ingest:logins", ["ingest", "logins"]),
+        ("detector:failed_logins", ["detector", "failed_logins"]),
+        ("indexer", ["indexer"]),
+        ("notifier", ["notifier"]),
     ],
 )
 def test_each_job_has_its_command_its_labels_and_its_log(settings: Settings, job: str, words: list[str]) -> None:
     labels = Labels("shop-1", job, "abc")
     launch = job_launch(settings, labels, Path("/java"))
+    assert launch.command[1:3] == ("-m", "tocsin.job")
     assert " ".join(launch.command).split(" --label")[0].endswith(" ".join(words))
     assert of_command(launch.command) == labels
     assert launch.log == settings.log(job)

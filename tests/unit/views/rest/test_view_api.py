@@ -15,8 +15,8 @@ from tests.unit.views.view_scene import NOON, record, view_row, view_spec
 from tocsin.model.errors import ConfigError
 from tocsin.project.settings import Settings
 from tocsin.views.applier import Applier
-from tocsin.views.rest.__main__ import read_token, token_file
 from tocsin.views.rest.open_views import OpenViews
+from tocsin.views.rest.server import read_token, token_file
 from tocsin.views.rest.view_api import view_api
 from tocsin.views.row_store import RowStore, store_path
 

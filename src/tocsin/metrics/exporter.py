@@ -1,10 +1,9 @@
-"""`python -m tocsin.metrics exporter`: the job `exporter`."""
+"""The job `exporter`: answers Prometheus."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
-import sys
 import threading
 from typing import Annotated
 
@@ -12,12 +11,11 @@ import structlog
 from fastapi import FastAPI, Header, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from tocsin.kafka.plain_job import run_program
+from tocsin.job import Job
 from tocsin.kafka.reporter import Reporter
 from tocsin.metrics.scrape import Scrape
 from tocsin.model.errors import ConfigError
 from tocsin.model.job_report import JobState
-from tocsin.model.names import EXPORTER
 from tocsin.project.setting_blocks import secret_in
 from tocsin.project.settings import Settings
 from tocsin.runtime.http_server import serve_until_stopped
@@ -39,18 +37,20 @@ def exporter_api(scrape: Scrape, token: str | None) -> FastAPI:
     return api
 
 
-def serve(settings: Settings, reporter: Reporter, stop: threading.Event) -> None:
+def run(job: Job) -> None:
     """Answer until SIGTERM.
 
     Raises:
         ConfigError: the token or the files for TLS are faulty.
         OSError: the port is taken.
     """
-    listen = settings.metrics
+    settings, listen = job.settings, job.settings.metrics
     token = _token(settings)
     structlog.get_logger().info("listening", host=listen.host, port=listen.port)
-    serve_until_stopped(exporter_api(Scrape(settings), token), listen, settings.project, _report(reporter, stop))
-    stop.set()
+    serve_until_stopped(
+        exporter_api(Scrape(settings), token), listen, settings.project, _report(job.reporter, job.stop)
+    )
+    job.stop.set()
 
 
 def _token(settings: Settings) -> str | None:
@@ -65,12 +65,3 @@ async def _report(reporter: Reporter, stop: threading.Event) -> None:
     while not stop.is_set():
         reporter.update(state=JobState.RUNNING)
         await asyncio.sleep(_REPORT_SECONDS)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the job until SIGTERM; returns its `ExitCode`."""
-    return run_program("tocsin.metrics", {EXPORTER: serve}, arguments, is_server=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,21 +1,19 @@
-"""`python -m tocsin.views.rest web`: the job `web`."""
+"""The job `web`: answers questions about views over HTTP."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import secrets
-import sys
 import threading
 from pathlib import Path
 
 import structlog
 
-from tocsin.kafka.plain_job import run_program
+from tocsin.job import Job
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import ConfigError
 from tocsin.model.job_report import JobState
-from tocsin.model.names import WEB
 from tocsin.project.settings import Settings
 from tocsin.runtime.http_server import serve_until_stopped
 from tocsin.runtime.state_file import write_whole
@@ -63,13 +61,14 @@ def page_address(settings: Settings) -> str:
     return f"{'https' if web.certificate_file else 'http'}://{web.host}:{web.port}/#token={read_token(settings)}"
 
 
-def serve(settings: Settings, reporter: Reporter, stop: threading.Event) -> None:
+def run(job: Job) -> None:
     """Answer until SIGTERM.
 
     Raises:
         ConfigError: the token or the files for TLS are faulty.
         OSError: the port is taken.
     """
+    settings, reporter, stop = job.settings, job.reporter, job.stop
     with contextlib.closing(OpenViews(settings)) as views:
         api = view_api(views, read_token(settings))
         structlog.get_logger().info("listening", host=settings.web.host, port=settings.web.port)
@@ -85,12 +84,3 @@ async def _report(reporter: Reporter, followers: Followers, stop: threading.Even
             await asyncio.sleep(_REPORT_SECONDS)
     finally:
         followers.stopping = True
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the job until SIGTERM; returns its `ExitCode`."""
-    return run_program("tocsin.views.rest", {WEB: serve}, arguments, is_server=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
