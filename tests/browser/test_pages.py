@@ -84,6 +84,7 @@ def test_the_filter_leaves_what_was_asked_for(visits: Visits) -> None:
     expect(frame.locator("#empty")).to_have_text("No job matches the filter.")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_it_looks_like_the_airflow_around_it_and_fits(visits: Visits, theme: str) -> None:
     visit = visits.of("viewer", theme=theme)
@@ -142,6 +143,7 @@ def test_the_tab_tells_how_it_was_killed_and_shows_its_log_as_text(running: Runn
     shot(visit.page, "killed")
 
 
+@pytest.mark.long
 def test_restart_replaces_the_process_and_tells_why_it_ended(running: Running, visits: Visits) -> None:
     visit = visits.of("operator")
     frame = visit.detectors()
@@ -169,6 +171,7 @@ def test_a_viewer_has_nothing_to_press_and_is_refused(running: Running, visits: 
     assert viewer.refusal("POST", f"/api/v2/dags/{DAG}/dagRuns", {"logical_date": None, "conf": {}}) == 403
 
 
+@pytest.mark.long
 def test_the_tab_of_the_platform_has_all_its_jobs_and_a_dag_without_jobs_says_so(visits: Visits) -> None:
     visit = visits.of("viewer")
     frame = visit.job("platform")
@@ -230,6 +233,7 @@ def test_the_tab_tells_whether_stream_and_backfill_agree_and_the_page_marks_what
     shot(dark.page, "parity-dark-800")
 
 
+@pytest.mark.long
 def test_when_kafka_does_not_answer_the_page_says_so_and_goes_on(running: Running, visits: Visits) -> None:
     frame = visits.of("operator").detectors()
     await_state(frame, DETECTOR, "running")

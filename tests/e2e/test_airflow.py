@@ -245,6 +245,7 @@ def test_a_backfill_of_airflow_takes_a_range_of_days(running: Running) -> None:
     assert listed(GOOD, GOOD, reprocess_behavior="completed") == [str(GOOD)]
 
 
+@pytest.mark.long
 def test_a_run_whose_task_is_killed_is_a_mail_all_the_same(running: Running) -> None:
     """Airflow tells of a failed task in the task's own process, which is gone."""
     run = running.kill_task(BACKFILL, "due")
@@ -266,6 +267,7 @@ def test_all_of_airflow_killed_comes_back_and_adopts_the_jobs(running: Running) 
     assert set(leaders.values()) == {1}, leaders
 
 
+@pytest.mark.long
 def test_an_edited_detector_is_replaced_alone(running: Running) -> None:
     others, old = running.pids(DETECTOR), running.stack.report(DETECTOR)
     path = running.stack.project / "detectors" / "failed_logins.py"
@@ -278,6 +280,7 @@ def test_an_edited_detector_is_replaced_alone(running: Running) -> None:
     assert running.pids(DETECTOR) == others
 
 
+@pytest.mark.long
 def test_a_change_that_cannot_run_stops_nothing_is_told_once_mail_leaves_and_can_be_taken_back(
     running: Running,
 ) -> None:
@@ -301,6 +304,7 @@ def test_a_change_that_cannot_run_stops_nothing_is_told_once_mail_leaves_and_can
     assert running.pids() == before, "the process that ran before the change still runs"
 
 
+@pytest.mark.long
 def test_a_source_of_which_much_goes_to_quarantine_is_one_mail_to_its_owner(running: Running) -> None:
     before = running.pids()
     file = running.stack.state / "changed.log"
@@ -326,6 +330,7 @@ def test_a_broken_file_hides_no_dag_and_is_told(running: Running) -> None:
     assert running.admin.call("GET", "/api/v2/importErrors")["total_entries"] == 0
 
 
+@pytest.mark.long
 def test_a_crash_loop_is_one_mail(running: Running) -> None:
     others = running.pids()
     running.declare("wrong")

@@ -165,6 +165,7 @@ def test_shipped_detectors_agree_in_all_ways_on_timelines_made_at_random(project
     assert found == {detector: [] for detector in found}
 
 
+@pytest.mark.long
 def test_days_of_a_place_agree_in_all_ways(project: Path) -> None:
     """Those on which the clock of Berlin changes."""
     (project / "detectors" / "local_day.py").write_text(LOCAL_DAY)

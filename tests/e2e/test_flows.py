@@ -164,13 +164,11 @@ def kill_under_load(running: Installation, lines: Lines, job: str, what: str) ->
 def test_words_are_counted_once_though_the_flow_is_killed_under_load(running: Installation, lines: Lines) -> None:
     lines.send(500)
     lines.await_all()
-    for what in ("all", "jvm"):
-        repeated_words = lines.repeated()
-        for _ in range(3):  # on a busy machine a batch may have read none of the lines
-            if lines.repeated() == repeated_words:
-                kill_under_load(running, lines, WORDS, what)
-                lines.await_all()
-        assert lines.repeated() > repeated_words, "the batch is run again"
+    for _ in range(3):  # on a busy machine a batch may have read none of the lines
+        if not lines.repeated():
+            kill_under_load(running, lines, WORDS, "all")
+            lines.await_all()
+    assert lines.repeated() > 0, "the batch is run again"
     sources = {(e["source"], e["raw_topic"].rpartition(":")[2]) for e in lines.written()}
     assert sources == {("words", running.settings.names.raw("lines"))}
 

@@ -210,6 +210,7 @@ def test_critical_rules_refuse_and_others_warn(live: LiveIngest) -> None:
     assert report.mode == REAL_TIME
 
 
+@pytest.mark.long
 def test_added_partitions_are_read(live: LiveIngest) -> None:
     topics = live.topics
     admin = AdminClient(live.settings.kafka.for_librdkafka())
@@ -222,6 +223,7 @@ def test_added_partitions_are_read(live: LiveIngest) -> None:
     assert "has grown from 2 to 5 partitions" in live.installation.log(INGEST)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("away", [True, False])
 def test_a_raw_topic_that_was_recreated_beyond_its_former_length_is_read_from_its_start(
     tmp_path: Path, broker: Broker, *, away: bool
@@ -248,6 +250,7 @@ def test_a_raw_topic_that_was_recreated_beyond_its_former_length_is_read_from_it
         await_that(lambda: all(live.topics.ticks()[p] > n for p, n in before.items()), WAIT, live.state)
 
 
+@pytest.mark.long
 def test_a_record_that_ends_the_query_is_set_aside(live: LiveIngest) -> None:
     """An events topic that takes less than it should refuses one record: only that one is missing."""
     live.configure(live.topics.events_topic, max_message_bytes="50000")
@@ -274,9 +277,11 @@ def kill_within_a_batch(installation: Installation) -> None:
     installation.kill(INGEST, "python")
 
 
-@pytest.mark.parametrize("kill", [kill_between_flush_and_commit, kill_within_a_batch])
+@pytest.mark.parametrize(
+    "kill", [kill_between_flush_and_commit, pytest.param(kill_within_a_batch, marks=pytest.mark.long)]
+)
 def test_kill_9_under_load_loses_nothing(live: LiveIngest, kill: Callable[[Installation], None]) -> None:
-    start = len(live.topics.processed())
+    start, aside = len(live.topics.processed()), len(live.quarantined("set_aside"))
     endless = Traffic(start=datetime.now(UTC), rate=200, bad_share=0.05, seed=len(live.sent)).lines()
     load = islice(endless, 400)
     live.send(islice(load, 200))
@@ -287,8 +292,8 @@ def test_kill_9_under_load_loses_nothing(live: LiveIngest, kill: Callable[[Insta
     live.start()
     live.check()
     live.topics.assert_ticks_are_true()
-    live.await_counts(set_aside=1)
-    assert len(live.quarantined("set_aside")) == 1, "it is not searched for again"
+    live.await_counts(set_aside=aside)
+    assert len(live.quarantined("set_aside")) == aside, "it is not searched for again"
 
 
 def test_a_jvm_that_hangs_stops_the_heartbeat_until_it_goes_on_and_can_be_stopped(live: LiveIngest) -> None:

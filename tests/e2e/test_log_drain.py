@@ -162,6 +162,7 @@ def test_repeats_are_the_same_events_and_the_drain_stops_in_order(drain: Drain, 
     assert drain.stop() == ExitCode.OK
 
 
+@pytest.mark.long
 def test_while_kafka_is_away_senders_are_put_off_and_then_all_arrives(drain: Drain, broker: Broker) -> None:
     sent = lines(4_000)
     broker.stop()
@@ -196,6 +197,7 @@ def test_a_killed_drain_loses_nothing_and_doubles_nothing(drain: Drain) -> None:
     assert drain.events()[0] == Counter(sent)
 
 
+@pytest.mark.long
 def test_other_ways_in_and_clients_that_do_harm(drain: Drain) -> None:
     assert drain.ask("/events/router", b"a=1\nb=2\n", Idempotency_Key="1")[0] == 204
     assert drain.ask("/logs", gzip.compress(b"3 c=3"), content_encoding="gzip")[0] == 204

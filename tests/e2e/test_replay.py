@@ -170,6 +170,7 @@ def test_a_killed_replay_to_a_topic_loses_nothing_and_other_readers_keep_their_p
     assert router.committed() == before
 
 
+@pytest.mark.long
 def test_a_replay_that_is_killed_at_once_begins_at_its_beginning(router: Router) -> None:
     router.write(paths(200))
     staging = router.settings.names.raw("staging")

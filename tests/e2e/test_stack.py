@@ -180,6 +180,7 @@ def test_a_detector_that_cannot_start_touches_no_other_job(stack: Stack) -> None
     await_that(lambda: stack.pid("detector:broken") is None, 60)
 
 
+@pytest.mark.long
 def test_jobs_and_history_run_beside_servers_that_others_have_started(
     stack: Stack, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

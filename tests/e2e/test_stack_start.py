@@ -37,6 +37,7 @@ def test_killing_the_launcher_in_the_middle_of_the_start_leaves_nothing(stack: S
     await_that(lambda: not stack.processes(), 5)
 
 
+@pytest.mark.long
 def test_kafka_with_broken_data_is_a_clear_error_reset_helps_and_a_second_signal_ends_all_by_force(
     stack: Stack,
 ) -> None:

@@ -76,6 +76,7 @@ def has_loaded(client: redis.Redis) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_the_sink_is_what_was_written_after_kills_of_both(settings: Settings) -> None:
     with running("redis") as server:
         (port,) = free_ports(1)

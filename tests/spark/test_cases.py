@@ -312,6 +312,7 @@ NIGHT = """hour = F.hour(F.from_utc_timestamp("event_time", "Europe/Berlin"))
     return events.where(hour < 6).groupBy("window", "user_id").agg(F.count("*").alias("score"))"""
 
 
+@pytest.mark.long
 def test_cases_are_judged_at_the_dates_that_they_name(run: Run) -> None:
     four = 'at("{} 04:30:00", user_id="a").repeat(4, every="1 minute")'
     outcome = run(

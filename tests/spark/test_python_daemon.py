@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession, functions as F
 
 options = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
            "spark.python.daemon.module": "tocsin.sparkjob.python_daemon",
-           "spark.python.worker.tracebackDumpIntervalSeconds": "2"}
+           "spark.python.worker.tracebackDumpIntervalSeconds": "1"}
 spark = SparkSession.builder.master("local[1]").config(map=options).getOrCreate()
 
 @F.udf("int")
@@ -25,7 +25,7 @@ def busy_for(seconds):
     time.sleep(seconds)
     return seconds
 
-for name, busy, idle in (("warm", 0, 0), ("idle", 0, 5), ("busy", 5, 0), ("idle again", 0, 5)):
+for name, busy, idle in (("warm", 0, 0), ("idle", 0, 2), ("busy", 3, 0), ("idle again", 0, 2)):
     print("<", name, file=sys.stderr, flush=True)
     spark.range(1).select(busy_for(F.lit(busy))).collect()
     time.sleep(idle)
@@ -38,7 +38,7 @@ def test_a_worker_dumps_its_stack_while_a_task_keeps_it_busy_and_not_while_it_wa
     run = subprocess.run(
         command, env=os.environ | own, stderr=subprocess.PIPE, text=True, timeout=patient(120), check=True
     )
-    dumps = {part.splitlines()[0].strip(): part.count("Timeout (0:00:02)!") for part in run.stderr.split("<")[1:]}
+    dumps = {part.splitlines()[0].strip(): part.count("Timeout (0:00:01)!") for part in run.stderr.split("<")[1:]}
     assert dumps["busy"] >= 1
     assert (dumps["idle"], dumps["idle again"]) == (0, 0)
     assert "in busy_for" in run.stderr
