@@ -10,7 +10,6 @@ from typing import Any
 from tocsin.model.errors import ConfigError, Fault
 from tocsin.model.source import Format, Source
 from tocsin.quality.day_profile import HOURS, Figure, Profile, bounds
-from tocsin.quality.suites.row_rules import RowRule
 from tocsin.quality.suites.suite import Suite
 from tocsin.quality.suites.suite_catalog import read_suites
 
@@ -57,12 +56,6 @@ def faults(project: Path) -> list[Fault]:
     except ConfigError as error:
         return list(error.faults)
     return []
-
-
-def row_rule(project: Path, kind: str, severity: str = "critical", **kwargs: Any) -> RowRule:
-    """The only rule of the suite for rows, which it is written into."""
-    write(project, "rows", expect(kind, severity, **kwargs))
-    return read_suites(project, VISITS).rows[0]
 
 
 def day_suite(project: Path, *entries: Any) -> Suite:
