@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 
-from pydantic import BaseModel
-
 from tocsin.model.detector import DetectorSpec, Stage
+from tocsin.model.detector_guide import DetectorGuide
 from tocsin.model.finding import Finding, Origin, canonical_entity
 from tocsin.model.job_report import JobReport
 
@@ -47,12 +46,11 @@ class NotificationKind(StrEnum):
     """About a job or a run, and no alert; see `tocsin.alerts.notify.notices`."""
 
 
-class DetectorFacts(BaseModel, frozen=True, extra="ignore"):
+class DetectorFacts(DetectorGuide):
     """The alerting part of a detector's declaration, as it was read last.
 
     Attributes:
         lateness: of its source: how long after its end a window may still change.
-        email_limit, urgent_limit: of its levels; None where it has none.
         live: False for a detector that notifies nobody (shadow, signal, retired).
         looks_every: of a detector that expects entities, from the start of one window to the next; None for others.
         dedup: columns of the entity that tell alerts apart; all if empty.
@@ -60,27 +58,20 @@ class DetectorFacts(BaseModel, frozen=True, extra="ignore"):
 
     name: str
     version: str
-    title: str
-    owner: str
-    runbook: str
     live: bool
     dedup: tuple[str, ...] = ()
     dedup_period: timedelta
     page_within: timedelta
     lateness: timedelta = timedelta(0)
-    email_limit: float | None = None
-    urgent_limit: float | None = None
-    false_positives: str = ""
     looks_every: timedelta | None = None
 
     @classmethod
-    def of(cls, spec: DetectorSpec, lateness: timedelta) -> DetectorFacts:
+    def of(cls, spec: DetectorSpec, lateness: timedelta = timedelta(0)) -> DetectorFacts:
         """The facts in a declaration."""
         return cls(
-            name=spec.name, version=spec.version, title=spec.title, owner=spec.owner, runbook=spec.runbook,
+            **DetectorGuide.of(spec).guide, name=spec.name, version=spec.version,
             live=spec.stage is Stage.LIVE and spec.notify, dedup=spec.dedup, dedup_period=spec.dedup_period,
-            page_within=spec.page_within, lateness=lateness, email_limit=spec.levels.email,
-            urgent_limit=spec.levels.urgent, false_positives=spec.false_positives,
+            page_within=spec.page_within, lateness=lateness,
             looks_every=None if spec.expect is None else spec.slide or spec.window,
         )  # fmt: skip
 

@@ -30,8 +30,6 @@ from tocsin.model.finding import Finding
 
 _AT_ONCE = 500
 """Findings in one statement: a DB bounds the number of values in it."""
-_DECLARED = ("title", "owner", "runbook", "false_positives", "email_limit", "urgent_limit")
-"""Facts of a detector that its alerts keep."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +235,8 @@ class _Work:
             "level": alert.level,
             **{"state": "open", "told_at_once": alert.sent.at_once, "told_delayed": alert.sent.delayed},
             **{"revision": alert.revision, "returned_at": alert.returned_at, "updated_at": self._now},
-        } | {name: getattr(facts, name) for name in _DECLARED}
+            "guide": facts.guide,
+        }
 
     def _store_findings(self) -> None:
         new = [row for row in self._rows.values() if row.new]

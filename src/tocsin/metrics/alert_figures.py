@@ -144,12 +144,12 @@ class AlertFigures:
         self._last_alert = newest
 
     def _count_notifications(self, connection: Connection, now: datetime) -> None:
-        own, of = notifications.c, (alerts.c.email_limit, alerts.c.urgent_limit, findings.c.trajectory)
+        own, of = notifications.c, (alerts.c.guide, findings.c.trajectory)
         joined = select(own.id, own.kind, own.sent_at, *of).outerjoin(alerts, alerts.c.id == own.alert_id)
         sent = joined.outerjoin(findings, findings.c.finding_id == own.finding_id).where(own.state == "sent")
         for row in self._sent.rows(connection, sent, own.sent_at, now - _SLACK):
             self._left.labels(row.kind, "sent").inc()
-            limit = row.urgent_limit if row.kind == NotificationKind.URGENT else row.email_limit
+            limit = (row.guide or {}).get(f"{row.kind}_limit")
             crossed = next((at for at, score in row.trajectory or () if limit is not None and score > limit), None)
             if row.kind in _AT_ONCE and crossed is not None:
                 self._sent_after.labels(row.kind).observe((row.sent_at - time_of(crossed)).total_seconds())

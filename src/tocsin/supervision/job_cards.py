@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tocsin.model.detector import DetectorSpec
+from tocsin.model.detector_guide import DetectorGuide
 from tocsin.model.errors import ConfigError
 from tocsin.model.flow import FlowSpec
 from tocsin.model.names import DETECTOR, FLOW, INDEXER, PLATFORM_DAG, VIEW, JobName, dag_of, detector_job
@@ -103,15 +104,14 @@ def _code(spec: FlowSpec | ViewSpec, dag: str, jobs: Sequence[str], paused: bool
 
 
 def _detector(spec: DetectorSpec, paused: bool) -> Card:
-    limits = {"e-mail": spec.levels.email, "urgent": spec.levels.urgent}
+    guide = DetectorGuide.of(spec)
     facts = {
         "source": ", ".join(spec.sources),
         "entity": ", ".join(spec.entity),
         "window": spec.window_text,
-        "levels": ", ".join(f"{level} above {limit:g}" for level, limit in limits.items() if limit is not None),
+        "levels": guide.limits_text,
         "stage": str(spec.stage),
-        "owner": spec.owner,
-        "runbook": spec.runbook,
+        **guide.facts,
         "file": f"detectors/{spec.path.name}",
         "version": spec.version,
     }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tocsin.model.detector import DetectorSpec
+from tocsin.model.detector_guide import DetectorGuide
 from tocsin.model.flow import FlowSpec
 from tocsin.model.names import DETECTOR, PLATFORM_DAG, JobName, dag_of
 from tocsin.model.sizes import printable
@@ -44,18 +45,16 @@ def rows(snapshot: Snapshot, facts: RowFacts) -> list[JobRow]:
 
 def declared_facts(spec: DetectorSpec, memory_limit: int) -> list[Fact]:
     """List what the file of a detector declares, and how many bytes its job may hold."""
-    limits = {"e-mail": spec.levels.email, "urgent": spec.levels.urgent}
+    guide = DetectorGuide.of(spec)
     facts = {
         "what it catches": spec.doc,
         "source": ", ".join(spec.sources),
         "entity": ", ".join(spec.entity),
         "window": spec.window_text,
-        "limits": ", ".join(f"{level} above {limit:g}" for level, limit in limits.items() if limit is not None),
+        "limits": guide.limits_text,
         "memory": f"restarted above {memory_limit / 1e6:,.0f} MB"
         + (" (by the settings)" if spec.memory is None else ""),
-        "owner": spec.owner,
-        "runbook": spec.runbook,
-        "false positives": spec.false_positives or "nothing is declared",
+        **guide.facts,
         "file": f"detectors/{spec.path.name}",
         "version": spec.version,
     }

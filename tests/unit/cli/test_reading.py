@@ -196,7 +196,7 @@ def test_an_alert_is_shown_with_whom_it_told() -> None:
     code, written = call("alerts", "show", str(number))
     assert code == 0
     assert "Bursts of failed logins" in written
-    assert "email above 50, urgent above 100" in written
+    assert "e-mail above 50, urgent above 100" in written
     assert "leaves when the window that ends" in written
     assert "security@example.com  email  waiting" in written
 

@@ -164,10 +164,9 @@ def _mail(
 
 def _opened(stored: StoredFinding, spec: DetectorSpec) -> Alert:
     """Make the alert that a finding would have opened."""
-    finding, facts = stored.finding, DetectorFacts.of(spec, timedelta(0))
-    values = facts.model_dump(include={"title", "owner", "runbook", "false_positives", "email_limit", "urgent_limit"})
+    finding, facts = stored.finding, DetectorFacts.of(spec)
     return Alert.model_validate({
-        **values, "id": 0, "detector": finding.detector, "level": finding.level, "state": "open",
+        **facts.guide, "id": 0, "detector": finding.detector, "level": finding.level, "state": "open",
         "entity": json.loads(dedup_key(finding.entity, facts)), "score": finding.score, "findings": 1,
         "period_start": finding.moment, "period_end": finding.moment + facts.dedup_period,
         "first_seen": finding.moment, "last_seen": finding.window_end or finding.moment,

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, select
 
 from tocsin.alerts.merging import Kept, Points, StreamWord
 from tocsin.alerts.store.schema import notifications
+from tocsin.model.detector_guide import DetectorGuide
 from tocsin.model.finding import Finding, canonical_entity
 
 _SAME_NAME = (
@@ -92,7 +93,7 @@ class Notification(BaseModel, frozen=True):
     error: str
 
 
-class Alert(BaseModel, frozen=True):
+class Alert(DetectorGuide):
     """The unit that people handle: the findings of one entity, or of those that share a key, in one dedup period.
 
     Attributes:
@@ -103,15 +104,10 @@ class Alert(BaseModel, frozen=True):
         first_seen, last_seen: start of its first window and end of its last one, event time, UTC.
         findings: how many it has; as all sums here, without superseded ones unless it has no other.
         score: the highest.
-        email_limit, urgent_limit: of its detector; None where it has none.
     """
 
     id: int
     detector: str
-    title: str
-    owner: str
-    runbook: str
-    false_positives: str = ""
     entity: dict[str, str]
     level: str
     state: str
@@ -121,8 +117,6 @@ class Alert(BaseModel, frozen=True):
     last_seen: datetime
     findings: int
     score: float
-    email_limit: float | None
-    urgent_limit: float | None
     opened_at: datetime
     updated_at: datetime
 

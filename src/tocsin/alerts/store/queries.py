@@ -278,5 +278,4 @@ def _alerts(rows: FromClause) -> Select[Any]:
 
 
 def _alert(row: Mapping[Any, Any]) -> Alert:
-    values = {name: row[name] for name in Alert.model_fields if name != "entity"}
-    return Alert(**values, entity=json.loads(row["entity"]))
+    return Alert.model_validate({**row["guide"], **row, "entity": json.loads(row["entity"])})

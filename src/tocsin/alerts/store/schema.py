@@ -79,12 +79,8 @@ alerts = Table(
     Column("told_at_once", String(10), nullable=False),
     Column("told_delayed", String(10), nullable=False),
     Column("revision", Integer, nullable=False),
-    Column("title", Text, nullable=False),
-    Column("owner", Text, nullable=False),
-    Column("runbook", Text, nullable=False),
-    Column("false_positives", Text, nullable=False, server_default=""),
-    Column("email_limit", Float),
-    Column("urgent_limit", Float),
+    # What its detector declared for people when it last changed: `tocsin.model.detector.DetectorGuide`.
+    Column("guide", JSON, nullable=False, server_default="{}"),
     # The end of the last window in which something was missing, once that has come back; see `tocsin.alerts.returns`.
     Column("returned_at", UtcDateTime),
     Column("opened_at", UtcDateTime, nullable=False),

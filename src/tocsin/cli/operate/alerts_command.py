@@ -72,15 +72,12 @@ def _row(alert: Alert) -> tuple[object, ...]:
 def _show(details: AlertDetails) -> None:
     alert = details.alert
     line(f"{alert.title}", style="bold")
-    declared = (("email", alert.email_limit), ("urgent", alert.urgent_limit))
-    limits = [f"{name} above {number(limit)}" for name, limit in declared if limit is not None]
     line(
         f"alert {alert.id}, {alert.state}, {alert.level}: {alert.detector} about {findings_command.named(alert.entity)}"
     )
-    line(f"highest score {number(alert.score)} ({', '.join(limits)})")
+    line(f"highest score {number(alert.score)} ({alert.limits_text})")
     line(f"seen {utc(alert.first_seen)} to {utc(alert.last_seen)}; opened {utc(alert.opened_at)}")
-    line(f"owner {alert.owner}, runbook {alert.runbook}")
-    line(f"false positives: {alert.false_positives}\n" if alert.false_positives else "")
+    line("\n".join(f"{name}: {text}" for name, text in alert.facts.items()) + "\n")
     table(findings_command.COLUMNS, map(findings_command.row, details.findings), empty="no findings")
     line("")
     table(

@@ -218,7 +218,7 @@ def test_only_web_addresses_become_links(sqlite: Database, runbook: str) -> None
 
 def test_a_mail_names_false_positives_and_the_entities_that_share_the_alert(sqlite: Database) -> None:
     details = details_of(sqlite, burst(60))
-    assert "False positives" not in "".join(str(part) for part in parts(alert_mail(details)))
+    assert "false positives" not in "".join(str(part) for part in parts(alert_mail(details))).lower()
     other = details.highest.finding.model_copy(update={"finding_id": "x", "entity": {"user_id": "trent"}})
     shared = details.model_copy(
         update={
@@ -227,7 +227,7 @@ def test_a_mail_names_false_positives_and_the_entities_that_share_the_alert(sqli
         }
     )
     text, html, _ = parts(alert_mail(shared))
-    assert "False positives\n  A <scanner> of ours." in text.replace("\r", "")
+    assert "false positives A <scanner> of ours." in text.replace("\r", "")
     assert "A &lt;scanner&gt; of ours." in html
     assert ", trent" in text.split("Other windows")[1]
 
