@@ -224,9 +224,12 @@ def test_links_of_the_papers_resolve(path: Path) -> None:
 
 
 def anchors(path: Path) -> set[str]:
-    """Anchors of the headings of a Markdown file, as they are formed on the web."""
-    headings = re.findall(r"^#+ +(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    """Anchors of a Markdown file: those that it names, and those of its headings, as they are formed on the web."""
+    text = path.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ +(.*)$", text, re.MULTILINE)
+    return {*re.findall(r'^<a id="(\w+)"></a>$', text, re.MULTILINE)} | {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings
+    }
 
 
 def test_what_the_papers_name_in_the_tree_exists() -> None:
