@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import os
 import sys
 import threading
@@ -26,7 +25,7 @@ import structlog
 from tocsin.kafka.access_check import check_access
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import ConfigError, TocsinError, TransientError
-from tocsin.model.job_kinds import BATCHES, KINDS, BatchKind, JobKind
+from tocsin.model.job_kinds import BATCHES, KINDS, BatchKind, JobKind, function_at
 from tocsin.model.job_report import JobState
 from tocsin.model.names import JobName
 from tocsin.project.settings import Settings, load_settings
@@ -131,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
     for kind in KINDS.values():
         words = kinds.add_parser(kind.word)
-        if kind.is_named:
+        if kind.folder:
             words.add_argument("name")
         words.add_argument("--beside", action="store_true", help="run beside the leading process, to take over from it")
         words.add_argument("--label", action="append", help="key=value, shown in the process list, not used")
@@ -144,15 +143,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _function(place: str) -> Callable[[Any], Any]:
-    """Import `module:function`."""
-    module, _, name = place.partition(":")
-    function: Callable[[Any], Any] = getattr(importlib.import_module(module), name)
-    return function
-
-
 def _run_batch(kind: BatchKind, options: argparse.Namespace) -> int:
-    function = _function(kind.run)
+    function = function_at(kind.run)
     logs.configure(str(JobName(kind.word, options.names[0])))
 
     def run() -> int:
@@ -172,7 +164,7 @@ def _run_batch(kind: BatchKind, options: argparse.Namespace) -> int:
 
 def _run_job(kind: JobKind, name: str, run: Callable[[Job], None] | None, *, beside: bool) -> int:
     job, stop, ended = str(JobName(kind.word, name)), threading.Event(), threading.Event()
-    function = run or _function(kind.run)  # first: what libraries log when they are imported is of no use
+    function = run or function_at(kind.run)  # first: what libraries log when they are imported is of no use
     logs.configure(job)
     logs.keep_bounded()
     on_signals(stop)

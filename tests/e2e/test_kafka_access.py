@@ -39,8 +39,9 @@ from tocsin.kafka.job_reports import read_reports
 from tocsin.kafka.reader import TopicReader
 from tocsin.kafka.topics import ensure_topics
 from tocsin.model.errors import TransientError
+from tocsin.model.job_kinds import KINDS
 from tocsin.model.job_report import JobState
-from tocsin.project.blocks.kafka_login import OPERATOR, ROLES
+from tocsin.project.blocks.kafka_login import OPERATOR
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings, load_settings
 from tocsin.provision.java import find_java
@@ -113,9 +114,7 @@ class Secured:
             f'ssl_ca_file = "{kafka.ssl_ca_file}"',
             'topic_prefix = "acme."',
         ]
-        for role in ROLES:
-            if role == OPERATOR:  # the login above
-                continue
+        for role in KINDS:
             user = f"tocsin-{changes.get(role, role)}"
             lines += [f"[kafka.logins.{role}]", f'username = "{user}"']
             lines += [f'password_file = "{self.broker.secured.password_file(user)}"']
@@ -175,7 +174,7 @@ class Secured:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured")
-    broker = SecuredBroker(folder / "broker", tuple(f"tocsin-{role}" for role in ROLES))
+    broker = SecuredBroker(folder / "broker", tuple(f"tocsin-{role}" for role in (*KINDS, OPERATOR)))
     copy_project(folder / "project")
     ports = dict(zip(("drain", "web", "metrics"), free_ports(3), strict=True))
     (folder / "project" / "senders").write_text("lines:secret\n")

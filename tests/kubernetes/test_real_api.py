@@ -19,8 +19,8 @@ from tests.rig.kube_client import PODS, SETS, KubeClient, Refused, collection_of
 from tests.rig.kube_server import KubeServer, write_kubeconfig
 from tests.rig.waiting import await_that
 from tocsin.model.errors import TransientError
+from tocsin.model.job_kinds import KINDS
 from tocsin.model.job_report import JobReport, JobState
-from tocsin.project.blocks.kafka_login import OPERATOR, ROLES
 from tocsin.project.blocks.runner_settings import PodSettings
 from tocsin.project.settings import Settings
 from tocsin.runtime.heartbeat import beat
@@ -229,7 +229,7 @@ def test_the_account_of_the_supervisor_reads_no_secret(server: KubeServer) -> No
     assert refused.value.status == 403
 
 
-@pytest.mark.parametrize("kind", sorted({*ROLES} - {OPERATOR}))
+@pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("asked", [{}, {"cpu": "1.5", "memory_mb": 5000}], ids=["usual", "asked"])
 def test_the_server_takes_the_pod_of_each_kind_of_job(cluster: Cluster, kind: str, asked: dict[str, Any]) -> None:
     """Its validation compares requests with limits, which no schema does; and pods keep the restricted standard."""

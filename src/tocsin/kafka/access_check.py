@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from tocsin.kafka.client import GIVE_RIGHTS, UNAUTHORIZED, refused
 from tocsin.model.errors import TransientError
-from tocsin.model.names import INDEXER, VIEW, JobName, Names
-from tocsin.project.blocks.kafka_login import ROLES
+from tocsin.model.job_kinds import KINDS
+from tocsin.model.names import JobName
 from tocsin.project.settings import Settings
 
 _SECONDS = 10.0
@@ -35,11 +35,13 @@ def check_access(settings: Settings, job: str, reads: Iterable[str] = (), writes
         ConfigError: Kafka refuses the login, or rights are missing; names them all.
         TransientError: Kafka cannot be reached; a retry helps.
     """
-    if not settings.kafka.security_protocol.startswith("SASL") or JobName.parse(job).kind not in ROLES:
+    own = JobName.parse(job)
+    kind = KINDS.get(own.kind)
+    if kind is None or not settings.kafka.security_protocol.startswith("SASL"):
         return
-    reports, (also_read, also_written) = settings.names.job_metrics, _topics_alone(settings.names, job)
-    needed = {("Read", name) for name in (*reads, *also_read, reports)}
-    needed |= {("Write", name) for name in (*writes, *also_written, reports)}
+    names = settings.names
+    needed = {("Read", name) for name in (*reads, *kind.reads(names, own.name), names.job_metrics)}
+    needed |= {("Write", name) for name in (*writes, *kind.writes(names, own.name), names.job_metrics)}
     allowed = _allowed(settings, {name for _, name in needed})
     missing = [
         f"{operation} on topic {name}"
@@ -48,14 +50,6 @@ def check_access(settings: Settings, job: str, reads: Iterable[str] = (), writes
     ]
     if missing:
         raise refused(settings.kafka, f"lacks {', '.join(missing)}, which {job} needs; {GIVE_RIGHTS}")
-
-
-def _topics_alone(names: Names, job: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Name the topics that `job` reads and those that it writes if it is one without Spark that needs them."""
-    parsed = JobName.parse(job)
-    if parsed.kind == VIEW:
-        return (names.view(parsed.name),), (names.view(parsed.name),)
-    return ((names.findings,), ()) if parsed.kind == INDEXER else ((), ())
 
 
 def _allowed(settings: Settings, topics: set[str]) -> dict[str, set[str]]:

@@ -6,6 +6,8 @@ import hashlib
 import re
 from dataclasses import dataclass
 
+from tocsin.model.job_kinds import KINDS
+
 INGEST = "ingest"
 FLOW = "flow"
 DETECTOR = "detector"
@@ -19,7 +21,6 @@ WEB = "web"
 EXPORTER = "exporter"
 PLATFORM_DAG = "platform"
 MAILS_DAG = "mails"
-_OWN_DAG = {DETECTOR: DETECTOR, FLOW: FLOW, COMPUTE: VIEW, VIEW: VIEW}
 _LONGEST = 200
 _DECLARED = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
@@ -120,7 +121,8 @@ def backtest_job(detector: str) -> str:
 def dag_of(job: str) -> str:
     """The DAG in whose runs `job` is handled: each detector, flow and view has its own, all other jobs share one."""
     own = JobName.parse(job)
-    return _dag(str(JobName(_OWN_DAG[own.kind], own.name))) if own.kind in _OWN_DAG else PLATFORM_DAG
+    switch = KINDS[own.kind].dag if own.kind in KINDS else ""
+    return _dag(str(JobName(switch, own.name))) if switch else PLATFORM_DAG
 
 
 def history_dag(source: str) -> str:

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from tocsin.model.errors import ConfigError
-from tocsin.project.blocks.kafka_login import OPERATOR, KafkaLogin, Role
+from tocsin.model.job_kinds import KINDS
+from tocsin.project.blocks.kafka_login import OPERATOR, KafkaLogin
 from tocsin.project.receivers import check_mail
 from tocsin.project.validation import Address, Duration
 
@@ -47,11 +48,11 @@ class KafkaSettings(SettingBlock):
     ssl_certificate_file: Path | None = None
     ssl_key_file: Path | None = None
     topic_prefix: str = ""
-    logins: dict[Role, KafkaLogin] = {}
+    logins: dict[str, KafkaLogin] = {}
 
     def for_role(self, role: str) -> KafkaSettings:
         """Return these settings with the login of `role`, and without those of others."""
-        login = next((one for name, one in self.logins.items() if name == role), None)
+        login = self.logins.get(role)
         own = {} if login is None else {"sasl_username": login.username, "sasl_password_file": login.password_file}
         return self.model_copy(update={"logins": {}, **own})
 
@@ -59,6 +60,8 @@ class KafkaSettings(SettingBlock):
     def _complete(self) -> KafkaSettings:
         if OPERATOR in self.logins:
             raise ValueError("logins.operator: the operator logs in by sasl_username; write its login there")
+        if strange := self.logins.keys() - KINDS.keys():
+            raise ValueError(f"logins.{min(strange)}: no kind of job; the kinds are {', '.join(sorted(KINDS))}")
         if self.logins and not self.security_protocol.startswith("SASL"):
             raise ValueError(f"logins need security_protocol SASL_SSL or SASL_PLAINTEXT, not {self.security_protocol}")
         if self.security_protocol.startswith("SASL"):

@@ -10,12 +10,13 @@ from tocsin.model.detector import DetectorSpec
 from tocsin.model.detector_guide import DetectorGuide
 from tocsin.model.errors import ConfigError
 from tocsin.model.flow import FlowSpec
+from tocsin.model.job_kinds import KINDS
 from tocsin.model.names import DETECTOR, FLOW, INDEXER, PLATFORM_DAG, VIEW, JobName, dag_of, detector_job
 from tocsin.model.view import ViewSpec
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.supervision.incidents.watch import owners
-from tocsin.supervision.job_kinds import KINDS
+from tocsin.supervision.job_kinds import broken
 from tocsin.supervision.switches import switched_jobs
 
 BROKEN = "broken"
@@ -75,9 +76,9 @@ def cards(catalog: Catalog, off: Mapping[str, bool], settings: Settings) -> list
 def _card(catalog: Catalog, dag: str, jobs: Sequence[str], paused: bool) -> Card:
     own = JobName.parse(jobs[0])
     kind = KINDS[own.kind]
-    error = kind.broken(catalog).get(own.name)
+    error = broken(kind, catalog).get(own.name)
     if error is not None:
-        return _broken(dag, jobs, f"{kind.folder}/{own.name}.py", error, paused)
+        return _broken(dag, jobs, kind.file(own.name), error, paused)
     if own.kind == DETECTOR:
         return _detector(catalog.detectors[own.name], paused)
     return _code(catalog.flow(own.name) if own.kind == FLOW else catalog.view(own.name), dag, jobs, paused)

@@ -1,182 +1,43 @@
-"""The kinds of jobs. A new kind is one entry in `KINDS`, and the room with its code."""
+"""Desire the jobs of each kind of `tocsin.model.job_kinds`, by what is declared."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 from tocsin.model.errors import ConfigError
-from tocsin.model.names import (
-    COMPUTE,
-    DETECTOR,
-    DRAIN,
-    EXPORTER,
-    FLOW,
-    INDEXER,
-    INGEST,
-    NOTIFIER,
-    TABLE,
-    VIEW,
-    WEB,
-    JobName,
-)
-from tocsin.project import keywords
+from tocsin.model.job_kinds import KINDS, JobKind, function_at
 from tocsin.project.catalog import Catalog, Declared
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
 from tocsin.supervision.job_states import UNREADABLE, Desired
-from tocsin.supervision.planning import desired_inputs
 from tocsin.supervision.planning.code_identity import code_identity
 from tocsin.supervision.planning.pod_resources import with_pod
 
-_SPARK = ("kafka", "storage", "quality", "tables", "sparkjob", "ingest")
-_ALERTS = ("kafka", "quality", "storage", "history", "backfill", "alerts")
+
+def declared(kind: JobKind, catalog: Catalog) -> Mapping[str, Declared]:
+    """Return what is declared of each job of `kind` by a file that can be read; nothing of a job without a file."""
+    found: Mapping[str, Declared] = getattr(catalog, kind.folder) if kind.folder else {}
+    if kind.folder == "sources":
+        return {name: source for name, source in catalog.sources.items() if not source.is_derived}
+    return catalog.kept_tables if kind.folder == "tables" else found
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobKind:
-    """One kind of job.
+def broken(kind: JobKind, catalog: Catalog) -> dict[str, ConfigError]:
+    """Return the faults of the files that cannot be read, by the name of the job that each declares."""
+    prefix = f"{kind.folder}/"
+    return {place.removeprefix(prefix): e for place, e in catalog.broken.items() if place.startswith(prefix)}
 
-    Attributes:
-        word: the kind in the names of its jobs.
-        rooms: rooms of `tocsin`, or folders and files in them, with the code that its jobs run, besides what every job
-            runs.
-        desired: the readable jobs that should run, by name, given the hash of the code. A job without a name of its own
-            is called "".
-        declared: what is declared of each job by a file that can be read; None for a job that the platform needs.
-        folder, suffix: of those files.
-        title: one line about a job without a file.
-        wanted: whether the settings ask for such jobs.
-        addresses: blocks of the settings whose addresses, which may hold passwords, its jobs are told. All jobs are
-            told those of Kafka.
-    """
 
-    word: str
-    rooms: tuple[str, ...]
-    desired: Callable[[Catalog, Settings, str], Mapping[str, Desired]]
-    declared: Callable[[Catalog], Mapping[str, Declared]] | None = None
-    folder: str = ""
-    suffix: str = ""
-    title: str = ""
-    wanted: Callable[[Settings], bool] = lambda settings: True
-    addresses: frozenset[str] = frozenset()
-
-    def job(self, name: str) -> str:
-        """Name one of its jobs."""
-        return str(JobName(self.word, name))
-
-    def broken(self, catalog: Catalog) -> dict[str, ConfigError]:
-        """Return the faults of the files that cannot be read, by the name of the job that each declares."""
-        prefix = f"{self.folder}/"
-        return {place.removeprefix(prefix): e for place, e in catalog.broken.items() if place.startswith(prefix)}
-
-    def names(self, catalog: Catalog) -> list[str]:
-        """List all its jobs, those in a stage that does not run and those with a broken file included."""
-        return [""] if self.declared is None else sorted([*self.declared(catalog), *self.broken(catalog)])
+def names(kind: JobKind, catalog: Catalog) -> list[str]:
+    """List all jobs of `kind`, those in a stage that does not run and those with a broken file included."""
+    return sorted([*declared(kind, catalog), *broken(kind, catalog)]) if kind.folder else [""]
 
 
 def broken_jobs(catalog: Catalog) -> dict[str, ConfigError]:
     """Return the faults of the files that cannot be read, by the job that each declares."""
-    return {kind.job(name): error for kind in KINDS.values() for name, error in kind.broken(catalog).items()}
-
-
-KINDS = {
-    kind.word: kind
-    for kind in (
-        JobKind(
-            word=INGEST,
-            rooms=_SPARK,
-            desired=desired_inputs.ingests,
-            declared=desired_inputs.ingested,
-            folder="sources",
-            suffix=".toml",
-        ),
-        JobKind(
-            word=TABLE,
-            rooms=("storage", "kafka", "tables"),
-            desired=desired_inputs.tables,
-            declared=lambda catalog: catalog.kept_tables,
-            folder="tables",
-            suffix=".toml",
-        ),
-        JobKind(
-            word=FLOW,
-            rooms=(*_SPARK, "flows"),
-            desired=desired_inputs.queries(
-                keywords.FLOW, lambda catalog: catalog.flows, desired_inputs.written_source, hands_over=True
-            ),
-            declared=lambda catalog: catalog.flows,
-            folder="flows",
-            suffix=".py",
-        ),
-        JobKind(
-            word=DETECTOR,
-            rooms=(*_SPARK, "detect"),
-            desired=desired_inputs.queries(keywords.DETECTOR, lambda catalog: catalog.detectors, hands_over=True),
-            declared=lambda catalog: catalog.detectors,
-            folder="detectors",
-            suffix=".py",
-        ),
-        JobKind(
-            word=COMPUTE,
-            rooms=(*_SPARK, "views/spark", "views/rebuild"),
-            desired=desired_inputs.queries(
-                keywords.VIEW, lambda catalog: catalog.views, desired_inputs.computed_window
-            ),
-            declared=lambda catalog: catalog.views,
-            folder="views",
-            suffix=".py",
-        ),
-        JobKind(
-            word=VIEW,
-            rooms=("kafka", "storage", "views"),
-            desired=desired_inputs.views,
-            declared=lambda catalog: catalog.views,
-            folder="views",
-            suffix=".py",
-            addresses=frozenset({"views"}),
-        ),
-        JobKind(
-            word=INDEXER,
-            rooms=_ALERTS,
-            desired=desired_inputs.indexer,
-            title="Merges findings into alerts",
-            addresses=frozenset({"alerts", "history"}),
-        ),
-        JobKind(
-            word=NOTIFIER,
-            rooms=_ALERTS,
-            desired=desired_inputs.notifier,
-            title="Sends what is due",
-            addresses=frozenset({"alerts", "history"}),
-        ),
-        JobKind(
-            word=DRAIN,
-            rooms=("kafka", "quality", "ingest", "log_drain"),
-            desired=desired_inputs.drain,
-            title="Takes lines over HTTP",
-            wanted=lambda settings: settings.drain.credentials_file is not None,
-        ),
-        JobKind(
-            word=WEB,
-            rooms=("kafka", "storage", "views"),
-            desired=desired_inputs.web,
-            title="Answers questions about views",
-            wanted=lambda settings: any((settings.project / "views").glob("*.py")),
-        ),
-        JobKind(
-            word=EXPORTER,
-            rooms=(*_ALERTS, "views", "detect", "tables", "supervision", "dev", "web", "metrics"),
-            desired=desired_inputs.exporter,
-            title="Answers Prometheus",
-            wanted=lambda settings: settings.metrics.enabled,
-            addresses=frozenset({"alerts", "history"}),
-        ),
-    )
-}
-"""By their words, in the order of their start."""
+    return {kind.job(name): error for kind in KINDS.values() for name, error in broken(kind, catalog).items()}
 
 
 # Rooms with code that every job runs.
@@ -192,12 +53,22 @@ def desired_jobs(catalog: Catalog, settings: Settings) -> dict[str, Desired]:
     """
     jobs: dict[str, Desired] = {}
     for kind in KINDS.values():
-        # With the login that its jobs are started with: that of another kind is none of their inputs.
-        own = settings.model_copy(update={"kafka": settings.kafka.for_role(kind.word)})
-        desired = kind.desired(catalog, own, _code(kind.rooms, settings.state))
-        jobs |= {kind.job(name): with_pod(one, settings, kind.word) for name, one in desired.items()}
-        jobs |= {kind.job(name): UNREADABLE for name in kind.broken(catalog)}
+        desired = _desired(kind, catalog, settings, _code(kind.rooms, settings.state))
+        jobs |= {kind.job(name): with_pod(job, settings, kind.word) for name, job in desired.items()}
+        jobs |= {kind.job(name): UNREADABLE for name in broken(kind, catalog)}
     return jobs
+
+
+def wanted_kinds(catalog: Catalog, settings: Settings) -> list[JobKind]:
+    """List the kinds that may have jobs: those with declared files, and of the others what the settings ask for."""
+    return [kind for kind in KINDS.values() if kind.folder or _desired(kind, catalog, settings, "")]
+
+
+def _desired(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> Mapping[str, Desired]:
+    # With the login that its jobs are started with: that of another kind is none of their inputs.
+    own = settings.model_copy(update={"kafka": settings.kafka.for_role(kind.word)})
+    desired: Mapping[str, Desired] = function_at(kind.desired)(kind, catalog, own, code)
+    return desired
 
 
 def forget_code() -> None:

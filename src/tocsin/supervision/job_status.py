@@ -15,6 +15,7 @@ from pathlib import Path
 from tocsin.model.detector import DetectorSpec, Stage
 from tocsin.model.durations import span
 from tocsin.model.flow import FlowSpec
+from tocsin.model.job_kinds import KINDS
 from tocsin.model.job_report import MUCH_IGNORED, MUCH_QUARANTINED, SILENT_SECONDS, JobReport, JobState
 from tocsin.model.names import DETECTOR, JobName
 from tocsin.model.source import Source
@@ -23,7 +24,7 @@ from tocsin.model.view import ViewSpec
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime.heartbeat import UNSUPERVISED_SECONDS, Beat, read_beat, read_besides, seconds_since_look
-from tocsin.supervision.job_kinds import KINDS, broken_jobs
+from tocsin.supervision.job_kinds import broken_jobs, declared, names, wanted_kinds
 from tocsin.supervision.job_states import Condition, Past, memory_of, read_history
 from tocsin.supervision.runners.runner import Process
 from tocsin.supervision.switches import Switches, read_switches
@@ -278,8 +279,7 @@ class Snapshot:
     def spec(self, job: str) -> FlowSpec | DetectorSpec | ViewSpec | None:
         """Return what is declared of `job` as code; None for a job of another kind, or a file that cannot be read."""
         own = JobName.parse(job)
-        declared = KINDS[own.kind].declared if own.kind in KINDS else None
-        spec = declared(self.catalog).get(own.name) if declared is not None else None
+        spec = declared(KINDS[own.kind], self.catalog).get(own.name) if own.kind in KINDS else None
         return None if isinstance(spec, Source | TableSpec) else spec
 
     def facts(self, job: str, off: bool | None = None) -> JobFacts:
@@ -290,7 +290,7 @@ class Snapshot:
         return JobFacts(
             at=self.at,
             faults=[str(fault).replace(f"{self.project}/", "") for fault in error.faults] if error else (),
-            declared=own.kind in KINDS and own.name in KINDS[own.kind].names(self.catalog),
+            declared=own.kind in KINDS and own.name in names(KINDS[own.kind], self.catalog),
             stage=spec.stage if spec else None,
             off=off,
             processes=self.processes.get(job, ()) if self.is_listed else None,
@@ -394,7 +394,6 @@ def look(settings: Settings, catalog: Catalog, processes: Iterable[Process] | No
 
 
 def _jobs(settings: Settings, catalog: Catalog, running: Mapping[str, object]) -> list[str]:
-    wanted = [kind for kind in KINDS.values() if kind.wanted(settings)]
-    kinds = sorted(wanted, key=lambda kind: kind.word != DETECTOR)
-    declared = [kind.job(name) for kind in kinds for name in kind.names(catalog)]
-    return [*declared, *sorted(set(running) - set(declared))]
+    kinds = sorted(wanted_kinds(catalog, settings), key=lambda kind: kind.word != DETECTOR)
+    wanted = [kind.job(name) for kind in kinds for name in names(kind, catalog)]
+    return [*wanted, *sorted(set(running) - set(wanted))]

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import structlog
 
+from tocsin.model.job_kinds import KINDS
 from tocsin.model.names import PLATFORM_DAG, dag_of
 from tocsin.project.catalog import Catalog
 from tocsin.runtime import state_file
-from tocsin.supervision.job_kinds import KINDS
+from tocsin.supervision.job_kinds import names
 from tocsin.supervision.job_states import UNREADABLE, Desired
 
 log = structlog.get_logger()
@@ -53,9 +54,8 @@ def switched_jobs(catalog: Catalog) -> dict[str, list[str]]:
     """List the jobs that each DAG of their own switches, by the DAG: of detectors, flows and views, broken ones too."""
     found: dict[str, list[str]] = {}
     for kind in KINDS.values():
-        for job in map(kind.job, kind.names(catalog)):
-            if (dag := dag_of(job)) != PLATFORM_DAG:
-                found.setdefault(dag, []).append(job)
+        for job in map(kind.job, names(kind, catalog) if kind.dag else []):
+            found.setdefault(dag_of(job), []).append(job)
     return found
 
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.detector_guide import DetectorGuide
 from tocsin.model.flow import FlowSpec
+from tocsin.model.job_kinds import KINDS, JobKind
 from tocsin.model.names import DETECTOR, PLATFORM_DAG, JobName, dag_of
 from tocsin.model.sizes import printable
 from tocsin.project.catalog import Catalog
 from tocsin.supervision.incidents.episodes import Episode, last_restart
-from tocsin.supervision.job_kinds import KINDS, JobKind
+from tocsin.supervision.job_kinds import declared
 from tocsin.supervision.job_status import Snapshot, Standing
 from tocsin.web.page_shapes import Fact, JobRow
 from tocsin.web.usage_query import Load, Taken
@@ -105,7 +106,7 @@ def _row(snapshot: Snapshot, job: str, known: RowFacts) -> JobRow:
 
 
 def _title(catalog: Catalog, kind: JobKind | None, name: str) -> str:
-    if kind is None or kind.declared is None:
+    if kind is None or not kind.folder:
         return kind.title if kind else ""
-    spec = kind.declared(catalog).get(name)
-    return printable(spec.title) if spec else f"{kind.folder}/{name}{kind.suffix}"
+    spec = declared(kind, catalog).get(name)
+    return printable(spec.title) if spec else kind.file(name)

@@ -12,11 +12,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
 from tocsin.kafka import access_check
 from tocsin.kafka.access_check import check_access
 from tocsin.model.errors import ConfigError
-from tocsin.project.blocks.kafka_login import OPERATOR, ROLES
 from tocsin.project.setting_blocks import KafkaSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
-from tocsin.supervision.job_kinds import KINDS
 
 KAFKA = KafkaSettings(
     security_protocol="SASL_SSL",
@@ -68,7 +66,6 @@ def test_a_broker_that_does_not_report_rights_refuses_none(answers: dict[str, li
 
 
 def test_each_kind_of_job_is_a_role_and_the_operator_has_no_login_beside_the_base_one() -> None:
-    assert set(ROLES) == {*KINDS, OPERATOR}
     login = {"username": "x", "password_file": here().root / "x"}
     logins = KAFKA.model_dump() | {"logins": {"indexer": login}}
     kafka = KafkaSettings(**logins)
@@ -76,3 +73,5 @@ def test_each_kind_of_job_is_a_role_and_the_operator_has_no_login_beside_the_bas
     assert (own.sasl_username, own.logins, base.sasl_username) == ("x", {}, "me")
     with pytest.raises(ValueError, match="the operator logs in by sasl_username"):
         KafkaSettings(**logins | {"logins": {"operator": login}})
+    with pytest.raises(ValueError, match=r"logins.indexr: no kind of job; the kinds are .*indexer"):
+        KafkaSettings(**logins | {"logins": {"indexr": login}})

@@ -1,4 +1,4 @@
-"""Adding a kind of job takes one entry in the registry, and the room with its code."""
+"""Adding a kind of job takes its record, and the room with its code."""
 
 import json
 from dataclasses import replace
@@ -7,46 +7,72 @@ from pathlib import Path
 import grimp
 import pytest
 
-from tocsin.model import job_kinds as programs
+from tests.rig.command_line import invoke
+from tests.rig.waiting import await_that
+from tocsin.model.job_kinds import KINDS, JobKind
+from tocsin.project.blocks.kafka_login import KafkaLogin
 from tocsin.project.catalog import Catalog, read_catalog
-from tocsin.project.settings import Settings
+from tocsin.project.setting_blocks import KafkaSettings, SmtpSettings
+from tocsin.project.settings import Settings, load_settings
 from tocsin.provision.paths import Paths
+from tocsin.runtime import private
 from tocsin.supervision.incidents.watch import owners
-from tocsin.supervision.job_kinds import KINDS, JobKind, desired_jobs, forget_code
-from tocsin.supervision.job_states import Desired
+from tocsin.supervision.job_kinds import desired_jobs, forget_code
 from tocsin.supervision.planning import code_identity
 from tocsin.supervision.runners.job_command import job_launch
-from tocsin.supervision.runners.process_labels import Labels
-from tocsin.web.board import Looker
-from tocsin.web.job_rows import RowFacts, rows
+from tocsin.supervision.runners.local import LocalRunner
+from tocsin.supervision.runners.process_labels import Labels, instance_of
 
 ROOT = Path(__file__).resolve().parents[3]
-EVERY_JOB_RUNS = {"model", "project", "runtime", "provision"}
-ARCHIVER = JobKind(
-    word="archiver",
-    rooms=(),
-    desired=lambda catalog, settings, code: {"cold": Desired(code)},
-    declared=lambda catalog: {"cold": catalog.sources["logins"]},
-    folder="archives",
-    suffix=".toml",
-)
+EVERY_JOB_RUNS = {"model", "project", "runtime", "provision", "job"}
+ARCHIVER = JobKind(word="archiver", run="archiver:run", title="Keeps what is cold", settings={"smtp": frozenset()})
+# What a new kind adds: its code, and its record, here from outside the checkout.
+CODE_OF_IT = """def run(job):
+    job.reporter.update(state="running", reason="archives")
+    job.stop.wait()
+"""
+RECORD_OF_IT = f"""from tocsin.model.job_kinds import KINDS, JobKind
+KINDS["archiver"] = JobKind(word="archiver", run="{ARCHIVER.run}")
+"""
 
 
-def test_a_new_kind_is_desired_started_told_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_kind_is_desired_started_and_shown_by_its_record_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(KINDS, ARCHIVER.word, ARCHIVER)
-    settings, catalog, job = Settings(project=ROOT, state=tmp_path), read_catalog(ROOT), "archiver:cold"
-    assert desired_jobs(catalog, settings)[job].readable
-    command = job_launch(settings, Labels("shop-1", job, "abc"), Path("/java")).command
-    assert command[1:4] == ("-m", "tocsin.job", "archiver")
-    assert owners(catalog, settings)[job] == catalog.sources["logins"].owner
-    title = catalog.sources["logins"].title
-    (row,) = [row for row in rows(Looker(settings).look(), RowFacts()) if row.job == job]
-    assert (row.kind, row.name, row.title, row.health) == ("archiver", "cold", title, "not running")
+    (tmp_path / "archiver.py").write_text(CODE_OF_IT)
+    (tmp_path / "sitecustomize.py").write_text(RECORD_OF_IT)
+    monkeypatch.setenv("TOCSIN_PROJECT", str(ROOT))
+    monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
+    settings, catalog = load_settings(), read_catalog(ROOT)
+    own = settings.model_copy(update={"smtp": SmtpSettings(host="mail.example")})
+    desired = desired_jobs(catalog, settings)["archiver"]
+    assert desired.readable and desired.spec != desired_jobs(catalog, own)["archiver"].spec, "its settings changed"
+    assert owners(catalog, settings)["archiver"] == owners(catalog, settings)["indexer"]
+    kafka = KafkaSettings(
+        security_protocol="SASL_SSL", sasl_mechanism="PLAIN", sasl_username="me", sasl_password_file=tmp_path,
+        logins={"archiver": KafkaLogin(username="x", password_file=tmp_path)},
+    )  # fmt: skip
+    assert kafka.for_role("archiver").sasl_username == "x"
+
+    private.begin(settings.state)
+    launch = job_launch(settings, Labels(instance_of(settings), "archiver", desired.spec), Path("/java"))
+    launch = replace(launch, environment={**launch.environment, "PYTHONPATH": str(tmp_path)})
+    runner = LocalRunner(instance_of(settings), settings.log)
+    runner.start(launch)
+    try:
+        await_that(lambda: '"archives"' in invoke(["status", "archiver", "--json"]).stdout, 60)
+        (process,) = runner.list()
+        runner.stop(process)
+        await_that(lambda: runner.exit_code("archiver") == 0, 20)
+    finally:
+        for process in runner.list():
+            runner.stop(process, force=True)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.word)
 def test_a_job_is_replaced_when_code_that_it_runs_has_changed(kind: JobKind) -> None:
-    module = programs.KINDS[kind.word].run.partition(":")[0]
+    module = kind.run.partition(":")[0]
     graph = grimp.build_graph("tocsin", cache_dir=None)
     runs = {module} | graph.find_upstream_modules(module)
     places = {room.removesuffix(".py") for room in (*kind.rooms, *EVERY_JOB_RUNS)}
@@ -74,7 +100,7 @@ def passes(count: int) -> bool:
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A platform with one module, which the jobs of one kind run."""
     monkeypatch.setattr("tocsin.supervision.job_kinds.here", lambda: Paths(tmp_path, tmp_path))
-    kinds = {ARCHIVER.word: replace(ARCHIVER, rooms=("archive",), declared=lambda _: {})}
+    kinds = {ARCHIVER.word: replace(ARCHIVER, rooms=("archive",))}
     monkeypatch.setattr("tocsin.supervision.job_kinds.KINDS", kinds)
     module = tmp_path / "src" / "tocsin" / "archive" / "passing.py"
     module.parent.mkdir(parents=True)
@@ -85,7 +111,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def identity(platform: Path) -> str:
     forget_code()
     state = platform.parents[3] / "state"
-    return desired_jobs(Catalog(), Settings(project=ROOT, state=state))["archiver:cold"].spec
+    return desired_jobs(Catalog(), Settings(project=ROOT, state=state))["archiver"].spec
 
 
 @pytest.mark.parametrize("has_state", [True, False])

@@ -102,12 +102,13 @@ def _states(settings: Settings, catalog: Catalog) -> StateNames:
 
 def _by_job(settings: Settings, catalog: Catalog, faults: list[Fault]) -> dict[str, list[str]]:
     """Assign each fault to the jobs of the file that it is in."""
-    from tocsin.supervision.job_kinds import KINDS
+    from tocsin.model.job_kinds import KINDS
+    from tocsin.supervision.job_kinds import names
 
     found: dict[str, list[str]] = {}
-    for kind in (one for one in KINDS.values() if one.declared is not None):
-        for name in kind.names(catalog):
-            place = str(settings.project / kind.folder / f"{name}{kind.suffix}")
+    for kind in (kind for kind in KINDS.values() if kind.folder):
+        for name in names(kind, catalog):
+            place = str(settings.project / kind.file(name))
             told = [str(one).replace(f"{settings.project}/", "") for one in faults if one.where == place]
             if told:
                 found[kind.job(name)] = told

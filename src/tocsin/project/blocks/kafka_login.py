@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-Role = Literal[
-    "ingest", "table", "flow", "detector", "compute", "view", "indexer", "notifier", "drain", "web", "exporter",
-    "operator",
-]  # fmt: skip
-OPERATOR: Role = "operator"
-ROLES: tuple[Role, ...] = get_args(Role)
-"""The kinds of jobs, and who operates them."""
+OPERATOR = "operator"
+"""The role of who operates the jobs. The others are the kinds of jobs."""
 
 
 class KafkaLogin(BaseModel):

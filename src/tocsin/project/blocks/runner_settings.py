@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tocsin.project.blocks.kafka_login import OPERATOR, ROLES
+from tocsin.model.job_kinds import KINDS
 from tocsin.project.setting_blocks import SettingBlock
 
 SUPERVISOR_POD = "supervisor"
@@ -14,7 +14,6 @@ SUPERVISOR_POD = "supervisor"
 POD_SECURITY = {"runAsNonRoot": True, "fsGroup": 10001, "seccompProfile": {"type": "RuntimeDefault"}}
 CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 _LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
-_PODS = ({*ROLES} - {OPERATOR}) | {SUPERVISOR_POD}
 
 
 class PodSettings(SettingBlock):
@@ -58,8 +57,8 @@ class RunnerSettings(SettingBlock):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if strange := self.pods.keys() - _PODS:
-            raise ValueError(f"pods.{min(strange)}: no kind of job; the kinds are {', '.join(sorted(_PODS))}")
+        if strange := self.pods.keys() - (kinds := {*KINDS, SUPERVISOR_POD}):
+            raise ValueError(f"pods.{min(strange)}: no kind of job; the kinds are {', '.join(sorted(kinds))}")
         if self.kind == "kubernetes" and not self.image:
             raise ValueError("kind kubernetes also needs image, the image that the jobs run")
         return self

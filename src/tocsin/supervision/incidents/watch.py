@@ -25,7 +25,7 @@ from tocsin.runtime import state_file
 from tocsin.runtime.heartbeat import read_beat
 from tocsin.supervision.incidents.conditions import CALM_SECONDS, Bounds, Facts, Incident, Memory, is_due, judge
 from tocsin.supervision.incidents.log_excerpt import READ_LINES, excerpt
-from tocsin.supervision.job_kinds import KINDS, broken_jobs
+from tocsin.supervision.job_kinds import broken_jobs, declared, wanted_kinds
 from tocsin.supervision.job_states import Condition, memory_of, read_history
 from tocsin.supervision.runners.runner import Runner
 
@@ -129,9 +129,9 @@ def owners(catalog: Catalog, settings: Settings) -> dict[str, str]:
     """
     shared = ", ".join(operators(catalog, settings))
     found: dict[str, str] = {}
-    for kind in (kind for kind in KINDS.values() if kind.wanted(settings)):
-        declared = {"": shared} if kind.declared is None else {n: s.owner for n, s in kind.declared(catalog).items()}
-        found |= {kind.job(name): owner for name, owner in declared.items()}
+    for kind in wanted_kinds(catalog, settings):
+        owned = {name: spec.owner for name, spec in declared(kind, catalog).items()} if kind.folder else {"": shared}
+        found |= {kind.job(name): owner for name, owner in owned.items()}
     return found
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tocsin.model.detector import DetectorSpec
+from tocsin.model.job_kinds import KINDS
 from tocsin.model.names import COMPUTE, DETECTOR, JobName
-from tocsin.supervision.job_kinds import KINDS
+from tocsin.supervision.job_kinds import declared
 from tocsin.supervision.job_states import Desired
 from tocsin.supervision.job_status import Snapshot
 from tocsin.supervision.planning.job_inputs import changed_inputs
@@ -134,9 +135,8 @@ def _effect(deploy: Deploy, job: str, names: Sequence[str]) -> Effect:
         return Effect.RESTART
     if kind == COMPUTE and any(one == "code" or one.startswith(("declared.", "computed.")) for one in names):
         return Effect.NEW_STATE
-    spec = KINDS[kind].declared
-    declared = None if spec is None else spec(deploy.snapshot.catalog).get(name)
-    keeps = _keeps_state(names, stateless=isinstance(declared, DetectorSpec) and not declared.keeps_state)
+    spec = declared(KINDS[kind], deploy.snapshot.catalog).get(name)
+    keeps = _keeps_state(names, stateless=isinstance(spec, DetectorSpec) and not spec.keeps_state)
     if deploy.states is not None and job in deploy.states.next and not _OTHER_TOPIC.intersection(names):
         keeps = deploy.states.next[job] in deploy.states.present.get(job, ())
     if keeps is None:

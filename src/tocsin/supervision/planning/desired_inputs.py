@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from tocsin.model.detector import DetectorSpec
 from tocsin.model.flow import FlowSpec
+from tocsin.model.job_kinds import JobKind
 from tocsin.model.source import Source
 from tocsin.model.view import ViewSpec
 from tocsin.project.blocks.spark_settings import LOCAL
 from tocsin.project.catalog import Catalog
-from tocsin.project.keywords import ADDED_MEANING, FLOW, DeclaredKind
+from tocsin.project.keywords import ADDED_MEANING, DETECTOR, FLOW, VIEW
 from tocsin.project.settings import Settings
 from tocsin.supervision.job_states import Desired
 from tocsin.supervision.planning.job_inputs import Inputs, digest, inputs_of, spec_of
@@ -28,122 +29,92 @@ _BESIDES_HEAP_MB = 1500
 _WORKER_MB, _FEW_PARTITIONS = 150, 8
 """A worker of Python, of which a query may have one for each partition; as many as these have room in the rest."""
 
+_MEANING = {"flows": FLOW.meaning, "detectors": DETECTOR.meaning, "views": VIEW.meaning}
 _KEPT = {"sink", "table", "key", "total", "keep"}
 
 
-def ingests(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+def one_job(kind: JobKind, _: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+    """Desire the one job of a kind, which is replaced if the settings change that it reads.
+
+    Those that read declared files read them again when these change.
+    """
+    if kind.server and not getattr(getattr(settings, kind.server), "enabled", True):
+        return {}
+    return {"": _desired(settings, code, *_blocks(kind, settings))}
+
+
+def ingests(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
     """Desire a job for each source with records of its own; history and mails are the business of others."""
+    del kind
     spark = _spark(settings, but=_ON_CLUSTERS)
     return {
         name: _desired(
             settings, code, _source(source, but=_NOT_INGESTED), spark, heavy=True,
             memory_bytes=memory_limit(settings, [source]),
         )
-        for name, source in ingested(catalog).items()
+        for name, source in catalog.sources.items() if not source.is_derived
     }  # fmt: skip
 
 
-def ingested(catalog: Catalog) -> dict[str, Source]:
-    """Select the sources with records of their own."""
-    return {name: source for name, source in catalog.sources.items() if not source.is_derived}
-
-
-def tables(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+def tables(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
     """Desire a job for each table."""
     return {
-        name: _desired(settings, code, inputs_of(f"table {name}", spec, but=_FOR_PEOPLE))
+        name: _desired(settings, code, *_blocks(kind, settings), inputs_of(f"table {name}", spec, but=_FOR_PEOPLE))
         for name, spec in catalog.kept_tables.items()
     }
 
 
-def queries(
-    kind: DeclaredKind,
-    declared: Callable[[Catalog], Mapping[str, FlowSpec | DetectorSpec | ViewSpec]],
-    more: Callable[[Catalog, Any], Inputs] = lambda catalog, spec: {},
-    *,
-    hands_over: bool = False,
-) -> Callable[[Catalog, Settings, str], dict[str, Desired]]:
-    """Desire a job for each file whose stage runs.
+def queries(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+    """Desire a job for each flow, detector or view whose stage runs.
 
-    It is replaced if its version changes, its source, the platform or `more`; what does not touch its results, such as
-    owner and stage, replaces none.
+    It is replaced if its version changes, its source or the platform; what does not touch its results, such as owner
+    and stage, replaces none.
     """
-
-    def desired(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-        is_on_cluster = kind is not FLOW and settings.spark.master != LOCAL
-        meaning = {*kind.meaning, *ADDED_MEANING, *({"resources"} if is_on_cluster else ())}
-        unused = _ON_CLUSTERS if not is_on_cluster else _OF_PODS if settings.runner.kind == "kubernetes" else set()
-        made, spark = {}, _spark(settings, but=unused)
-        for name, spec in declared(catalog).items():
-            if spec.stage.runs:
-                sources = [catalog.source(one) for one in spec.sources]
-                parts = [_source(source, only=_DETECTED) for source in sources]
-                parts += [inputs_of(f"table {one}", catalog.tables[one], but=_NOT_JOINED) for one in spec.tables]
-                own = inputs_of("declared", {key: one for key, one in vars(spec).items() if key in meaning})
-                own |= {"version": spec.version, "code": spec.code}
-                made[name] = _desired(
-                    settings, code, spark, own, more(catalog, spec), *parts, heavy=True,
-                    memory_bytes=memory_limit(settings, sources, getattr(spec, "memory", None)),
-                    hands_over=hands_over and not is_on_cluster,  # a full cluster has no room for both
-                )  # fmt: skip
-        return made
-
+    is_on_cluster = kind.has_executors and settings.spark.master != LOCAL
+    meaning = {*_MEANING[kind.folder], *ADDED_MEANING, *({"resources"} if is_on_cluster else ())}
+    unused = _ON_CLUSTERS if not is_on_cluster else _OF_PODS if settings.runner.kind == "kubernetes" else set()
+    desired, spark = {}, _spark(settings, but=unused)
+    specs: Mapping[str, FlowSpec | DetectorSpec | ViewSpec] = getattr(catalog, kind.folder)
+    for name, spec in specs.items():
+        if spec.stage.runs:
+            sources = [catalog.source(source) for source in spec.sources]
+            parts = [_source(source, only=_DETECTED) for source in sources]
+            parts += [inputs_of(f"table {table}", catalog.tables[table], but=_NOT_JOINED) for table in spec.tables]
+            own = inputs_of("declared", {key: value for key, value in vars(spec).items() if key in meaning})
+            own |= {"version": spec.version, "code": spec.code}
+            desired[name] = _desired(
+                settings, code, spark, own, _written(catalog, spec), *parts, heavy=True,
+                memory_bytes=memory_limit(settings, sources, getattr(spec, "memory", None)),
+                hands_over=kind.hands_over and not is_on_cluster,  # a full cluster has no room for both
+            )  # fmt: skip
     return desired
 
 
-def written_source(catalog: Catalog, flow: FlowSpec) -> Inputs:
-    """Give what a flow needs of the source that it writes."""
-    return _source(catalog.sources[flow.to], but=_NOT_INGESTED)
-
-
-def computed_window(_: Catalog, view: ViewSpec) -> Inputs:
-    """Give the length of the periods that Spark computes, which may follow from `keep`."""
-    return inputs_of("computed", {"window": view.computed.window})
-
-
-def drain(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-    """Replace it too when the passwords are written anew: it reads them once."""
+def drain(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+    """Desire it if somebody may send. It reads the passwords once, so it is replaced when they are written anew."""
     credentials = settings.drain_credentials
     if credentials is None:
         return {}
     sources = [_source(source, but={*_NOT_INGESTED, "enrich"}) for source in catalog.sources.values()]
     written = str(credentials.stat().st_mtime_ns) if credentials.exists() else ""
-    return {"": _desired(settings, code, inputs_of("drain", settings.drain), {"credentials": written}, *sources)}
+    return {"": _desired(settings, code, *_blocks(kind, settings), {"credentials": written}, *sources)}
 
 
-def views(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+def views(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
     """Replace the job when a view is kept elsewhere, or longer; what it computes is the business of another job."""
-    views = inputs_of("views", settings.views)
     return {
         name: _desired(
-            settings, code, views, inputs_of("declared", {key: one for key, one in vars(spec).items() if key in _KEPT}),
+            settings, code, *_blocks(kind, settings),
+            inputs_of("declared", {key: value for key, value in vars(spec).items() if key in _KEPT}),
         )
         for name, spec in catalog.views.items()
         if spec.stage.runs
     }  # fmt: skip
 
 
-def web(catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-    """Serve REST while there are views; the server reads their files again when these change."""
-    return {"": _desired(settings, code, inputs_of("web", settings.web))} if catalog.views else {}
-
-
-def exporter(_: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-    """Serve figures if the settings ask for it; the exporter reads the declared files again when these change."""
-    if not settings.metrics.enabled:
-        return {}
-    blocks = {name: getattr(settings, name) for name in ("metrics", "alerts", "history")}
-    return {"": _desired(settings, code, *(inputs_of(name, block) for name, block in blocks.items()))}
-
-
-def indexer(_: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-    """Desire the indexer, which removes nothing: how long findings are kept is the business of the notifier."""
-    return {"": _desired(settings, code, inputs_of("alerts", settings.alerts, but={"history_days"}))}
-
-
-def notifier(_: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-    """Desire the notifier."""
-    return {"": _desired(settings, code, inputs_of("alerts", settings.alerts), inputs_of("smtp", settings.smtp))}
+def web(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+    """Serve REST while there are views."""
+    return one_job(kind, catalog, settings, code) if catalog.views else {}
 
 
 def memory_limit(settings: Settings, sources: Iterable[Source], declared: int | None = None) -> int:
@@ -154,6 +125,20 @@ def memory_limit(settings: Settings, sources: Iterable[Source], declared: int | 
     partitions = sum(source.partitions for source in sources) + spark.shuffle_partitions
     besides = _BESIDES_HEAP_MB + _WORKER_MB * max(0, partitions - _FEW_PARTITIONS)
     return (spark.memory_mb or spark.heap_mb + besides) * 1_000_000
+
+
+def _written(catalog: Catalog, spec: FlowSpec | DetectorSpec | ViewSpec) -> Inputs:
+    """Give what a flow needs of the source that it writes, and the length of the periods that a view computes.
+
+    That may follow from `keep`.
+    """
+    if isinstance(spec, FlowSpec):
+        return _source(catalog.sources[spec.to], but=_NOT_INGESTED)
+    return inputs_of("computed", {"window": spec.computed.window}) if isinstance(spec, ViewSpec) else {}
+
+
+def _blocks(kind: JobKind, settings: Settings) -> list[Inputs]:
+    return [inputs_of(block, getattr(settings, block), but=left) for block, left in kind.settings.items()]
 
 
 def _spark(settings: Settings, *, but: Set[str] = frozenset()) -> Inputs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from datetime import timedelta
 from typing import Any
 
@@ -23,7 +23,7 @@ _IMPLIED = {"version"}
 
 
 def inputs_of(
-    prefix: str, values: BaseModel | Mapping[str, Any], *, only: set[str] | None = None, but: set[str] | None = None
+    prefix: str, values: BaseModel | Mapping[str, Any], *, only: set[str] | None = None, but: Set[str] | None = None
 ) -> dict[str, str]:
     """Name the fields of `values` after `prefix`: `only` some, or all `but` some."""
     plain = values.model_dump(include=only) if isinstance(values, BaseModel) else dict(values)

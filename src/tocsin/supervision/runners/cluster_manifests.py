@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.model.errors import ConfigError, Fault
-from tocsin.model.names import DRAIN, EXPORTER, WEB
+from tocsin.model.job_kinds import KINDS
 from tocsin.project.blocks.runner_settings import CONTAINER_SECURITY, POD_SECURITY, SUPERVISOR_POD
 from tocsin.project.setting_blocks import LOOPBACK, ListenSettings
 from tocsin.project.settings import Settings
@@ -101,7 +101,7 @@ def _claim(settings: Settings, storage: str, storage_class: str | None) -> Manif
 
 def _services(settings: Settings) -> list[Manifest]:
     """Give each server that listens beyond loopback a name in the cluster; its pod is the job's, in whichever slot."""
-    servers = {WEB: settings.web, DRAIN: settings.drain, EXPORTER: settings.metrics}
+    servers = {kind.word: getattr(settings, kind.server) for kind in KINDS.values() if kind.server}
     return [_service(settings, job, server) for job, server in servers.items() if server.host != LOOPBACK]
 
 

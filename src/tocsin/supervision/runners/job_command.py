@@ -9,13 +9,13 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from tocsin.model.job_kinds import KINDS
 from tocsin.model.names import JobName
 from tocsin.project.blocks.history_settings import SERVER
 from tocsin.project.blocks.spark_settings import LOCAL
 from tocsin.project.settings import Settings
 from tocsin.project.sinks import SINKS
 from tocsin.provision.paths import Paths, here
-from tocsin.supervision.job_kinds import KINDS
 from tocsin.supervision.runners.process_labels import Labels
 from tocsin.supervision.runners.runner import Launch
 
@@ -93,7 +93,7 @@ def _for_job(settings: Settings, job: str) -> Settings:
     changes = {
         block: getattr(settings, block).model_copy(update=values)
         for block, values in unused.items()
-        if block not in KINDS[kind].addresses
+        if block not in KINDS[kind].settings
     }
     return settings.model_copy(update={"kafka": settings.kafka.for_role(kind), **changes})
 

@@ -12,10 +12,12 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from tocsin.model.errors import Fault
-from tocsin.model.names import COMPUTE, DETECTOR, JobName
+from tocsin.model.job_kinds import KINDS
+from tocsin.model.names import JobName
 from tocsin.project.blocks.runner_settings import CONTAINER_SECURITY, POD_SECURITY
 from tocsin.project.blocks.spark_settings import KUBERNETES, LOCAL
 from tocsin.project.settings import Settings
+from tocsin.project.sinks import SINKS
 from tocsin.runtime.heartbeat import NUMBER, heartbeat_file
 from tocsin.supervision.job_states import Pace
 from tocsin.supervision.planning.pod_resources import pod_resources
@@ -31,10 +33,7 @@ GRACE_SECONDS = 30
 _SLOT = "tocsin/slot"
 _LONGEST_NAME = 40  # and a hash; the controller makes labels of the name with 11 characters more, of 63
 _PROBE_SECONDS = 20
-_ADDRESSES = (
-    *(("alerts", "database"), ("history", "catalog")),
-    *(("views", "postgres"), ("views", "redis"), ("views", "influx")),
-)
+_ADDRESSES = (("alerts", "database"), ("history", "catalog"), *(("views", sink) for sink in SINKS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +88,7 @@ def password_faults(settings: Settings) -> list[Fault]:
     return [
         Fault("the settings", f"holds a password; put it into the Secret {secret}, as a file", key=f"{block}.{key}")
         for block, key in _ADDRESSES
-        if (address := getattr(getattr(settings, block), key)) and _has_password(address)
+        if (address := getattr(getattr(settings, block), key, None)) and _has_password(address)
     ]
 
 
@@ -103,7 +102,7 @@ def driver_address(settings: Settings) -> list[dict[str, Any]]:
 def _pod(launch: Launch, settings: Settings, slot: Slot) -> dict[str, Any]:
     volumes, mounts = settings.runner.volumes(str(settings.state.resolve()))
     kind = JobName.parse(launch.labels.job).kind
-    is_driver = kind in (DETECTOR, COMPUTE)
+    is_driver = KINDS[kind].has_executors
     environment = {**launch.environment, **launch.labels.variable(), NUMBER: str(slot.number)}
     variables = [{"name": name, "value": value} for name, value in sorted(environment.items())]
     container = {
