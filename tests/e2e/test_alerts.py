@@ -16,9 +16,10 @@ from tests.rig.broker import Broker
 from tests.rig.installation import Installation
 from tests.rig.observed import DETECT, DETECTOR
 from tests.rig.waiting import await_that
-from tocsin.alerts.findings_topic import FollowedTopic
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import list_invalid, open_store
+from tocsin.kafka.reader import appended_at
+from tocsin.kafka.topic_follower import TopicFollower
 from tocsin.model.finding import Finding, finding_id
 from tocsin.model.job_report import JobReport, JobState
 from tocsin.model.names import INDEXER, NOTIFIER
@@ -142,18 +143,19 @@ def test_records_that_are_no_findings_are_put_aside_and_hold_nothing_up(one: Ins
 
 
 def test_a_record_that_comes_after_a_quiet_time_is_behind_since_then_at_most(idle: Installation) -> None:
-    topic = FollowedTopic(idle.settings, idle.settings.names.findings, INDEXER)
+    topic = TopicFollower(idle.settings, INDEXER, idle.settings.names.findings)
+    topic.follow_committed()
     emit(idle, "trent", 51, present_window())
-    found = next(filter(None, (topic.read(10, 1.0) for _ in range(60))))
-    topic.take(found)
+    found = next(filter(None, (topic.poll(10, 1.0) for _ in range(60))))
+    topic.done(found)
     topic.commit()
-    await_that(lambda: topic.measure() and topic.lag_records == 0, 30)
+    await_that(lambda: bool(topic.look()) and topic.lag_records == 0, 30)
     emit(idle, "mallory", 51, present_window())
-    await_that(lambda: topic.measure() and topic.lag_records == 1, 30)
-    all_was_read = topic.complete_until
+    await_that(lambda: bool(topic.look()) and topic.lag_records == 1, 30)
+    all_was_read = topic.complete_at
     assert all_was_read is not None
-    assert all_was_read > found[0].appended_at
-    assert topic.lag_seconds(all_was_read + timedelta(seconds=5)) == 5
+    assert all_was_read > appended_at(found[0])
+    assert 0 < topic.lag_seconds <= (datetime.now(UTC) - all_was_read).total_seconds()
     topic.close()
 
 

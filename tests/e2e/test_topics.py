@@ -18,7 +18,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in tocsi
 
 from tests.rig.broker import Broker, recreate
 from tests.rig.waiting import await_that, patient
-from tocsin.alerts.findings_topic import FollowedTopic
 from tocsin.dev.servers.ports import free_ports
 from tocsin.ingest.producer import LineProducer
 from tocsin.kafka.job_reports import ReportReader
@@ -79,23 +78,27 @@ def test_the_indexer_reads_all_of_a_findings_topic_that_was_recreated(settings: 
     topic = settings.names.events("logins")
     ensure_topics(settings, with_partitions(1))
     write(settings, topic, "a", "b")
-    with contextlib.closing(FollowedTopic(settings, topic, "test")) as followed:
-        followed.take(until(2, lambda: followed.read(9, 1.0)))
-        followed.commit()
+    with contextlib.closing(TopicFollower(settings, "test", topic)) as follower:
+        follower.follow_committed()
+        follower.done(until(2, lambda: follower.poll(9, 1.0)))
+        follower.commit()
         recreate(settings.kafka, topic, 1)
         write(settings, topic, "c", "d", "e")
         if runs:
-            followed._counted = followed._measured = float("-inf")
-            assert followed.measure()
-            assert followed.recreated == 1
-            assert [record.value for record in until(3, lambda: followed.read(9, 1.0))] == [b"c", b"d", b"e"]
+            follower._counted = float("-inf")
+            with pytest.raises(TransientError, match="was deleted and created again"):
+                follower.look()
+            follower.follow_committed()
+            assert [message.value() for message in until(3, lambda: follower.poll(9, 1.0))] == [b"c", b"d", b"e"]
+            assert follower.recreated == 1
         else:
-            followed._uncommitted.add(0)
-            followed.commit()
+            follower._committed = {}
+            follower.commit()
     if not runs:
-        with contextlib.closing(FollowedTopic(settings, topic, "test")) as followed:
-            assert [record.value for record in until(3, lambda: followed.read(9, 1.0))] == [b"c", b"d", b"e"]
-            assert followed.recreated == 1
+        with contextlib.closing(TopicFollower(settings, "test", topic)) as follower:
+            follower.follow_committed()
+            assert [message.value() for message in until(3, lambda: follower.poll(9, 1.0))] == [b"c", b"d", b"e"]
+            assert follower.recreated == 1
 
 
 def until(count: int, read: Callable[[], list[Any]]) -> list[Any]:

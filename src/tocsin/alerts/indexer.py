@@ -23,8 +23,7 @@ from tocsin.alerts.backfilled import published_day
 from tocsin.alerts.backfilled.ledger_follower import FollowedBackfills
 from tocsin.alerts.backfilled.published_day import Applied, Backfilled
 from tocsin.alerts.finding_feed import FindingFeed, WaitingFindings
-from tocsin.alerts.findings_topic import FollowedTopic
-from tocsin.alerts.intake import FindingRecord, Rejected, put_aside, read_record
+from tocsin.alerts.intake import FindingRecord, Rejected, put_aside, read_record, record_of
 from tocsin.alerts.recording import Recorded, Rules
 from tocsin.alerts.store.alert_rows import finding_of
 from tocsin.alerts.store.database import Database
@@ -32,6 +31,7 @@ from tocsin.alerts.store.schema import detectors, findings
 from tocsin.job import Job
 from tocsin.kafka.insistence import Insistence
 from tocsin.kafka.reporter import Reporter
+from tocsin.kafka.topic_follower import TopicFollower
 from tocsin.model.errors import InvalidEvent, TransientError
 from tocsin.model.finding import Finding
 from tocsin.model.job_report import TOPICS_RECREATED, JobState
@@ -187,8 +187,7 @@ class IndexerJob:
             return
         (indexer,) = indexers
         self._backfills = FollowedBackfills(self._settings, self._database, indexer.days, indexer.apply)
-        names = self._settings.names
-        topic = FollowedTopic(self._settings, names.findings, INDEXER)
+        topic = TopicFollower(self._settings, INDEXER, self._settings.names.findings)
         waiting = WaitingFindings(FindingFeed(self._settings, indexer.facts))
         try:
             while not self._stop.is_set():
@@ -197,27 +196,30 @@ class IndexerJob:
             topic.close()
             self._database.close()
 
-    def _step(self, topic: FollowedTopic, indexer: Indexer, waiting: WaitingFindings) -> None:
+    def _step(self, topic: TopicFollower, indexer: Indexer, waiting: WaitingFindings) -> None:
         """Store what is there, or learn after a moment that nothing is. A chunk of a backfilled day comes between."""
         more = self._backfills is not None and self._backfills.step()
         if waiting.is_full and not waiting.pass_on():
             raise TransientError(waiting.trouble)
-        records = topic.read(BATCH, _PAUSE_SECONDS if more else 0.2)
-        if records:
+        if not topic.is_following:
+            topic.follow_committed()
+        messages = topic.poll(BATCH, _PAUSE_SECONDS if more else 0.2)
+        if messages:
+            records = [record_of(message) for message in messages]
             if not self._insistence.on(lambda: indexer.store(records)):
                 return
-            topic.take(records)
+            topic.done(messages)
             waiting.add(records)
             self._stored += len(records)
             self._batches += 1
         if waiting.pass_on():
             topic.commit()
-        if topic.measure():
+        if topic.measure() is not None:
             indexer.follow_declarations()
-            waiting.tick(topic.complete_until)
+            waiting.tick(topic.complete_at)
             self._report(topic, waiting.trouble)
 
-    def _report(self, topic: FollowedTopic, trouble: str) -> None:
+    def _report(self, topic: TopicFollower, trouble: str) -> None:
         self._insistence.resumed()
         self._reporter.update(
             state=JobState.RUNNING,
@@ -225,8 +227,8 @@ class IndexerJob:
             rows_in=self._stored,
             batch_id=self._batches,
             lag_records=topic.lag_records,
-            lag_seconds=topic.lag_seconds(now()),
-            watermark=topic.complete_until,
+            lag_seconds=topic.lag_seconds,
+            watermark=topic.complete_at,
             counts={TOPICS_RECREATED: float(topic.recreated)} if topic.recreated else {},
         )
 

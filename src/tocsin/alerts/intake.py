@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from sqlalchemy import Connection, insert, select
 
 from tocsin.alerts.alert_policy import faults_of
 from tocsin.alerts.store.schema import invalid_findings
+from tocsin.kafka.reader import appended_at
 from tocsin.model.errors import InvalidEvent
 from tocsin.model.finding import Finding
 
@@ -33,6 +35,18 @@ class Rejected:
 
     record: FindingRecord
     reasons: tuple[str, ...]
+
+
+def record_of(message: Message) -> FindingRecord:
+    """Take what is used of `message`; a broker that dates no records leaves the time of now."""
+    is_dated = message.timestamp()[0] != TIMESTAMP_NOT_AVAILABLE
+    return FindingRecord(
+        topic=message.topic() or "",
+        partition=message.partition() or 0,
+        offset=message.offset() or 0,
+        appended_at=appended_at(message) if is_dated else datetime.now(UTC),
+        value=message.value(),
+    )
 
 
 def read_record(record: FindingRecord) -> Finding:

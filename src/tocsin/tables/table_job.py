@@ -22,6 +22,7 @@ from tocsin.kafka.job_reports import ReportReader
 from tocsin.kafka.reader import appended_at
 from tocsin.kafka.reporter import Reporter
 from tocsin.kafka.topic_follower import TopicFollower
+from tocsin.model.durations import EPOCH
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import TOPICS_RECREATED, JobState
 from tocsin.model.names import compute_job, table_job
@@ -33,7 +34,7 @@ from tocsin.tables.published_table import PublishedRows, TableFolder
 from tocsin.tables.table_row import UnusableRow, read_row
 from tocsin.tables.version_store import RowChange, VersionStore
 
-_BATCH, _POLL_SECONDS, _LOOK_SECONDS = 1000, 0.2, 0.5
+_BATCH, _POLL_SECONDS = 1000, 0.2
 _FORGET_SECONDS, _COST = 600.0, 10
 _CONFIRM = timedelta(seconds=5)
 _log = structlog.get_logger()
@@ -139,7 +140,6 @@ class TopicTableJob(TableJob):
         super().__init__(settings, spec, reporter, stop)
         self._topic = TopicFollower(settings, table_job(spec.name), spec.follows(settings.names))
         self._reports = ReportReader(settings, timeout_seconds=3.0) if spec.view is not None else None
-        self._looked = float("-inf")
 
     def _close(self) -> None:
         self._topic.close()
@@ -162,10 +162,10 @@ class TopicTableJob(TableJob):
                 self._topic.again()
                 raise
             self._topic.done(messages)
+            self._topic.commit()
             self._counts["read"] += len(messages)
-        if time.monotonic() - self._looked > _LOOK_SECONDS:
-            self._looked = time.monotonic()
-            self._look(store)
+        if self._topic.measure() is not None:
+            self._report_progress(store)
 
     def _changes(self, messages: Sequence[Message], store: VersionStore) -> list[RowChange]:
         changes: list[RowChange] = []
@@ -187,15 +187,14 @@ class TopicTableJob(TableJob):
                 changes.append(RowChange(key.decode(errors="replace"), row, appended_at(message)))
         return changes
 
-    def _look(self, store: VersionStore) -> None:
+    def _report_progress(self, store: VersionStore) -> None:
         """Publish what has changed, once all is read that was there."""
-        self._topic.look()
         if self._follow_build(store):
             return
         if self._topic.lag_records == 0:
             self._is_changed |= store.end_reading(datetime.now(UTC), self._number + 1)
         self._counts[TOPICS_RECREATED] = self._topic.recreated
-        self._tend(store, self._topic.complete_at, (self._topic.lag_records, self._topic.lag_seconds))
+        self._tend(store, self._topic.complete_at or EPOCH, (self._topic.lag_records, self._topic.lag_seconds))
 
     def _follow_build(self, store: VersionStore) -> bool:
         """Read a view from its start when another build of it is complete; True when one is."""

@@ -96,7 +96,7 @@ class ViewApplierJob:
         self._topic = topic or (SharedViewTopic(settings, view) if number else ViewTopic(settings, view))
         self._compute = _FollowedReport(settings, compute_job(view))
         self._insistence, self._batches = Insistence(reporter, stop), 0
-        self._looked = self._sink_checked = float("-inf")
+        self._sink_checked = float("-inf")
         self._mark: _Mark | None = None
         self._measured: JobReport | None = None
         self._removing: Offsets = {}
@@ -143,15 +143,14 @@ class ViewApplierJob:
                 self._topic.again()
                 return
             self._topic.done(messages)
+            self._topic.commit()
             self._batches += 1
-        if time.monotonic() - self._looked > _LOOK_SECONDS:
-            self._looked = time.monotonic()
-            self._look(store, applier)
+        if (ends := self._topic.measure()) is not None:
+            self._look(store, applier, ends)
 
-    def _look(self, store: RowStore, applier: Applier) -> None:
+    def _look(self, store: RowStore, applier: Applier, ends: Offsets) -> None:
         """Learn how far the compute job is, and finish what follows from it."""
         report = self._compute.report
-        ends = self._topic.look()
         if not self._topic.is_leading:
             self._mark = None
         if self._mark is not None and self._topic.has_reached(self._mark.ends):

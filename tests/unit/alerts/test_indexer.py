@@ -213,7 +213,7 @@ def test_backfilled_days_come_in_while_kafka_is_away(
     project: Path, tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kafka = KafkaSettings(bootstrap_servers=f"127.0.0.1:{free_ports(1)[0]}")
-    monkeypatch.setattr("tocsin.alerts.findings_topic._TIMEOUT", 0.1)
+    monkeypatch.setattr("tocsin.kafka.topic_follower._TIMEOUT", 0.1)
     settings = Settings(project=project, state=tmp_path / "state", kafka=kafka)
     for back in range(3):
         day = NOON.date() - timedelta(days=back)
@@ -237,19 +237,20 @@ class Topic:
     def __init__(self, records: list[FindingRecord], stop: threading.Event, reader: Database) -> None:
         self.records, self.stop, self.reader = records, stop, reader
         self.stored_at_commit: list[int] = []
+        self.is_following = True
 
-    def read(self, *_: object) -> list[FindingRecord]:
+    def poll(self, *_: object) -> list[FindingRecord]:
         return self.records
 
-    def take(self, records: list[FindingRecord]) -> None:
+    def done(self, records: list[FindingRecord]) -> None:
         assert records == self.records
 
     def commit(self) -> None:
         self.stored_at_commit.append(len(queries.list_findings(self.reader, FindingFilter())))
         self.stop.set()
 
-    def measure(self) -> bool:
-        return False
+    def measure(self) -> None:
+        return None
 
     def close(self) -> None:
         pass
@@ -273,7 +274,8 @@ def test_offsets_are_committed_behind_their_findings_and_not_without_them(
         return kept(self, records)
 
     feed = Mock(spec=FindingFeed)
-    monkeypatch.setattr(indexer, "FollowedTopic", lambda *_: topic)
+    monkeypatch.setattr(indexer, "TopicFollower", lambda *_: topic)
+    monkeypatch.setattr(indexer, "record_of", lambda message: message)
     monkeypatch.setattr(indexer, "FindingFeed", lambda *_: feed)
     monkeypatch.setattr(Indexer, "store", away_at_first)
     IndexerJob(settings, Mock(spec=Reporter), stop).run()
@@ -302,12 +304,12 @@ def test_alerts_go_on_while_findings_cannot_be_passed_on_and_offsets_wait_for_th
 
     feed, reporter = Mock(spec=FindingFeed), Mock(spec=Reporter)
     feed.pass_on.side_effect = pass_on
-    monkeypatch.setattr(topic, "read", read)
-    monkeypatch.setattr(topic, "measure", lambda: True)
-    for name in ("lag_records", "complete_until", "recreated"):
+    monkeypatch.setattr(topic, "poll", read)
+    monkeypatch.setattr(topic, "measure", dict)
+    for name in ("lag_records", "lag_seconds", "complete_at", "recreated"):
         monkeypatch.setattr(topic, name, None, raising=False)
-    monkeypatch.setattr(topic, "lag_seconds", lambda _: 0.0, raising=False)
-    monkeypatch.setattr(indexer, "FollowedTopic", lambda *_: topic)
+    monkeypatch.setattr(indexer, "TopicFollower", lambda *_: topic)
+    monkeypatch.setattr(indexer, "record_of", lambda message: message)
     monkeypatch.setattr(indexer, "FindingFeed", lambda *_: feed)
     monkeypatch.setattr(finding_feed, "_FIRST_PAUSE", 0.1)
     IndexerJob(settings, reporter, stop).run()
