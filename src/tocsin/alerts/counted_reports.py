@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import time
 
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.job_usage import UsageTally
 from tocsin.kafka.job_reports import ReportReader
+from tocsin.kafka.retry import Backoff
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobReport
 from tocsin.project.settings import Settings
@@ -23,17 +23,18 @@ class CountedReports:
         self._settings, self._database = settings, database
         self._usage = UsageTally()
         self._reader: ReportReader | None = None
-        self._next_try, self._trouble = 0.0, ""
+        self._backoff, self._trouble = Backoff(_PAUSE_SECONDS, _PAUSE_SECONDS), ""
 
     def latest(self) -> dict[str, JobReport]:
         """See `ReportReader.latest`. Once Kafka is away it is not asked again for 5 seconds."""
-        if time.monotonic() < self._next_try:
+        if not self._backoff.is_due:
             raise TransientError(self._trouble)
         try:
             self._reader = self._reader or ReportReader(self._settings, self._usage.take, timeout_seconds=1.0)
             return self._reader.latest()
         except TransientError as error:
-            self._next_try, self._trouble = time.monotonic() + _PAUSE_SECONDS, str(error)
+            self._trouble = str(error)
+            self._backoff.failed()
             raise
 
     def count(self) -> None:

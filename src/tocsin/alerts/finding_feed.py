@@ -17,6 +17,7 @@ from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.intake import FindingRecord, read_record
 from tocsin.kafka.job_reports import ReportReader
 from tocsin.kafka.record_writer import RecordWriter
+from tocsin.kafka.retry import Backoff
 from tocsin.model.detector import FINDINGS_OF
 from tocsin.model.errors import InvalidEvent, TransientError
 from tocsin.model.finding import Finding
@@ -29,7 +30,7 @@ _REMEMBERED = 20_000
 _MOST_WAITING = 20_000
 _log = structlog.get_logger()
 _TIMEOUT = 5.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_FIRST_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
 _LOOK_SECONDS = 2.0
 
 
@@ -111,7 +112,7 @@ class WaitingFindings:
     def __init__(self, feed: FindingFeed) -> None:
         """Nothing waits yet."""
         self._feed, self._records = feed, list[FindingRecord]()
-        self.trouble, self._pause, self._next_try = "", 0.0, 0.0
+        self.trouble, self._backoff = "", Backoff(_FIRST_SECONDS, _LONGEST_SECONDS)
 
     @property
     def is_full(self) -> bool:
@@ -124,31 +125,35 @@ class WaitingFindings:
 
     def pass_on(self) -> bool:
         """Pass on what waits, unless that has failed a moment ago; True when nothing waits."""
-        if self._records and time.monotonic() >= self._next_try:
+        if self._records and self._backoff.is_due:
             try:
                 self._feed.pass_on(self._records)
             except TransientError as error:
                 self._failed(error)
             else:
-                self._records, self.trouble, self._pause = [], "", 0.0
+                self._records = []
+                self._succeeded()
         return not self._records
 
     def tick(self, complete_until: datetime | None) -> None:
         """Write ticks as `FindingFeed.tick` does, unless something waits before them."""
-        if not self._records and time.monotonic() >= self._next_try:
+        if not self._records and self._backoff.is_due:
             try:
                 self._feed.tick(complete_until)
             except TransientError as error:
                 self._failed(error)
             else:
-                self.trouble, self._pause = "", 0.0
+                self._succeeded()
+
+    def _succeeded(self) -> None:
+        self.trouble = ""
+        self._backoff.reset()
 
     def _failed(self, error: TransientError) -> None:
         if not self.trouble:
             _log.warning("findings wait for the detectors that read them", reason=str(error))
         self.trouble = str(error)
-        self._pause = min(max(_FIRST_PAUSE, 2 * self._pause), _LONGEST_PAUSE)
-        self._next_try = time.monotonic() + self._pause
+        self._backoff.failed()
 
 
 def reached_levels(finding: Finding, facts: DetectorFacts | None) -> list[str]:

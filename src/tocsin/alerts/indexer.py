@@ -29,8 +29,8 @@ from tocsin.alerts.store.alert_rows import finding_of
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import detectors, findings
 from tocsin.job import Job
-from tocsin.kafka.insistence import Insistence
 from tocsin.kafka.reporter import Reporter
+from tocsin.kafka.retry import Retry
 from tocsin.kafka.topic_follower import TopicFollower
 from tocsin.model.errors import InvalidEvent, TransientError
 from tocsin.model.finding import Finding
@@ -171,7 +171,7 @@ class IndexerJob:
         self._settings, self._reporter, self._stop = settings, reporter, stop
         self._database = Database(settings.alerts_database)
         self._backfills: FollowedBackfills | None = None
-        self._insistence, self._stored, self._batches = Insistence(reporter, stop, self._wait), 0, 0
+        self._retry, self._stored, self._batches = Retry(reporter, stop, wait=self._wait), 0, 0
 
     def run(self) -> None:
         """Index until told to stop.
@@ -179,22 +179,22 @@ class IndexerJob:
         Raises:
             ConfigError: the schema of the alerts DB is newer than this code, or its address is wrong.
         """
-        if not self._insistence.on(self._database.migrate):
+        indexer = self._retry.call(self._open)
+        if indexer is None:
             return
-        indexers: list[Indexer] = []
-        self._insistence.on(lambda: indexers.append(Indexer(self._settings, self._database)))
-        if not indexers:
-            return
-        (indexer,) = indexers
         self._backfills = FollowedBackfills(self._settings, self._database, indexer.days, indexer.apply)
         topic = TopicFollower(self._settings, INDEXER, self._settings.names.findings)
         waiting = WaitingFindings(FindingFeed(self._settings, indexer.facts))
         try:
             while not self._stop.is_set():
-                self._insistence.on(lambda: self._step(topic, indexer, waiting))
+                self._retry.call(lambda: self._step(topic, indexer, waiting))
         finally:
             topic.close()
             self._database.close()
+
+    def _open(self) -> Indexer:
+        self._database.migrate()
+        return Indexer(self._settings, self._database)
 
     def _step(self, topic: TopicFollower, indexer: Indexer, waiting: WaitingFindings) -> None:
         """Store what is there, or learn after a moment that nothing is. A chunk of a backfilled day comes between."""
@@ -206,7 +206,7 @@ class IndexerJob:
         messages = topic.poll(BATCH, _PAUSE_SECONDS if more else 0.2)
         if messages:
             records = [record_of(message) for message in messages]
-            if not self._insistence.on(lambda: indexer.store(records)):
+            if self._retry.call(lambda: indexer.store(records)) is None:
                 return
             topic.done(messages)
             waiting.add(records)
@@ -220,7 +220,7 @@ class IndexerJob:
             self._report(topic, waiting.trouble)
 
     def _report(self, topic: TopicFollower, trouble: str) -> None:
-        self._insistence.resumed()
+        self._retry.recovered()
         self._reporter.update(
             state=JobState.RUNNING,
             reason=f"alerts go on, but detectors that read findings wait for them: {trouble}" if trouble else "",

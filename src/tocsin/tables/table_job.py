@@ -17,10 +17,10 @@ from typing import Any
 import structlog
 from confluent_kafka import Message
 
-from tocsin.kafka.insistence import Insistence
 from tocsin.kafka.job_reports import ReportReader
 from tocsin.kafka.reader import appended_at
 from tocsin.kafka.reporter import Reporter
+from tocsin.kafka.retry import Retry
 from tocsin.kafka.topic_follower import TopicFollower
 from tocsin.model.durations import EPOCH
 from tocsin.model.errors import TransientError
@@ -47,7 +47,7 @@ class TableJob(ABC):
         """Describe the job of `spec`; nothing is opened yet."""
         self._reporter, self._stop, self._settings, self._spec = reporter, stop, settings, spec
         self._folder = TableFolder(settings, spec)
-        self._insistence = Insistence(reporter, stop)
+        self._retry = Retry(reporter, stop)
         self._counts: Counter[str] = Counter()
         self._published: PublishedRows | None = None
         self._is_changed, self._reason = True, ""
@@ -63,16 +63,14 @@ class TableJob(ABC):
 
     def run(self) -> None:
         """Keep it until told to stop."""
-        opened: list[VersionStore] = []
-        self._insistence.on(lambda: opened.append(self._open()))
+        store = self._retry.call(self._open)
         try:
-            for store in opened:
-                while not self._stop.is_set():
-                    self._insistence.on(lambda: self._step(store))  # noqa: B023 - called before the next round
+            while store is not None and not self._stop.is_set():
+                self._retry.call(lambda: self._step(store))
         finally:
             self._close()
             with contextlib.suppress(TransientError):
-                for store in opened:
+                if store is not None:
                     store.close()
 
     def _open(self) -> VersionStore:
@@ -103,7 +101,7 @@ class TableJob(ABC):
             self._forgot = time.monotonic()
             self._is_changed |= store.forget(now) > 0
         self._publish(store, complete_at)
-        self._insistence.resumed()
+        self._retry.recovered()
         self._reporter.update(
             state=JobState.RUNNING,
             reason=self._reason,

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import structlog
 
 from tocsin.job import Job
-from tocsin.kafka.insistence import Insistence
 from tocsin.kafka.job_reports import ReportReader
 from tocsin.kafka.reader import Offsets
 from tocsin.kafka.reporter import Reporter
+from tocsin.kafka.retry import Retry
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import TOPICS_RECREATED, JobReport, JobState
 from tocsin.model.names import compute_job
@@ -95,7 +95,7 @@ class ViewApplierJob:
             _log.warning("sink not written", reason=self._unwritten)
         self._topic = topic or (SharedViewTopic(settings, view) if number else ViewTopic(settings, view))
         self._compute = _FollowedReport(settings, compute_job(view))
-        self._insistence, self._batches = Insistence(reporter, stop), 0
+        self._retry, self._batches = Retry(reporter, stop), 0
         self._sink_checked = float("-inf")
         self._mark: _Mark | None = None
         self._measured: JobReport | None = None
@@ -103,22 +103,21 @@ class ViewApplierJob:
 
     def run(self) -> None:
         """Apply until told to stop."""
-        opened: list[RowStore] = []
         path, table = store_path(self._settings, self._spec.name), self._spec.shown.table
-        self._insistence.on(lambda: opened.append(RowStore(path, table)))
+        store = self._retry.call(lambda: RowStore(path, table))
         try:
-            for store in opened:
+            if store is not None:
                 applier = Applier(self._spec, store, self._sink)
                 while not self._stop.is_set():
-                    self._insistence.on(lambda: self._step(store, applier))  # noqa: B023 - called before the next round
+                    self._retry.call(lambda: self._step(store, applier))
         finally:
             with contextlib.suppress(TransientError):
-                self._close(opened)
+                self._close(store)
 
-    def _close(self, opened: list[RowStore]) -> None:
+    def _close(self, store: RowStore | None) -> None:
         self._topic.close()
         self._compute.close()
-        for store in opened:
+        if store is not None:
             store.close()
         if self._sink is not None:
             self._sink.close()
@@ -196,7 +195,7 @@ class ViewApplierJob:
             self._measured = report
         if self._topic.is_leading and self._measured is not None:
             store.note(freshness=self._freshness(self._measured, is_rebuilding=rebuilds))
-        self._insistence.resumed()
+        self._retry.recovered()
         counts = {**applier.counts, "refused": 0 if self._sink is None else self._sink.refused}
         if isinstance(self._topic, SharedViewTopic):
             counts["partitions"] = len(self._topic.partitions)

@@ -96,8 +96,7 @@ def test_while_kafka_is_away_what_was_read_before_is_counted_and_it_is_not_asked
     with pytest.raises(TransientError, match="Kafka is away"):
         reports.latest()
     assert topic.asked == 2, "not again within 5 seconds"
-    monkeypatch.setattr(counted_reports, "_PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(reports, "_next_try", 0.0)
+    reports._backoff.reset()
     topic.is_away = False
     assert reports.latest()["indexer"].cpu_seconds == 4
 

@@ -311,7 +311,7 @@ def test_alerts_go_on_while_findings_cannot_be_passed_on_and_offsets_wait_for_th
     monkeypatch.setattr(indexer, "TopicFollower", lambda *_: topic)
     monkeypatch.setattr(indexer, "record_of", lambda message: message)
     monkeypatch.setattr(indexer, "FindingFeed", lambda *_: feed)
-    monkeypatch.setattr(finding_feed, "_FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(finding_feed, "_FIRST_SECONDS", 0.1)
     IndexerJob(settings, reporter, stop).run()
     assert topic.stored_at_commit == [3]
     assert len(passed[-1]) == 3

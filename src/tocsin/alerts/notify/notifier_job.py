@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 import time
 
-import structlog
-
 from tocsin.alerts.counted_reports import CountedReports
 from tocsin.alerts.notify.channel import ChannelAway
 from tocsin.alerts.notify.mail import compose
@@ -16,14 +14,13 @@ from tocsin.alerts.notify.supervisor_watch import SupervisorWatch
 from tocsin.alerts.store.database import Database
 from tocsin.job import Job
 from tocsin.kafka.reporter import Reporter
+from tocsin.kafka.retry import Retry
 from tocsin.model.errors import TransientError
-from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
 
 POLL_SECONDS = 0.5
 _TIDY_SECONDS = 10.0
-_LONGEST_AWAY, _LONGEST_TROUBLE = 30.0, 5.0
-_log = structlog.get_logger()
+_LONGEST_AWAY = 30.0
 
 
 class NotifierJob:
@@ -35,7 +32,7 @@ class NotifierJob:
         self._database = Database(settings.alerts_database)
         self._reports = CountedReports(settings, self._database)
         self._tidy_after = 0.0
-        self._reported_trouble: str | None = None
+        self._retry = Retry(reporter, stop, first_seconds=2 * POLL_SECONDS)
 
     def run(self) -> None:
         """Notify until told to stop.
@@ -48,7 +45,7 @@ class NotifierJob:
         threading.Thread(target=compose.warm_up, name="warm-up", daemon=True).start()
         notifier = Notifier(self._settings, self._database, self._reports.latest)
         supervisor = SupervisorWatch(self._settings)
-        pause, begun = POLL_SECONDS, False
+        begun = False
         while not self._stop.is_set():
             supervisor.look()
             try:
@@ -59,14 +56,13 @@ class NotifierJob:
                 self._reporter.goes_on()
                 trouble = self._pass(notifier)
             except TransientError as error:
-                trouble = str(error)
-                if not isinstance(error, ChannelAway):
+                is_away = isinstance(error, ChannelAway)
+                if not is_away:
                     send_overdue(self._settings)  # the DB is away, and its outbox with it
-                pause = min(pause * 2, _LONGEST_AWAY if isinstance(error, ChannelAway) else _LONGEST_TROUBLE)
+                self._retry.failed(str(error), _LONGEST_AWAY if is_away else None)
             else:
-                pause = POLL_SECONDS
-            self._say(trouble)
-            self._stop.wait(pause)
+                self._retry.recovered(trouble)
+                self._stop.wait(POLL_SECONDS)
         self._database.close()
         self._reports.close()
 
@@ -96,15 +92,6 @@ class NotifierJob:
             trouble = str(error)
         notifier.send_due(self._stop, self._reporter.goes_on)
         return trouble
-
-    def _say(self, trouble: str) -> None:
-        if trouble != self._reported_trouble:
-            if trouble:
-                _log.warning("waiting", reason=trouble)
-            elif self._reported_trouble:
-                _log.info("resumed", after=self._reported_trouble)
-            self._reported_trouble = trouble
-            self._reporter.update(state=JobState.WAITING if trouble else JobState.RUNNING, reason=trouble)
 
 
 def run(job: Job) -> None:
