@@ -243,6 +243,18 @@ def test_what_the_papers_name_in_the_tree_exists() -> None:
     assert missing == []
 
 
+def test_modules_that_the_papers_name_exist() -> None:
+    missing = []
+    for path in (page for page in markdown() if page.name != "CHANGELOG.md"):  # which tells of the past
+        for name in re.findall(r"`(tocsin(?:\.\w+){2,})`", path.read_text(encoding="utf-8")):
+            place = ROOT / "src" / name.replace(".", "/")
+            within = place.parent.with_suffix(".py")
+            is_inside = within.is_file() and re.search(rf"\b{place.name}\b", within.read_text(encoding="utf-8"))
+            if not (place.is_dir() or place.with_suffix(".py").is_file() or is_inside):
+                missing.append(f"{where(path)}: {name}")
+    assert missing == []
+
+
 def test_the_changelog_has_room_for_what_is_not_released() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(r"^## \[Unreleased\]$", text, re.MULTILINE)
