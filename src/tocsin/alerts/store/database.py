@@ -21,6 +21,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, func, make_url, select
 
+from tocsin.alerts.store.schema import metadata
 from tocsin.model.errors import ConfigError, TransientError
 
 # It tells its dialect at every look at the schema, which readers take several times a second.
@@ -95,7 +96,7 @@ class Database:
         """Bring the schema up to this code's, in one transaction; safe when several processes start together.
 
         Raises:
-            ConfigError: the schema is newer than this code.
+            ConfigError: the schema is newer than this code, or older than release 0.1.0.
             TransientError: the DB cannot be written now.
         """
         config = Config()
@@ -109,7 +110,11 @@ class Database:
                 connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
             if not self._is_current(connection):
                 config.attributes["connection"] = connection
-                command.upgrade(config, "head")
+                if MigrationContext.configure(connection).get_current_revision() is None:
+                    metadata.create_all(connection)
+                    command.stamp(config, "head")
+                else:
+                    command.upgrade(config, "head")
 
     def is_ready(self) -> bool:
         """Return whether the DB exists with this code's schema; False until the indexer has made or migrated it.
@@ -138,6 +143,9 @@ class Database:
 
     def _is_current(self, connection: Connection) -> bool:
         current, (head, *older) = MigrationContext.configure(connection).get_current_revision(), _revisions()
+        if current is not None and current < min(head, *older):
+            what = f"has schema {current}, from before release 0.1.0; start that release on it once, then this one"
+            raise ConfigError.one(self.shown, what)
         if current is not None and current not in (head, *older):
             what = f"has schema {current}, which is newer than this Tocsin knows ({head}); upgrade Tocsin"
             raise ConfigError.one(self.shown, what)
