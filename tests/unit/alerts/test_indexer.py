@@ -20,7 +20,7 @@ from tocsin.alerts import finding_feed, indexer, recording
 from tocsin.alerts.finding_feed import FindingFeed
 from tocsin.alerts.indexer import Indexer, IndexerJob
 from tocsin.alerts.intake import FindingRecord
-from tocsin.alerts.notify import notification_outbox
+from tocsin.alerts.notify import outbox
 from tocsin.alerts.recording import Recorded
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.database import Database
@@ -161,7 +161,7 @@ def test_findings_of_a_detector_that_is_declared_later_open_their_alerts_then(
         found = queries.list_alerts(database, AlertFilter())
         assert sorted(alert.entity["user_id"] for alert in found) == users
         with database.read() as connection:
-            assert notification_outbox.counts(connection) == {"pending": 5}
+            assert outbox.counts(connection) == {"pending": 5}
 
 
 def test_a_notification_that_another_process_planned_meanwhile_is_no_fault_of_the_finding(
@@ -351,7 +351,7 @@ def test_an_indexer_that_dies_at_any_statement_loses_no_notification_once_kafka_
                 survived = False
         indexing.store(batch)
         with database.read() as connection:
-            waiting = len(notification_outbox.waiting_emails(connection))
+            waiting = len(outbox.waiting_emails(connection))
         assert waiting == statements + 1, f"it died at statement {statements}"
         if survived:
             break

@@ -19,11 +19,11 @@ from sqlalchemy import Connection
 
 from tocsin.alerts import alert_policy
 from tocsin.alerts.alert_policy import NotificationKind
-from tocsin.alerts.notify import notification_outbox
+from tocsin.alerts.notify import outbox
 from tocsin.alerts.notify.channel import SENDING_SECONDS, ChannelAway, Channels, Delivery, Message, Result
 from tocsin.alerts.notify.mail import compose
 from tocsin.alerts.notify.notices import NoticeFiles
-from tocsin.alerts.notify.notification_outbox import OutgoingMail
+from tocsin.alerts.notify.outbox import OutgoingMail
 from tocsin.alerts.returns import Returns
 from tocsin.alerts.store import alert_retention
 from tocsin.alerts.store.database import Database
@@ -76,7 +76,7 @@ class Notifier:
                     message = files.read(name)
                     if message is not None:
                         with self._database.write() as connection:
-                            notification_outbox.add_notice(connection, message, self._clock())
+                            outbox.add_notice(connection, message, self._clock())
                         files.remove(name)
         except LockHeld:
             return  # the supervisor sends them, since this notifier was down
@@ -86,7 +86,7 @@ class Notifier:
     def begin(self) -> None:
         """Give back the claims of a notifier that died: this one holds the lock, so there is no other."""
         with self._database.write() as connection:
-            notification_outbox.unclaim(connection)
+            outbox.unclaim(connection)
 
     def has_work(self) -> bool:
         """Check whether anything is left to take, to send, or to write down; a round without does nothing.
@@ -97,7 +97,7 @@ class Notifier:
         if self._unwritten or NoticeFiles(self._settings.state).waiting():
             return True
         with self._database.read() as connection:
-            return notification_outbox.has_unsent(connection)
+            return outbox.has_unsent(connection)
 
     def release_closed(self) -> None:
         """Let out the e-mails whose window has closed, or whose patience is at its end.
@@ -107,7 +107,7 @@ class Notifier:
                 whose patience is at its end have been let out all the same.
         """
         with self._database.read() as connection:
-            waiting = notification_outbox.waiting_emails(connection)
+            waiting = outbox.waiting_emails(connection)
         self._closed_at = {one.id: self._closed_at[one.id] for one in waiting if one.id in self._closed_at}
         if not waiting:
             return
@@ -126,8 +126,8 @@ class Notifier:
                 self._closed_at[email.id] = closing.closed_at
             if closing.ready:
                 leaving[email.id] = closing.incomplete
-        parts = notification_outbox.chunks(list(leaving))
-        self._write([partial(notification_outbox.release, emails={one: leaving[one] for one in ids}) for ids in parts])
+        parts = outbox.chunks(list(leaving))
+        self._write([partial(outbox.release, emails={one: leaving[one] for one in ids}) for ids in parts])
         if trouble is not None:
             raise trouble
 
@@ -165,31 +165,31 @@ class Notifier:
             self._prune_at = self._clock() + (timedelta(0) if removed else _PRUNE_EVERY)
         self._returns.look(self._clock())
         with self._database.read() as connection:
-            over = notification_outbox.find_over(connection, self._clock())
-            refused = notification_outbox.find_refused(connection, self._clock())
-            self.stuck = notification_outbox.stuck(connection)
-            counts = notification_outbox.counts(connection)
+            over = outbox.find_over(connection, self._clock())
+            refused = outbox.find_refused(connection, self._clock())
+            self.stuck = outbox.stuck(connection)
+            counts = outbox.counts(connection)
         if over or refused:
             with self._database.write() as connection:
-                notification_outbox.resolve(connection, over, self._clock())
-                notification_outbox.forget_refused(connection, refused)
+                outbox.resolve(connection, over, self._clock())
+                outbox.forget_refused(connection, refused)
         return counts
 
     def _claim(self, unreachable: set[str]) -> OutgoingMail | None:
-        wanted = notification_outbox.Wanted(self._clock(), _LEASE, unreachable)
+        wanted = outbox.Wanted(self._clock(), _LEASE, unreachable)
         with self._database.read() as connection:
-            mail = notification_outbox.next_mail(connection, wanted, self._domain)
+            mail = outbox.next_mail(connection, wanted, self._domain)
         if mail is None:
             return None
         mine: set[int] = set()
 
         def claim(connection: Connection, ids: Sequence[int]) -> None:
-            mine.update(notification_outbox.claim(connection, mail, ids, wanted))
+            mine.update(outbox.claim(connection, mail, ids, wanted))
 
         try:
-            self._write([partial(claim, ids=ids) for ids in notification_outbox.chunks(mail.ids)])
+            self._write([partial(claim, ids=ids) for ids in outbox.chunks(mail.ids)])
         except TransientError:
-            self._later(notification_outbox.unclaim, mail)
+            self._later(outbox.unclaim, mail)
             raise
         rows = [pair for pair in zip(mail.ids, mail.alerts, strict=True) if pair[0] in mine]
         return replace(mail, ids=[one for one, _ in rows], alerts=[alert for _, alert in rows]) if rows else None
@@ -211,7 +211,7 @@ class Notifier:
         try:
             delivery = channels.send(self._composed(mail))
         except (TransientError, ConfigError):
-            self._later(notification_outbox.unclaim, mail)
+            self._later(outbox.unclaim, mail)
             raise
         except Exception as error:
             # One message that cannot be composed must not keep back all others.
@@ -228,22 +228,22 @@ class Notifier:
         match delivery.result:
             case Result.SENT:
                 self.sent += 1
-                self._later(notification_outbox.mark_sent, mail, now=now)
+                self._later(outbox.mark_sent, mail, now=now)
                 _log.info("notification sent", kind=mail.first.kind, alerts=len(mail.alerts), **who)
             case Result.REFUSED:
                 _log.error("notification rejected", error=delivery.reason, **who)
-                self._later(notification_outbox.mark_failed, mail, error=delivery.reason, now=now)
+                self._later(outbox.mark_failed, mail, error=delivery.reason, now=now)
             case Result.POSTPONED | Result.FAILED:
                 pause = timedelta(seconds=2 ** min(mail.first.attempts, 20))
-                until = now + min(pause, notification_outbox.LONGEST_PAUSE)
+                until = now + min(pause, outbox.LONGEST_PAUSE)
                 _log.warning("notification postponed", error=delivery.reason, until=until.isoformat(), **who)
-                self._later(notification_outbox.postpone, mail, error=delivery.reason, until=until)
+                self._later(outbox.postpone, mail, error=delivery.reason, until=until)
             case Result.AWAY:
-                self._later(notification_outbox.unclaim, mail)
+                self._later(outbox.unclaim, mail)
 
     def _later(self, step: Callable[..., None], mail: OutgoingMail, **how: object) -> None:
         """Keep a step with all notifications of `mail` to be written."""
-        self._unwritten += [partial(step, ids=ids, **how) for ids in notification_outbox.chunks(mail.ids)]
+        self._unwritten += [partial(step, ids=ids, **how) for ids in outbox.chunks(mail.ids)]
 
     def _composed(self, mail: OutgoingMail) -> Message:
         if mail.notice is not None:
@@ -264,7 +264,7 @@ class Notifier:
         with self._database.read() as connection:
             details = [one for alert in shown if (one := alert_details(connection, alert)) is not None]
             delayed = kind == NotificationKind.DELAYED
-            detectors = notification_outbox.detectors(connection, mail.alerts) if delayed else []
+            detectors = outbox.detectors(connection, mail.alerts) if delayed else []
         if delayed:
             return compose.summary_mail(details, len(mail.alerts), detectors, envelope)
         composed = compose.return_mail if kind == NotificationKind.RETURNED else compose.alert_mail

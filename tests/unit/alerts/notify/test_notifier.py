@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from tests.rig.mail_server import DROPPED, OK, MailServer
 from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW
-from tocsin.alerts.notify import notification_outbox
+from tocsin.alerts.notify import outbox
 from tocsin.alerts.notify.channel import SENDING_SECONDS, ChannelAway
 from tocsin.alerts.notify.mail import chart, compose
 from tocsin.alerts.notify.smtp import SmtpChannel
@@ -207,7 +207,7 @@ def test_what_fails_for_minutes_is_said(scene: Scene) -> None:
         scene.notifier.tidy()
         assert scene.notifier.stuck == ""
         scene.send()
-        scene.now += notification_outbox.LONGEST_PAUSE
+        scene.now += outbox.LONGEST_PAUSE
     scene.notifier.tidy()
     assert scene.notifier.stuck.startswith(f"1 notifications fail again and again, such as one to {OWNER}: SMTP server")
 
@@ -220,7 +220,7 @@ def test_a_mended_address_gets_what_it_refused_with_the_next_finding_and_nobody_
     scene.index(130)
     scene.send()
     assert [to for to, _ in scene.subjects] == [PAGED], "an address is not tried again with each finding"
-    scene.now += notification_outbox.LONGEST_PAUSE - MINUTE
+    scene.now += outbox.LONGEST_PAUSE - MINUTE
     scene.notifier.tidy()
     scene.index(140, at=scene.now)
     scene.send()
@@ -311,7 +311,7 @@ def test_a_crash_between_acceptance_and_mark_sends_the_same_message_again(
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(notification_outbox, "mark_sent", die)
+        patch.setattr(outbox, "mark_sent", die)
         scene.send()
     assert len(scene.server.mails) == 1
     scene.notifier = scene.new_notifier()
@@ -325,14 +325,14 @@ def test_a_database_that_is_locked_after_the_send_does_not_send_twice(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.index(120)
-    mark, locked = notification_outbox.mark_sent, [True, True]
+    mark, locked = outbox.mark_sent, [True, True]
 
     def locked_at_first(connection: Connection, ids: list[int], now: datetime) -> None:
         if locked and locked.pop():
             raise TransientError("database is locked")
         mark(connection, ids, now)
 
-    monkeypatch.setattr(notification_outbox, "mark_sent", locked_at_first)
+    monkeypatch.setattr(outbox, "mark_sent", locked_at_first)
     for _ in range(2):
         with pytest.raises(TransientError):
             scene.send()

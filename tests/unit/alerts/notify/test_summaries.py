@@ -12,7 +12,7 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 from tests.rig.mail_server import MailServer
 from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene
 from tests.unit.alerts.scene import MINUTE, NOON, SECOND
-from tocsin.alerts.notify import notification_outbox, notifier
+from tocsin.alerts.notify import notifier, outbox
 from tocsin.alerts.notify.mail import compose
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import AlertDetails
@@ -86,7 +86,7 @@ def test_a_summary_of_many_alerts_reads_only_what_it_shows(scene: Scene, monkeyp
 def test_a_long_summary_leaves_whole_and_no_step_holds_the_lock_for_all_of_it(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notification_outbox, "CHUNK", 5)
+    monkeypatch.setattr(outbox, "CHUNK", 5)
     monkeypatch.setattr(notifier, "_PAUSE_SECONDS", 0.0)
     written: list[int] = []
 
@@ -124,7 +124,7 @@ def test_a_summary_that_could_not_leave_stays_the_same_mail(scene: Scene, monkey
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(notification_outbox, "mark_sent", die)
+        patch.setattr(outbox, "mark_sent", die)
         scene.send()
     scene.index(120, user="trent")
     scene.notifier = scene.new_notifier()

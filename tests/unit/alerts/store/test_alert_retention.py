@@ -9,7 +9,7 @@ from tests.rig.samples.backfills import list_backfilled
 from tests.unit.alerts.backfilled_days import apply, published, stored
 from tests.unit.alerts.scene import NOON, RULES, SECOND, finding
 from tocsin.alerts.intake import FindingRecord, Rejected, put_aside
-from tocsin.alerts.notify import notification_outbox
+from tocsin.alerts.notify import outbox
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store import alert_retention, queries
 from tocsin.alerts.store.database import Database
@@ -32,9 +32,9 @@ def fill(database: Database) -> None:
             connection.execute(insert(job_usage).values(job="indexer", day=now.date(), **dict.fromkeys(FIGURES, 0)))
     with database.write() as connection:
         ids = list(connection.execute(select(notifications.c.id).where(notifications.c.alert_id != 1)).scalars())
-        notification_outbox.mark_sent(connection, ids, OLD)
+        outbox.mark_sent(connection, ids, OLD)
         at = OLD + timedelta(days=1)
-        notification_outbox.resolve(connection, notification_outbox.find_over(connection, at), at)
+        outbox.resolve(connection, outbox.find_over(connection, at), at)
 
 
 FIGURES = ("seconds", "cpu_seconds", "rss_bytes", "rows_in", "rows_out", "restarts")

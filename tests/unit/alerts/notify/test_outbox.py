@@ -13,8 +13,8 @@ from sqlalchemy import Connection, select, text
 from tests.rig.sink_servers import emptied
 from tests.rig.waiting import await_that
 from tests.unit.alerts.scene import MINUTE, NOON, RULES, SECOND, burst
-from tocsin.alerts.notify import notification_outbox
-from tocsin.alerts.notify.notification_outbox import Wanted
+from tocsin.alerts.notify import outbox
+from tocsin.alerts.notify.outbox import Wanted
 from tocsin.alerts.recording import record
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import notifications
@@ -25,9 +25,9 @@ ALONE = replace(RULES, paged=())
 def test_an_email_that_an_urgent_one_replaced_since_it_was_read_is_not_released(database: Database) -> None:
     with database.write() as connection:
         record(connection, burst(60), ALONE, NOON + 8 * SECOND)
-        (waiting,) = notification_outbox.waiting_emails(connection)
+        (waiting,) = outbox.waiting_emails(connection)
         record(connection, burst(120), ALONE, NOON + 9 * SECOND)
-        notification_outbox.release(connection, {waiting.id: ""})
+        outbox.release(connection, {waiting.id: ""})
         states = connection.execute(select(notifications.c.kind, notifications.c.state)).all()
     assert sorted(map(tuple, states)) == [("email", "replaced"), ("urgent", "pending")]
 
@@ -38,10 +38,10 @@ def test_a_pause_that_is_longer_than_any_was_set_by_a_clock_that_was_ahead(
 ) -> None:
     with database.write() as connection:
         record(connection, burst(120), ALONE, NOON + 8 * SECOND)
-        mail = notification_outbox.next_mail(connection, Wanted(NOON + 8 * SECOND, MINUTE), RULES.domain)
+        mail = outbox.next_mail(connection, Wanted(NOON + 8 * SECOND, MINUTE), RULES.domain)
         assert mail is not None
-        notification_outbox.postpone(connection, mail.ids, "try again", NOON + pause)
-        again = notification_outbox.next_mail(connection, Wanted(NOON + 9 * SECOND, MINUTE), RULES.domain)
+        outbox.postpone(connection, mail.ids, "try again", NOON + pause)
+        again = outbox.next_mail(connection, Wanted(NOON + 9 * SECOND, MINUTE), RULES.domain)
     assert (again is not None) == due
 
 
@@ -59,11 +59,11 @@ def test_of_two_notifiers_that_claim_at_the_same_time_one_gets_the_mail(
     second: list[set[int]] = []
     wanted = Wanted(now, MINUTE)
     with database.read() as connection:
-        mail = notification_outbox.next_mail(connection, wanted, RULES.domain)
+        mail = outbox.next_mail(connection, wanted, RULES.domain)
     assert mail is not None
 
     def claim(connection: Connection) -> set[int]:
-        return notification_outbox.claim(connection, mail, mail.ids, wanted)
+        return outbox.claim(connection, mail, mail.ids, wanted)
 
     def claim_second() -> None:
         with database.write() as connection:
