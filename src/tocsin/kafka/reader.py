@@ -174,20 +174,21 @@ class TopicReader:
         moments = (came_at(message) for message in self.records(partition, start, end))
         return next((moment for moment in moments if moment is not None), None)
 
-    def committed(self, partitions: Iterable[int]) -> Offsets:
-        """The offset that is committed for each of `partitions`; negative where there is none."""
-        return self.committed_with_ids(partitions)[0]
+    def committed(self, partitions: Iterable[int]) -> tuple[Offsets, dict[int, str]]:
+        """Return the offset that is committed for each of `partitions`, and the id of the topic it was committed with.
 
-    def committed_with_ids(self, partitions: Iterable[int]) -> tuple[Offsets, dict[int, str]]:
-        """What is `committed`, and the id of the topic that each offset was committed with; "" without one."""
+        Offsets are negative, and ids empty, where there is none.
+        """
         places = self._places(dict.fromkeys(partitions, 0))
         with self._reaching():
             found = self._consumer.committed(places, timeout=self._timeout)
-        return {one.partition: one.offset for one in found}, {one.partition: one.metadata or "" for one in found}
+        offsets = {place.partition: place.offset for place in found}
+        return offsets, {place.partition: place.metadata or "" for place in found}
 
     def commit(self, offsets: Offsets, topic_id: str = "") -> None:
         """Commit `offsets`, with the id of the topic, without waiting. A lost commit is made good by the next."""
-        places = [TopicPartition(self.name, one, at, metadata=topic_id) for one, at in sorted(offsets.items())]
+        items = sorted(offsets.items())
+        places = [TopicPartition(self.name, number, offset, metadata=topic_id) for number, offset in items]
         with contextlib.suppress(KafkaException):
             self._consumer.commit(offsets=places, asynchronous=True)
 

@@ -75,7 +75,7 @@ class TopicFollower:
         of the topic is committed with them.
         """
         current, first, ends = self._look_up()
-        committed, ids = self._ends.committed_with_ids(first)
+        committed, ids = self._ends.committed(first)
         others = {p for p, offset in committed.items() if is_recreated(ids[p], current, {p: offset}, ends)}
         if others or is_recreated(self.topic_id, current, {}, {}):
             self._note_recreated()

@@ -40,7 +40,7 @@ class TopicIds:
                 except KafkaException as error:
                     if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                         raise
-        return {name: one for name, one in found.items() if one != _NONE}
+        return {name: topic_id for name, topic_id in found.items() if topic_id != _NONE}
 
 
 def is_recreated(known: str, current: str, read: Mapping[_Key, int], ends: Mapping[_Key, int]) -> bool:

@@ -39,7 +39,11 @@ def partition_of(place: Place) -> tuple[str, int]:
 
 def position_of(topics: Mapping[str, Mapping[str, int]]) -> Position:
     """Make a position of what Spark writes as JSON: topic to partition to offset."""
-    return {place_of(topic, int(one)): offset for topic, offsets in topics.items() for one, offset in offsets.items()}
+    return {
+        place_of(topic, int(partition)): offset
+        for topic, offsets in topics.items()
+        for partition, offset in offsets.items()
+    }
 
 
 def as_json(position: Position) -> str:
@@ -80,7 +84,8 @@ class TopicSet:
 
     def places(self) -> list[Place]:
         """List the partitions of all topics; none of a topic that does not exist."""
-        return [place_of(name, one) for name, reader in self._readers.items() for one in reader.partitions()]
+        readers = self._readers.items()
+        return [place_of(name, partition) for name, reader in readers for partition in reader.partitions()]
 
     def missing(self) -> str | None:
         """Name a topic that does not exist; None if all do."""
