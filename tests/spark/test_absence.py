@@ -23,6 +23,7 @@ from tocsin.detect.spark.findings import Emission
 from tocsin.detect.spark.plan import DetectorPlan
 from tocsin.detect.spark.plan_check import detector_plans
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
+from tocsin.detect.spark.seen_entities import Silence
 from tocsin.model.detector import DetectorSpec, Entities, Levels, ScoreKind
 from tocsin.model.errors import ConfigError
 from tocsin.model.source import tick_value
@@ -65,6 +66,12 @@ def record(at: datetime, user: str, number: int, action: str = "beat") -> str:
     return json.dumps(fields | {"event_time": f"{at:%Y-%m-%dT%H:%M:%S.%fZ}"})
 
 
+def silence_of(spec: DetectorSpec) -> Silence:
+    silence = Silence.of(spec)
+    assert silence is not None
+    return silence
+
+
 class Stream:
     """The query of a detector over files of records, one in each batch."""
 
@@ -82,11 +89,11 @@ class Stream:
         os.utime(path, (self._files, self._files))  # Spark reads the oldest first
 
     def run(self, crash_in: int | None = None, publish_from: datetime | None = None) -> None:
-        closed = ClosedByBatch(self.spec, self.checkpoint, Emission(publish_from=publish_from))
+        closed = ClosedByBatch(silence_of(self.spec), self.checkpoint, Emission(publish_from=publish_from))
 
         def write(rows: DataFrame, batch: int) -> None:
             kept = rows.persist()
-            filled, self.nobody = closed.fill_in(kept, batch), closed.nobody
+            filled, self.nobody = closed.missing(kept, batch), closed.nobody
             if filled is not None:
                 self.written.append(missing(filled))
             if batch == crash_in:
@@ -124,7 +131,7 @@ def test_silence_is_found_alike_on_the_stream_after_a_crash_and_on_history(spark
     frame = spark.createDataFrame([(text,) for text in [*records, other]], "value string")
     static = prepare_events(parse_events(frame, SOURCE), EXPECTED, LATENESS, once=True)
     start, end = (START + timedelta(seconds=t) for t in (-10, 130))
-    assert missing(fill_in(detect(static), EXPECTED, [(start, end)])) == stream.found()
+    assert missing(fill_in(detect(static), silence_of(EXPECTED), [(start, end)])) == stream.found()
 
 
 def seen_truth(sent: list[tuple[datetime, str]], starts: range) -> Missing:
@@ -153,7 +160,7 @@ def test_those_seen_lately_are_expected_alike_after_a_crash_and_on_history(spark
     static = prepare_events(parse_events(frame, SOURCE), seen, LATENESS, once=True)
     spans = [(START + timedelta(seconds=t), START + timedelta(seconds=t + 30)) for t in (40, 100)]
     whole = seen_truth(sent, range(0, 130, 10))
-    assert missing(fill_in(detect(static), seen, spans)) == {
+    assert missing(fill_in(detect(static), silence_of(seen), spans)) == {
         key: score for key, score in whole.items() if 40 <= key[0] < 70 or 100 <= key[0] < 130
     }
     stream.add(tick_value(START + timedelta(seconds=500)).decode())
@@ -205,7 +212,7 @@ def test_windows_that_overlap(spark: SparkSession) -> None:
     sliding = replace(EXPECTED, slide=timedelta(seconds=5), expect=Entities(["a"], minimum=1))
     frame = spark.createDataFrame([(record(START + timedelta(seconds=12), "a", 1),)], "value string")
     rows = detect(prepare_events(parse_events(frame, SOURCE), sliding, LATENESS, once=True))
-    found = missing(fill_in(rows, sliding, [(START, START + timedelta(seconds=20))]))
+    found = missing(fill_in(rows, silence_of(sliding), [(START, START + timedelta(seconds=20))]))
     assert found == {(0, "a"): 1, (5, "a"): 0, (10, "a"): 0, (15, "a"): 1}
 
 

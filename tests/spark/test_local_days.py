@@ -20,6 +20,7 @@ from tocsin.backfill.backfill_planning import inputs
 from tocsin.detect.spark.expected_windows import fill_in
 from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
+from tocsin.detect.spark.seen_entities import Silence
 from tocsin.model.detector import DetectorSpec, Entities, Levels
 from tocsin.model.finding import Finding
 from tocsin.sparkjob.events import parse_events, prepare_events
@@ -129,7 +130,9 @@ def test_silence_is_looked_for_day_by_day_of_the_clock(spark: SparkSession, tmp_
     spec = replace(detector(tmp_path, "count('*')"), expect=Entities(["ann"], minimum=1))
     begin = datetime(2026, 10, 22, 22, tzinfo=UTC)
     none = spark.createDataFrame([], "window struct<start: timestamp, end: timestamp>, user_id string, score bigint")
-    filled = fill_in(none, spec, [(begin, begin + timedelta(days=4))]).select(
+    silence = Silence.of(spec)
+    assert silence is not None
+    filled = fill_in(none, silence, [(begin, begin + timedelta(days=4))]).select(
         *(F.unix_micros(f"window.{edge}").alias(edge) for edge in ("start", "end"))
     )
     hours = [(row["end"] - row["start"]) / 3_600_000_000 for row in filled.orderBy("start").collect()]

@@ -14,7 +14,7 @@ from tests.rig.samples.project import copy_project
 from tests.rig.samples.visits import VISITS, expect, write
 from tests.spark.plans import SOURCE, SPEC
 from tests.spark.raw_records import reading, source
-from tocsin.ingest.spark.ingestion import Ingest
+from tocsin.ingest.spark.ingestion import ingestion
 from tocsin.ingest.spark.patterns import check_function, check_source
 from tocsin.model.errors import ConfigError
 from tocsin.model.source import Format
@@ -108,7 +108,9 @@ def test_an_ingest_tries_the_patterns_before_it_reads(spark: SparkSession, tmp_p
     text = path.read_text()
     path.write_text(text.replace('format = ["key-value", "json"]', f"format = 'regex'\npattern = '{columns}'"))
     with pytest.raises(ConfigError, match="overflows Java's stack"):
-        Ingest(Settings(project=tmp_path, state=tmp_path / "state"), "logins").start(cast(Run, Namespace(spark=spark)))
+        ingestion(Settings(project=tmp_path, state=tmp_path / "state"), "logins").start(
+            cast(Run, Namespace(spark=spark))
+        )
 
 
 def test_a_line_that_overflows_the_matcher_goes_to_quarantine(spark: SparkSession) -> None:

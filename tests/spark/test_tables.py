@@ -172,11 +172,11 @@ def test_what_is_planned_after_a_pause_joins_the_newest_rows(spark: SparkSession
     (installed.project / "tables" / "segments.toml").write_text(FILE)
     folder = TableFolder(installed, read_catalog(installed.project).table("segments"))
     folder.publish([version("a", "student", at("00"))], datetime.now(UTC))
-    declared = SimpleNamespace(path=WHERE, tables=("segments",))
+    declared: Any = SimpleNamespace(path=WHERE, tables=("segments",))
     tables = StreamTables(installed, declared, [SOURCE], batch_seconds=5)
     assert tables.newest() is None
     run: Any = SimpleNamespace(spark=spark, is_stopping=False)
-    assert tables.opened(run)
+    assert tables.await_rows(run)
     tables.refresh()
     folder.publish([version("a", "family", at("00"))], datetime.now(UTC))
     newest = tables.newest()

@@ -366,7 +366,7 @@ def test_the_stream_leaves_to_history_the_events_that_it_has(installation: Insta
     for when, seen in ((LATEST["when"], [at]), (COUNTED["when"], [at - timedelta(microseconds=1), at])):
         installation.declare("v", **LATEST | {"when": when})
         computation = Computation(installation.settings, "v")
-        assert computation._choose(events).count() == 2
+        assert computation.select(events).count() == 2
         computation._history = HistoryPart("history-1", at, {})
-        found = [row.event_time.replace(tzinfo=UTC) for row in computation._choose(events).collect()]
+        found = [row.event_time.replace(tzinfo=UTC) for row in computation.select(events).collect()]
         assert found == seen

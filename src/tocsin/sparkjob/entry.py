@@ -12,13 +12,13 @@ from tocsin.model.job_report import JobState
 from tocsin.project.settings import Settings
 from tocsin.sparkjob.engine import jvm
 from tocsin.sparkjob.query.query_loop import QueryLoop
-from tocsin.sparkjob.query.work import Work
+from tocsin.sparkjob.query.stream_job import StreamJob
 from tocsin.sparkjob.session import clean_scratch, scratch_folder
 from tocsin.storage.claim import claim
 
 
-def run_query(job: Job, work_of: Callable[[Settings, str], Work]) -> None:
-    """Run the work of `job` until it is asked to stop, then leave nothing running. This process leads, or waits to.
+def run_query(job: Job, make: Callable[[Settings, str], StreamJob]) -> None:
+    """Run the query of `job` until it is asked to stop, then leave nothing running. This process leads, or waits to.
 
     Raises:
         ConfigError: something must be fixed first.
@@ -31,16 +31,16 @@ def run_query(job: Job, work_of: Callable[[Settings, str], Work]) -> None:
     job.kill = jvm.kill
     reporter.expect_batches(jvm.await_answer)
     claim(settings)
-    work = work_of(settings, job.name)
-    clean_scratch(settings, work.job)
-    reporter.update(version=work.version)  # now: the session takes seconds, and Kafka may be away
-    loop = QueryLoop(settings, work, reporter, job.stop)
+    stream = make(settings, job.name)
+    clean_scratch(settings, stream.spec.job)
+    reporter.update(version=stream.spec.version)  # now: the session takes seconds, and Kafka may be away
+    loop = QueryLoop(settings, stream, reporter, job.stop)
     try:
         loop.run_until_stopped()
     finally:
         reporter.update(state=JobState.STOPPING, reason="")
         loop.close()
-        shutil.rmtree(scratch_folder(settings, work.job), ignore_errors=True)
+        shutil.rmtree(scratch_folder(settings, stream.spec.job), ignore_errors=True)
 
 
 def _offer_to_the_kernel() -> None:

@@ -92,7 +92,7 @@ def find_cut(tree: Node, output: str) -> str | None:
             return f"{_CUTS[node.kind]} chooses among the rows that come first, which no backfill can know"
         if node.kind.startswith(("FlatMapGroupsIn", "FlatMapCoGroupsIn")) and "State" not in node.kind:
             is_whole = output == "append" and any(below.kind == "Aggregate" for below in node.walk())
-            by_window = any(one.name == "window" for one in node.expressions("groupingAttributes"))
+            by_window = any(expression.name == "window" for expression in node.expressions("groupingAttributes"))
             if not (is_whole and by_window):
                 return f"{_GROUPED[node.kind.endswith('InArrow')]}{_CUT_GROUPS}"
         if node.kind == "Aggregate" and any(e.kind == "PythonUDAF" for top in node.expressions() for e in top.walk()):

@@ -61,30 +61,27 @@ class QueryPlan:
         return partitions + shuffle_partitions * self.exchanges
 
 
-def analysed(rows: DataFrame) -> Node:
+def analyse(rows: DataFrame) -> Node:
     """Read the analysed plan behind `rows`, which may be streaming or static."""
     return parse_tree(rows._jdf.queryExecution().analyzed().toJSON())
 
 
-def choose_mode(plan: QueryPlan, decision: Decision, refusal: str, needed_slots: int, slots: int) -> tuple[str, str]:
-    """Choose the mode of a query for now; returns it and why.
+def shortage_of(needed: int, slots: int) -> str:
+    """Say that there are fewer task slots than real-time mode holds at once; "" if there are enough.
 
-    Args:
-        plan: of the query.
-        decision: how to read on.
-        refusal: what Spark has said against real-time mode for this plan; empty if nothing.
-        needed_slots: task slots that the plan needs at once in real-time mode.
-        slots: those that there are.
+    Spark checks the slots of stateful plans alone; a stateless one would read part of the topic in silence.
     """
+    return "" if needed <= slots else f"real-time mode needs {needed} task slots at once for this plan; it has {slots}"
+
+
+def choose_mode(plan: QueryPlan, decision: Decision, obstacle: str) -> tuple[str, str]:
+    """Choose the mode of a query for now, and say why; an `obstacle` to real-time mode is such a reason."""
     if decision.is_draining and not decision.is_short:
         return MICRO_BATCH, f"drains a backlog: {decision.reason}"
     if plan.mode != REAL_TIME:
         return plan.mode, plan.reason
-    if refusal:
-        return MICRO_BATCH, f"Spark refuses real-time mode for this plan: {refusal}"
-    # Spark checks the slots of stateful plans alone; a stateless one would read part of the topic in silence.
-    if needed_slots > slots:
-        return MICRO_BATCH, f"real-time mode needs {needed_slots} task slots at once for this plan; it has {slots}"
+    if obstacle:
+        return MICRO_BATCH, obstacle
     return REAL_TIME, f"catches up: {decision.reason}" if decision.is_draining else plan.reason
 
 
@@ -128,7 +125,7 @@ def source_faults(
             if len(names) > 1:
                 faults.append(Fault(str(function[0]), f"joins {' and '.join(names)}{_TWO_TIMES}", key=function[1]))
         reaches = [_reach(rows, join) for join in joins]
-        reach = sum((one for one in reaches if one is not None), timedelta(0))
+        reach = sum((span for span in reaches if span is not None), timedelta(0))
         if None in reaches:
             faults.append(Fault(str(function[0]), _UNBOUNDED, key=function[1]))
     return faults, reach

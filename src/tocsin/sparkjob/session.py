@@ -95,7 +95,7 @@ def planning_session(settings: Settings) -> Iterator[SparkSession]:
     with tempfile.TemporaryDirectory() as folder:
         own = settings.apart(Path(folder))
         clean_scratch(own, _PLANNING)
-        with said_to(Path(folder) / "spark.log"):
+        with redirect_output(Path(folder) / "spark.log"):
             spark = streaming_session(own, job=_PLANNING, slots=1)
         path = sys.path[:]
         # No job inherits these, so what is found there alone is missing in a job.
@@ -113,7 +113,7 @@ def planning_session(settings: Settings) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def said_to(log: Path) -> Iterator[None]:
+def redirect_output(log: Path) -> Iterator[None]:
     """Let a JVM that is started in the block write to `log`, in place of the screen; its whole life long.
 
     Raises:

@@ -39,7 +39,7 @@ def is_whole(incomplete: Iterable[Span]) -> Column:
         (F.col(f"{WINDOW}.start") < F.lit(until)) & (F.col(f"{WINDOW}.end") > F.lit(since))
         for since, until in incomplete
     ]
-    return ~reduce(lambda one, other: one | other, shared, F.lit(False))
+    return ~reduce(lambda first, other: first | other, shared, F.lit(False))
 
 
 def by_clock(moment: Column, spec: Windowed) -> Column:
@@ -75,10 +75,10 @@ def _made(tree: Node) -> Iterator[set[str]]:
     parts = [tree, *(part for node in tree.walk() if node.kind == "Union" for part in node.children)]
     made = _definitions(tree)
     for part in parts:
-        column = next((one for one in _outputs(part) if one.name == WINDOW), None)
+        column = next((output for output in _outputs(part) if output.name == WINDOW), None)
         defined = None if column is None else _defined(column, made)
         if defined:
-            yield {normalise(_without_identity(one)) for one in defined}
+            yield {normalise(_without_identity(expression)) for expression in defined}
 
 
 def _outputs(part: Node) -> list[Node]:

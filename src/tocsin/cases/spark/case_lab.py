@@ -30,7 +30,7 @@ from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.runtime.failures import in_a_line
 from tocsin.sparkjob.engine import jvm
-from tocsin.sparkjob.session import clean_scratch, said_to, streaming_session
+from tocsin.sparkjob.session import clean_scratch, redirect_output, streaming_session
 
 _SLOTS = 16  # more than real-time mode holds for any plan that it takes, while each other way holds one
 _JOB = "cases"
@@ -104,7 +104,7 @@ class CaseLab:
             os.environ["JAVA_HOME"] = str(find_java().home)
             own = settings.apart(self._folder / "state")
             clean_scratch(own, _JOB)
-            with said_to(self._folder / "spark.log"):
+            with redirect_output(self._folder / "spark.log"):
                 self._spark = streaming_session(own, job=_JOB, slots=_SLOTS)
             self._spark.conf.set("spark.sql.streaming.realTimeMode.minBatchDuration", "1000ms")
             # A watermark that moves would take another batch each time; ticks close the windows.

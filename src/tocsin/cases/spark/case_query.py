@@ -16,6 +16,7 @@ from tocsin.detect.spark.expected_windows import ClosedByBatch
 from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
+from tocsin.detect.spark.seen_entities import Silence
 from tocsin.detect.spark.step_query import detector_function
 from tocsin.model.detector import DetectorSpec, Span
 from tocsin.model.durations import EPOCH
@@ -23,7 +24,7 @@ from tocsin.model.finding import Finding, Origin
 from tocsin.model.table import FROM, UNTIL, TableSpec
 from tocsin.project.catalog import Catalog
 from tocsin.sparkjob.events import no_records, parse_events, prepare_events, used_columns
-from tocsin.sparkjob.query_plan import analysed
+from tocsin.sparkjob.query_plan import analyse
 from tocsin.tables.spark.joined_tables import JoinedTables, no_rows
 
 _END = datetime(9999, 1, 1, tzinfo=UTC)
@@ -74,7 +75,7 @@ class CaseQuery:
         self.tables = no_rows(spark, catalog, spec.tables, spec.path)
         rows = self._rows(no_records(spark), self.source.lateness, None)
         self.plan: DetectorPlan = read_plan(rows, spec)
-        tree = analysed(rows)
+        tree = analyse(rows)
         self.reads_calendar = reads_calendar(tree, spec)
         self.needed = read_columns(tree, spec, self.source.columns)
         self.used = used_columns(rows, [self.source])[self.source.name]
@@ -92,11 +93,12 @@ class CaseQuery:
 
     def written(self, rows: DataFrame, batch: int, checkpoint: Path) -> list[str]:
         """Collect the findings of a micro-batch `rows` of `stream`, whose query has this `checkpoint`."""
-        if self.spec.expect is None:
+        silence = Silence.of(self.spec)
+        if silence is None:
             return [row.value for row in rows.select("value").collect()]
         kept = rows.persist()  # it is read twice
         try:
-            closed = ClosedByBatch(self.spec, checkpoint, within=self.spans, tables=self.tables)
+            closed = ClosedByBatch(silence, checkpoint, within=self.spans, tables=self.tables)
             made = closed.make_findings(kept, batch)
             return [] if made is None else [row.value for row in made.select("value").collect()]
         finally:

@@ -116,7 +116,7 @@ def planned(settings: Settings, catalog: Catalog) -> Planned:
     from tocsin.flows.spark.flow_plan import flow_faults
     from tocsin.history.spark.table_versions import query_faults
     from tocsin.sparkjob.session import planning_session
-    from tocsin.views.spark.view_check import view_plans
+    from tocsin.views.spark.view_plan import view_plans
 
     with planning_session(settings) as spark:
         detectors, faults = detector_plans(spark, settings.project, catalog)

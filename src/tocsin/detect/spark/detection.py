@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import time
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,71 +15,112 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tocsin.detect.spark.closed_windows import ClosedWindows
 from tocsin.detect.spark.exact_scores import ExactScores
 from tocsin.detect.spark.expected_windows import ClosedByBatch
 from tocsin.detect.spark.findings import FAULTS, OBSERVATION, STEPS, WRITTEN, Emission, make_findings
-from tocsin.detect.spark.plan import DetectorPlan, read_plan
+from tocsin.detect.spark.plan import read_plan
+from tocsin.detect.spark.seen_entities import Silence
 from tocsin.detect.spark.step_query import NULL_ENTITY, detector_function
 from tocsin.ingest.backlog import FeederLag
+from tocsin.ingest.spark.mover import PassedOn
 from tocsin.job import Job
 from tocsin.model.detector import ScoreKind, Span
 from tocsin.model.durations import longest
+from tocsin.model.job_report import JobState
 from tocsin.model.names import detector_job
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import keep_version
-from tocsin.sparkjob.declared_function import QueryFunction
 from tocsin.sparkjob.entry import run_query
-from tocsin.sparkjob.query.checkpoint import Checkpoint, Needed, open_checkpoint
+from tocsin.sparkjob.query.checkpoint import Checkpoint, Retention, open_checkpoint
 from tocsin.sparkjob.query.drain import SLACK, unread_upstream
-from tocsin.sparkjob.query.keyed_query import KeyedQuery
+from tocsin.sparkjob.query.keyed_query import EXCHANGES, KeyedQuery, KeyedSpec
 from tocsin.sparkjob.query.leadership import remove_other_checkpoints
-from tocsin.sparkjob.query.poison import SetAside
+from tocsin.sparkjob.query.poison import Poison, SetAside
 from tocsin.sparkjob.query.progress import BatchProgress
-from tocsin.sparkjob.query.work import REAL_TIME, Run
+from tocsin.sparkjob.query.stream_job import StreamJob, StreamSpec, write_to_kafka
+from tocsin.sparkjob.query.work import REAL_TIME, Choice, Run
 from tocsin.sparkjob.session import findings_sink
+from tocsin.storage.job_folders import JobFolders
 
 log = structlog.get_logger()
 
 
-class Detection(KeyedQuery[DetectorPlan]):
-    """Runs `detector:<name>`; see `tocsin.sparkjob.query.work.Work`."""
+_LOOK_SECONDS = 1.0
+_WAIT_SECONDS = 30.0
 
-    observations = (OBSERVATION, WRITTEN, NULL_ENTITY, STEPS)
+
+class ClosedWindows:
+    """Reports which windows are closed between two boundaries of batches, so that e-mails need not wait.
+
+    The ingest says up to when all that came in is in the events topic. Once the query has read that topic up to the end
+    it had then, all that belongs to windows that ended a lateness before is found. Nothing is dropped because of it:
+    Spark's own watermark moves at boundaries alone.
+    """
+
+    def __init__(self, ingest: FeederLag, window: timedelta, lateness: timedelta) -> None:
+        """Report nothing before `begin`."""
+        self._passed_on, self._lateness = PassedOn(ingest), lateness
+        self._wait_seconds = (window + lateness).total_seconds() + _WAIT_SECONDS
+        self._is_reporting = False
+        self._sent, self._sent_at, self._looked_at = -1.0, 0.0, 0.0
+
+    def begin(self, run: Run, mode: str, kind: ScoreKind | None, *, is_draining: bool) -> None:
+        """Begin with a query. Report nothing while it drains, in micro-batch mode, and for scores that can fall."""
+        self._passed_on.forget()
+        self._is_reporting = mode == REAL_TIME and kind is ScoreKind.RISING and not is_draining
+        self._sent = -1.0  # what was sent before may wait
+        run.reporter.update(complete_through=None)
+
+    def look(self, run: Run) -> None:
+        """Report what is closed by now; to be called about four times a second. Nothing while Kafka does not answer."""
+        if not self._is_reporting or not self._may_be_awaited(run):
+            return
+        moment = self._passed_on.look(run)
+        if moment is not None:
+            run.reporter.update(complete_through=moment - self._lateness)
+
+    def _may_be_awaited(self, run: Run) -> bool:
+        """Return whether the window of a finding that was sent can still be open; look once a second."""
+        now = time.monotonic()
+        if now - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at, sent = now, run.read_positions.sent()
+            if sent != self._sent:
+                self._sent, self._sent_at = sent, now
+        return now - self._sent_at < self._wait_seconds
+
+
+class Detection:
+    """What `detector:<name>` does."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         catalog = read_catalog(settings.project)
-        self.spec = catalog.detector(name)
-        self.function = self.spec.function
-        chains = [catalog.upstream(source) for source in self.spec.sources]
-        self._ingest_lag = FeederLag(settings, *chains)
-        self._feeders = catalog.feeders_of(self.spec.sources)
-        super().__init__(settings, detector_job(name), self.spec, catalog.sources_of(self.spec), self._ingest_lag)
-        self._lateness = max(source.lateness for source in self.sources)
-        self._memory = self.spec.memory_span + self._lateness + SLACK
-        self.writes = (settings.names.findings,)
-        self.left_out |= {"null_entity": 0, "null_score": 0, "too_long": 0}
-        self._closed = ClosedWindows(self._ingest_lag, longest(self.spec), self._lateness)
-        self._exact = ExactScores(settings, self.spec, self.sources, self._folders.stored)
+        self.spec, self._settings = catalog.detector(name), settings
+        self.sources, feeders = catalog.sources_of(self.spec), catalog.feeders_of(self.spec.sources)
+        self.job, self._unread = detector_job(name), functools.partial(unread_upstream, settings, feeders)
+        self.folders = JobFolders.of(settings, self.job)
+        self.poison = Poison(self.folders)
+        self._text = self.spec.path.read_bytes()
+        lag = FeederLag(settings, *(catalog.upstream(source) for source in self.spec.sources))
+        self.query = KeyedQuery(settings, KeyedSpec(
+            job=self.job, declared=self.spec, sources=self.sources, feeders=feeders, feeder_lag=lag,
+            topics_of=lambda source: [settings.names.events(source.name)],
+            load=lambda: detector_function(self.spec, self.sources[0], text=self._text),
+            read_plan=lambda rows: read_plan(rows, self.spec, self.sources), records=self._records,
+        ))  # fmt: skip
+        lateness = max(source.lateness for source in self.sources)
+        self._memory = self.spec.memory_span + lateness + SLACK
+        self._closed = ClosedWindows(lag, longest(self.spec), lateness)
+        self._exact = ExactScores(settings, self.spec, self.sources, self.folders.stored)
+        self._nobody = ""
 
-    def _load(self) -> QueryFunction:
-        return detector_function(self.spec, self.sources[0], text=self._text)
-
-    def _plan_of(self, rows: DataFrame) -> DetectorPlan:
-        return read_plan(rows, self.spec, self.sources)
-
-    def _checkpoint_name(self) -> str:
-        return self.plan.fingerprint
-
-    def _open(self, run: Run, name: str) -> Checkpoint:
+    def open(self, run: Run, name: str) -> Checkpoint:
         """Open the checkpoint of the plan, and note that this version runs on it."""
-        unread = functools.partial(unread_upstream, self._settings, self._feeders)
-        needed = Needed(self._memory, self.plan.reach)
-        checkpoint = open_checkpoint(self._folders, name, run.topics, needed, unread)
-        versions = keep_version(self._settings, self.job, self.version, self._text, name)
+        retention = Retention(self._memory, self.query.plan.reach)
+        checkpoint = open_checkpoint(self.folders, name, run.topics, retention, self._unread)
+        versions = keep_version(self._settings, self.job, self.spec.version, self._text, name)
         if run.reporter.leads:  # it alone removes what no kept version can go back to
-            remove_other_checkpoints(self._settings, self._folders, {version.fingerprint for version in versions})
+            remove_other_checkpoints(self._settings, self.folders, {version.fingerprint for version in versions})
         return checkpoint
 
     def _records(self, rows: DataFrame, mode: str, checkpoint: Checkpoint | None) -> DataFrame:
@@ -85,16 +128,16 @@ class Detection(KeyedQuery[DetectorPlan]):
             return rows  # of each batch findings are made once it is complete
         if checkpoint is None:
             return make_findings(rows, self.spec, Emission())
-        ladder = self.plan.score.counts and mode == REAL_TIME
+        ladder = self.query.plan.score.counts and mode == REAL_TIME
         since, incomplete = self._publish_from(checkpoint), self._incomplete_spans()
         return make_findings(rows, self.spec, Emission(ladder=ladder, publish_from=since, incomplete=incomplete))
 
     def _incomplete_spans(self) -> tuple[Span, ...]:
         """List the spans in which events are missing; none for a rising score, which is true without them, too."""
-        if self.plan.score.kind is ScoreKind.RISING and not self.spec.has_step:
+        if self.query.plan.score.kind is ScoreKind.RISING and not self.spec.has_step:
             return ()
         memory = self.spec.forget_after or timedelta(0)
-        return tuple((since, until + memory) for since, until in self._incomplete)
+        return tuple((since, until + memory) for since, until in self.query.incomplete)
 
     def _publish_from(self, checkpoint: Checkpoint) -> datetime | None:
         """Tell from when on findings are published: with `step`, from when its state is whole, or is nobody else's."""
@@ -103,55 +146,76 @@ class Detection(KeyedQuery[DetectorPlan]):
             return since
         return min(since + memory, checkpoint.wanted + self._memory)
 
-    def _writer(self, records: DataFrame, checkpoint: Checkpoint) -> DataStreamWriter:
-        if self.spec.expect is None:
-            return super()._writer(records, checkpoint)
+    def write(self, records: DataFrame, checkpoint: Checkpoint, sink: Mapping[str, str]) -> DataStreamWriter:
+        """Write findings to Kafka; of silence batch by batch."""
+        silence = Silence.of(self.spec)
+        if silence is None:
+            return write_to_kafka(records, checkpoint, sink)
         emission = Emission(publish_from=checkpoint.publish_from, incomplete=self._incomplete_spans())
-        closed = ClosedByBatch(self.spec, checkpoint.query, emission, tables=self._tables.tables)
-        return records.writeStream.foreachBatch(functools.partial(self._write_batch, closed))
+        closed = ClosedByBatch(silence, checkpoint.query, emission, tables=self.query.tables.tables)
+        return records.writeStream.foreachBatch(functools.partial(self._write_batch, closed, sink))
 
-    def _write_batch(self, closed: ClosedByBatch, rows: DataFrame, batch: int) -> None:
+    def _write_batch(self, closed: ClosedByBatch, sink: Mapping[str, str], rows: DataFrame, batch: int) -> None:
         # They are read more than once, and all of them even if nothing comes of it: that writes down Spark's state.
         kept = rows.persist(StorageLevel.DISK_ONLY)
         try:
             made = closed.make_findings(kept, batch)
             if made is not None:
-                made.write.format("kafka").options(**self._sink()).save()
+                made.write.format("kafka").options(**sink).save()
         except Py4JJavaError as error:
             # Spark 4.3.0 looks behind the name of this error for an interruption, by a pattern that overflows the stack
             # of the query's thread: that ends without a cause, and 1,000 lines stand in the log.
             raise RuntimeError(str(error)) from None
         finally:
             kept.unpersist()
-        if closed.nobody and not self._remark:
+        if closed.nobody and not self._nobody:
             log.warning("nobody expected", reason=closed.nobody)
-        self._remark = f"{closed.nobody}, so nobody is expected; " if closed.nobody else ""
+        self._nobody = closed.nobody
 
-    def _sink(self) -> dict[str, str]:
-        return findings_sink(self._settings)
+    def begin(self, run: Run, choice: Choice) -> None:
+        """Follow the query that has started."""
+        query = self.query
+        self._exact.begin(query.used, query.tables.tables, self._text)
+        self._closed.begin(run, choice.mode, query.plan.score.kind, is_draining=query.decision.is_draining)
 
-    def _began(self, run: Run, mode: str) -> None:
-        self._exact.begin(self.used, self._tables.tables, self._text)
-        self._closed.begin(run, mode, self.plan.score.kind, is_draining=self._delay.decision.is_draining)
-
-    def _take_figures(self, figures: dict[str, Any], progress: BatchProgress) -> None:
-        if faults := json.loads(figures.pop(FAULTS, None) or "[]"):
-            self._poison.add([_set_aside(**one) for one in faults])
-        self._exact.note_batch(figures, progress.next_watermark(self._delay.decision.delay.total_seconds()))
-
-    def count_batch(self, progress: BatchProgress) -> dict[str, Any]:
-        """Report of silence the watermark up to which it is found: the next batch finds what the next one closes."""
-        further = super().count_batch(progress)
-        return further if self.spec.expect is None else further | {"watermark": progress.watermark}
-
-    def poll(self, run: Run) -> str | None:
-        """Report what is closed, make closed windows exact, and see `KeyedQuery`."""
+    def look(self, run: Run) -> None:
+        """Report what is closed, and make closed windows exact."""
         self._closed.look(run)
         self._exact.look(run)
-        return super().poll(run)
+
+    def describe(self, _: Run, choice: Choice) -> tuple[JobState, str]:
+        """Say if nobody is expected."""
+        nobody = f"{self._nobody}, so nobody is expected; " if self._nobody else ""
+        return choice.state, nobody + choice.reason
+
+    def take(self, _: Run, figures: dict[str, Any], progress: BatchProgress) -> dict[str, Any]:
+        """Set aside what `step` failed on, and note which windows have lower bounds.
+
+        Of silence the report has the watermark up to which it is found: the next batch finds what the next one closes.
+        """
+        if faults := json.loads(figures.pop(FAULTS, None) or "[]"):
+            self.poison.add([_left_out(**fault) for fault in faults])
+        self._exact.note_batch(figures, progress.next_watermark(self.query.decision.delay.total_seconds()))
+        return {} if self.spec.expect is None else {"watermark": progress.watermark}
 
 
-def _set_aside(place: str, fault: str) -> SetAside:
+def detection(settings: Settings, name: str) -> StreamJob:
+    """Make the job `detector:<name>`: events in, findings out."""
+    detector = Detection(settings, name)
+    query, spec = detector.query, detector.spec
+    return StreamJob(settings, StreamSpec(
+        job=detector.job, version=spec.version, query=name, path=spec.path, function=spec.function,
+        folders=detector.folders, poison=detector.poison, tables=query.tables, exchanges=EXCHANGES,
+        resources=settings.spark.resources.with_declared(spec.resources), topics=query.topics,
+        writes=(settings.names.findings,), sink=findings_sink(settings), batch_seconds=settings.spark.trigger_seconds,
+        plan=query.read_plan, open=detector.open, choose=query.choose,
+        rows=query.rows, write=detector.write, set_aside=query.set_aside, begin=detector.begin, look=detector.look,
+        describe=detector.describe, restart_reason=query.restart_reason, take=detector.take,
+        observations=(OBSERVATION, WRITTEN, NULL_ENTITY, STEPS),
+    ))  # fmt: skip
+
+
+def _left_out(place: str, fault: str) -> SetAside:
     """Describe the event, or the timer, at `place` that `step` failed on."""
     log.error("event left out by step", place=place, error=fault)
     topic, partition, offset = place.rsplit("/", 2)
@@ -160,4 +224,4 @@ def _set_aside(place: str, fault: str) -> SetAside:
 
 def run(job: Job) -> None:
     """Run the job of one detector; errors as of `run_query`."""
-    run_query(job, Detection)
+    run_query(job, detection)

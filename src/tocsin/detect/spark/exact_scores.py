@@ -144,7 +144,7 @@ class ExactScores:
             return 0
         end = closed_before(self._spec, closed.end)
         wanted = Range(start=closed.start, end=end, run_id="", origin=Origin.STREAM, text=self._text)
-        read = EventReader(lambda one, source: self._events(one, source, closed.start), tables=lambda _: self._tables)
+        read = EventReader(lambda _, source: self._events(spark, source, closed.start), tables=lambda _: self._tables)
         rows = find_in_range(spark, read, self._spec, self._sources, wanted).where(F.col("key").isin(ids))
         rows.write.format("kafka").options(**findings_sink(self._settings)).save()
         return len(ids)
@@ -164,7 +164,10 @@ class ExactScores:
         """Read the identities of the findings in `closed` that are lower bounds."""
         found = set()
         with TopicReader(self._settings, f"exact:{self._spec.name}", self._settings.names.findings) as topic:
-            starts, (_, ends) = topic.since(closed.start - max(one.max_ahead for one in self._sources)), topic.bounds()
+            starts, (_, ends) = (
+                topic.since(closed.start - max(source.max_ahead for source in self._sources)),
+                topic.bounds(),
+            )
             for message in topic.read(starts, ends):
                 value = message.value() or b""
                 if b'"at_least":true' in value:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tocsin.detect.spark.findings import Emission, make_findings
-from tocsin.detect.spark.seen_entities import SeenEntities, expected_since, seen_in
+from tocsin.detect.spark.seen_entities import SeenEntities, Silence, expected_since, seen_in
 from tocsin.model.detector import DetectorSpec, Span
 from tocsin.model.durations import EPOCH, MICROSECOND, closed_before, exact_text, first_number, step_of
 from tocsin.sparkjob.query.progress import watermark_of
@@ -40,43 +40,42 @@ class Known:
     seen: DataFrame | None = None
 
 
-def fill_in(rows: DataFrame, spec: DetectorSpec, spans: Sequence[Span], known: Known | None = None) -> DataFrame:
+def fill_in(rows: DataFrame, silence: Silence, spans: Sequence[Span], known: Known | None = None) -> DataFrame:
     """Make one row for each expected entity and window of `spans`.
 
-    `rows` are those of closed windows that `detect` of `spec` has returned. Those of other entities and windows are
-    left out. `score` becomes what is missing; columns beside it are null where there was no row.
+    `rows` are those of closed windows that `detect` has returned. Those of other entities and windows are left out.
+    `score` becomes what is missing; columns beside it are null where there was no row.
     """
-    assert spec.expect is not None
-    assert spec.window is not None
-    expected = _expected(rows, spec, _windows(rows, spec, spans), known or Known())
-    texts = rows.withColumns({name: F.col(name).cast("string") for name in spec.entity})
+    entity = silence.spec.entity
+    expected = _expected(rows, silence, _windows(rows, silence, spans), known or Known())
+    texts = rows.withColumns({name: F.col(name).cast("string") for name in entity})
     found = F.coalesce(F.col("score").cast("double"), F.lit(0.0))
-    joined = expected.join(texts, ["window", *spec.entity], "left")
-    return joined.withColumn("score", F.lit(float(spec.expect.minimum)) - found)
+    joined = expected.join(texts, ["window", *entity], "left")
+    return joined.withColumn("score", F.lit(float(silence.expect.minimum)) - found)
 
 
-def _expected(rows: DataFrame, spec: DetectorSpec, windows: DataFrame, known: Known) -> DataFrame:
+def _expected(rows: DataFrame, silence: Silence, windows: DataFrame, known: Known) -> DataFrame:
     """Give each of `windows` those who are expected in it."""
-    assert spec.expect is not None
-    if spec.expect.table:
-        assert known.tables is not None
-        return known.tables.holding(spec.expect.table, windows)
-    if spec.expect.seen_within is not None:
-        seen = seen_in(rows, spec)
-        return expected_since(seen if known.seen is None else seen.unionByName(known.seen), spec, windows)
-    columns = ", ".join(f"`{name}` string" for name in spec.entity)
-    names = rows.sparkSession.createDataFrame(list(spec.expect.names), columns)
+    expect = silence.expect
+    if expect.table and known.tables is not None:
+        return known.tables.holding(expect.table, windows)
+    if expect.seen_within is not None:
+        seen = seen_in(rows, silence.spec)
+        earlier = seen if known.seen is None else seen.unionByName(known.seen)
+        return expected_since(earlier, silence, expect.seen_within, windows)
+    columns = ", ".join(f"`{name}` string" for name in silence.spec.entity)
+    names = rows.sparkSession.createDataFrame(list(expect.names), columns)
     return windows.crossJoin(F.broadcast(names))
 
 
-def _windows(rows: DataFrame, spec: DetectorSpec, spans: Sequence[Span]) -> DataFrame:
+def _windows(rows: DataFrame, silence: Silence, spans: Sequence[Span]) -> DataFrame:
     """List the windows of `spans`."""
-    assert spec.window is not None
+    spec = silence.spec
     slide = step_of(spec) // MICROSECOND
     listed = rows.sparkSession.createDataFrame(_numbers(spec, spans), "first bigint, last bigint")
     number = listed.select(F.explode(F.sequence("first", "last")).alias("number"))
     start = number.select((F.col("number") * slide).alias("begin"))
-    end = F.col("begin") + F.lit(spec.window // MICROSECOND)
+    end = F.col("begin") + F.lit(silence.window // MICROSECOND)
     edges = F.struct(
         from_clock(F.timestamp_micros("begin"), spec).alias("start"),
         from_clock(F.timestamp_micros(end), spec).alias("end"),
@@ -102,7 +101,7 @@ class ClosedByBatch:
 
     def __init__(
         self,
-        spec: DetectorSpec,
+        silence: Silence,
         query: StoredPath,
         emission: Emission | None = None,
         within: Sequence[Span] = (),
@@ -113,17 +112,17 @@ class ClosedByBatch:
         Where it is known beforehand which windows there are, `within` names them. `tables` are those that are joined.
         """
         self._emission = emission or Emission()
-        self._spec, self._query, self._within = spec, query, within
-        self._tables, self._seen = tables, SeenEntities(spec, query)
+        self._silence, self._spec, self._query, self._within = silence, silence.spec, query, within
+        self._tables, self._seen = tables, SeenEntities(silence, query)
         self.nobody = ""
 
     def make_findings(self, rows: DataFrame, batch: int) -> DataFrame | None:
-        """Make findings of what `batch` closes; see `fill_in`."""
-        filled = self.fill_in(rows, batch)
+        """Make findings of what `batch` closes; None when it closes nothing."""
+        filled = self.missing(rows, batch)
         return None if filled is None else make_findings(filled, self._spec, self._emission)
 
-    def fill_in(self, rows: DataFrame, batch: int) -> DataFrame | None:
-        """Fill in what `batch` closes; `rows` are what it emits. None when it closes nothing."""
+    def missing(self, rows: DataFrame, batch: int) -> DataFrame | None:
+        """Find what is missing in what `batch` closes; `rows` are what it emits. None when it closes nothing."""
         first = rows.agg(F.min(F.unix_micros("window.start")).alias("start")).collect()[0]["start"]
         before, now = (watermark_of(self._query, number) for number in (batch - 1, batch))
         if now is None:
@@ -143,12 +142,11 @@ class ClosedByBatch:
         if not closes and first is None:
             return None
         known = self._known(rows, batch, now, has_rows=first is not None)
-        return fill_in(rows, self._spec, spans, known) if closes else None
+        return fill_in(rows, self._silence, spans, known) if closes else None
 
     def _known(self, rows: DataFrame, batch: int, now: datetime, *, has_rows: bool) -> Known:
         """Find out who is expected in what `batch` closes, and note if it is nobody."""
-        expect = self._spec.expect
-        assert expect is not None
+        expect = self._silence.expect
         if expect.seen_within is not None:
             seen, is_any = self._seen.take(rows, batch, now, has_rows=has_rows)
             self.nobody = "" if is_any else f"no entity was seen within {exact_text(expect.seen_within)}"

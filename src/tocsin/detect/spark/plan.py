@@ -27,7 +27,7 @@ from tocsin.sparkjob.plan_traits import (
 )
 from tocsin.sparkjob.plan_tree import Node
 from tocsin.sparkjob.query.work import MICRO_BATCH
-from tocsin.sparkjob.query_plan import QueryPlan, analysed, mode_of, refusal_of, source_faults
+from tocsin.sparkjob.query_plan import QueryPlan, analyse, mode_of, refusal_of, source_faults
 from tocsin.sparkjob.window_column import has_other_windows, knows_zone
 
 _NEVER = (
@@ -72,7 +72,7 @@ def read_plan(found: DataFrame, spec: DetectorSpec, sources: Sequence[Source] = 
         ConfigError: columns are missing or of a wrong type, the kind of score cannot be told, a per-event detector
             keeps state (all faults at once), or a record of `sources` could stop a pattern; a retry does not help.
     """
-    tree = analysed(found)
+    tree = analyse(found)
     if spec.has_step:
         return _step_plan(tree, spec, sources[0] if sources else None, found.sparkSession)
     score = _score(tree, spec)
@@ -92,7 +92,7 @@ def read_plan(found: DataFrame, spec: DetectorSpec, sources: Sequence[Source] = 
     if faults:
         raise ConfigError(faults)
     if sources:
-        check_function(tree, found.sparkSession, (spec.path, "detect"), max(sources, key=lambda one: one.max_bytes))
+        check_function(tree, found.sparkSession, (spec.path, "detect"), max(sources, key=lambda it: it.max_bytes))
     return DetectorPlan(
         mode=mode,
         reason=reason,

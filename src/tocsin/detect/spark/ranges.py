@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from tocsin.detect.spark.expected_windows import Known, fill_in
 from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.plan import check_range, read_plan
+from tocsin.detect.spark.seen_entities import Silence
 from tocsin.detect.spark.step_query import detector_function
 from tocsin.model.detector import DetectorSpec, Span
 from tocsin.model.durations import EPOCH, MICROSECOND, last_number, reach, start
@@ -75,12 +76,13 @@ def find_in_range(
     tables = read.tables(spark)
     rows = function(by_source(sources, spec.path, spec, events_of), tables)
     check_range(read_plan(rows, spec), spec)
-    if not read.is_exact and spec.expect is None:  # those of expected entities are chosen by the windows
+    silence = Silence.of(spec)
+    if not read.is_exact and silence is None:  # those of expected entities are chosen by the windows
         rows = rows.where(_begins(wanted, spec))
-    if spec.expect is not None:
+    if silence is not None:
         begin = _first(read.events(spark, sources[0]), spec, wanted) if wanted.is_first else wanted.start
         spans = wanted.spans or [(begin, wanted.end)]
-        rows = fill_in(rows, spec, spans, Known(tables))
+        rows = fill_in(rows, silence, spans, Known(tables))
     return make_findings(rows, spec, Emission(origin=wanted.origin, run_id=wanted.run_id, observed=wanted.observed))
 
 

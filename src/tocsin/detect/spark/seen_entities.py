@@ -6,13 +6,14 @@ that runs again after a crash goes on from what the one before it has written.
 
 from __future__ import annotations
 
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 import structlog
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from tocsin.model.detector import DetectorSpec
+from tocsin.model.detector import DetectorSpec, Entities
 from tocsin.model.durations import MICROSECOND, last_number, step_of
 from tocsin.runtime import state_file
 from tocsin.sparkjob.columns import any_null
@@ -29,6 +30,20 @@ _Seen = list[tuple[list[str], int]]
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True)
+class Silence:
+    """A detector that expects entities in windows of a fixed length."""
+
+    spec: DetectorSpec
+    expect: Entities
+    window: timedelta
+
+    @classmethod
+    def of(cls, spec: DetectorSpec) -> Silence | None:
+        """Return what `spec` expects; None where it expects nobody."""
+        return cls(spec, spec.expect, spec.window) if spec.expect is not None and spec.window is not None else None
+
+
 def seen_in(rows: DataFrame, spec: DetectorSpec) -> DataFrame:
     """List who has a row, as texts, and in which window (`seen`): its number when they are counted from 1970 on."""
     names = [F.col(name).cast("string").alias(name) for name in spec.entity]
@@ -41,20 +56,18 @@ def _number(spec: DetectorSpec) -> Column:
     return F.floor(start / (step_of(spec) // MICROSECOND)).cast("bigint")
 
 
-def expected_since(seen: DataFrame, spec: DetectorSpec, windows: DataFrame) -> DataFrame:
-    """Give each of `windows` (column `window`) those who were `seen` in an earlier one that is not too long ago."""
-    assert spec.expect is not None
-    assert spec.expect.seen_within is not None
-    assert spec.window is not None
+def expected_since(seen: DataFrame, silence: Silence, within: timedelta, windows: DataFrame) -> DataFrame:
+    """Give each of `windows` (column `window`) those who were `seen` in an earlier one, at most `within` before."""
+    spec = silence.spec
     numbered = windows.withColumn("number", _number(spec))
     bounds = numbered.agg(F.min("number").alias("first"), F.max("number").alias("last"))
-    # One stretch of windows for each time an entity was seen, up to when it was seen next: none is expected twice.
+    # One range of windows for each time an entity was seen, up to when it was seen next: none is expected twice.
     following = F.lead("seen").over(Window.partitionBy(*spec.entity).orderBy("seen"))
-    stretches = seen.distinct().withColumn("next", following).crossJoin(F.broadcast(bounds))
+    ranges = seen.distinct().withColumn("next", following).crossJoin(F.broadcast(bounds))
     begin = F.greatest(F.col("seen") + 1, F.col("first"))
-    within = F.col("seen") + spec.expect.seen_within // spec.window
-    end = F.least(within, F.coalesce("next", "last"), F.col("last"))
-    numbers = stretches.withColumns({"begin": begin, "end": end}).where("begin <= end")
+    last = F.col("seen") + within // silence.window
+    end = F.least(last, F.coalesce("next", "last"), F.col("last"))
+    numbers = ranges.withColumns({"begin": begin, "end": end}).where("begin <= end")
     expected = numbers.select(*spec.entity, F.explode(F.sequence("begin", "end")).alias("number"))
     return expected.join(F.broadcast(numbered), "number").select("window", *spec.entity)
 
@@ -62,9 +75,9 @@ def expected_since(seen: DataFrame, spec: DetectorSpec, windows: DataFrame) -> D
 class SeenEntities:
     """Those that a stream has seen, in files of the folder `seen` beside its checkpoint."""
 
-    def __init__(self, spec: DetectorSpec, query: StoredPath) -> None:
+    def __init__(self, silence: Silence, query: StoredPath) -> None:
         """Go on with what is there."""
-        self._spec, self._folder = spec, query / "seen"
+        self._silence, self._spec, self._folder = silence, silence.spec, query / "seen"
 
     def take(self, rows: DataFrame, batch: int, now: datetime, *, has_rows: bool) -> tuple[DataFrame, bool]:
         """Return who was seen before `batch`, whose watermark is `now`, and whether anybody was up to its end.
@@ -80,7 +93,7 @@ class SeenEntities:
         return frame, any(last >= self._oldest(now) for _, last in before)
 
     def _read(self, batch: int) -> _Seen:
-        number = max((one for one in batches_in(self._folder) if one < batch), default=None)
+        number = max((number for number in batches_in(self._folder) if number < batch), default=None)
         return [] if number is None else state_file.load(self._folder / str(number), _Seen)
 
     def _write(self, seen: DataFrame, batch: int, now: datetime) -> _Seen:
@@ -96,8 +109,5 @@ class SeenEntities:
 
     def _oldest(self, now: datetime) -> int:
         """Number the first window that may still count for one that has not closed at `now`."""
-        expect, window = self._spec.expect, self._spec.window
-        assert expect is not None
-        assert expect.seen_within is not None
-        assert window is not None
-        return last_number(self._spec, now) - expect.seen_within // window - 1
+        within = self._silence.expect.seen_within or timedelta(0)
+        return last_number(self._spec, now) - within // self._silence.window - 1

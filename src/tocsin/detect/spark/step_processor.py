@@ -122,7 +122,7 @@ class StepProcessor(StatefulProcessor):
 
     def _due(self, key: tuple[str, ...], entity: _Entity, watermark: int) -> Iterator[StepOutcome]:
         """Take all that is due at `watermark`, second by second, so that one second is in memory at a time."""
-        for second in sorted(one for one, first in entity.waiting.items() if first <= watermark):
+        for second in sorted(second for second, first in entity.waiting.items() if first <= watermark):
             stored = self._waiting.getValue((second,))
             events = sorted(_event(line) for line in (stored[0] if stored else "").split("\n")[:-1])
             later = [event for event in events if event.at > watermark]

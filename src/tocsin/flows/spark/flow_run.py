@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 
-from confluent_kafka import Message
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -15,90 +13,83 @@ from tocsin.flows.spark.last_version import begin_version, forget_topics
 from tocsin.flows.spark.source_order import begin_at, fit_order
 from tocsin.flows.upstream_ticks import UpstreamTicks
 from tocsin.ingest.backlog import FeederLag
-from tocsin.ingest.spark.mover import Mover
-from tocsin.ingest.spark.passed_on import PassedOn
-from tocsin.ingest.ticks import TrueAfter
+from tocsin.ingest.spark.mover import PLAN, Mover, PassedOn
 from tocsin.job import Job
 from tocsin.kafka.reader import came_in_at
-from tocsin.kafka.topic_set import Position, TopicSet, as_json, partition_of
+from tocsin.kafka.topic_set import Position, partition_of
 from tocsin.model.errors import ConfigError
 from tocsin.model.source import Source
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime.code_versions import keep_version
-from tocsin.runtime.failures import first_line
 from tocsin.sparkjob.declared_function import DeclaredFunction
 from tocsin.sparkjob.entry import run_query
 from tocsin.sparkjob.events import count_ticks
-from tocsin.sparkjob.query.poison import Read, SetAside
+from tocsin.sparkjob.query.checkpoint import Checkpoint
+from tocsin.sparkjob.query.poison import Poison, Read
+from tocsin.sparkjob.query.stream_job import StreamJob, StreamSpec
 from tocsin.sparkjob.query.stream_tables import StreamTables
-from tocsin.sparkjob.query.work import Run, Started
+from tocsin.sparkjob.query.work import Choice, Run
+from tocsin.sparkjob.query_plan import QueryPlan
 
 _CHECKPOINT = "query"
 """All versions of a flow continue the same one: it keeps no state."""
 
 
-class FlowRun(Mover):
-    """The work of `flow:<name>`; see `tocsin.sparkjob.query.work.Work`."""
+class FlowRun:
+    """What `flow:<name>` does."""
 
-    observation = OBSERVATION
     _flow: PlannedFlow  # of the session that runs
 
     def __init__(self, settings: Settings, name: str) -> None:
         catalog = read_catalog(settings.project)
-        self.spec = catalog.flow(name)
-        super().__init__(settings, catalog, catalog.upstream(self.spec.to)[0], catalog.source(self.spec.to))
-        self.version, self._catalog = self.spec.version, catalog
-        self._from = catalog.sources_of(self.spec)
+        self.spec, self._settings, self._catalog = catalog.flow(name), settings, catalog
+        self._to, self._from = catalog.source(self.spec.to), catalog.sources_of(self.spec)
+        self.mover = Mover(
+            settings, catalog, self._to,
+            true_after=lambda _, topics: UpstreamTicks(topics), appended_at=came_in_at,
+        )  # fmt: skip
         self._text = self.spec.path.read_bytes()
-        self._passed_on = PassedOn(FeederLag(settings, *(catalog.upstream(one) for one in self.spec.sources)))
-        self._tables = StreamTables(settings, self.spec, self._from, settings.spark.ingest_trigger_seconds)
+        self.tables = StreamTables(settings, self.spec, self._from, settings.spark.ingest_trigger_seconds)
+        self._passed_on = PassedOn(FeederLag(settings, *(catalog.upstream(source) for source in self.spec.sources)))
         self._session: SparkSession | None = None
         self._begins: Position = {}
         self._starts: Position = {}
 
-    def check(self, spark: SparkSession) -> None:
+    def plan(self, spark: SparkSession) -> QueryPlan:
         """Check what the flow returns, once in each session."""
         if self._session is not spark:
             self._flow = plan_flow(spark, self.spec, self._catalog, self._text)
             self._session = spark
+        return PLAN
 
-    def start(self, run: Run) -> Started | None:
-        """Start or resume, once there are the tables that it joins; see `Mover.start`."""
-        self._passed_on.forget()
-        return super().start(run) if self._tables.opened(run) else None
-
-    def owns(self, run: Run) -> bool:
-        """Finish what the version before had begun, and note that this one runs; see `Mover.owns`."""
-        if not super().owns(run):
-            return False
-        self._starts = fit_order(self._checkpoint(), None, run.places)
+    def open(self, run: Run, _: str) -> Checkpoint:
+        """Finish what the version before had begun, note that this one runs, and go on behind that."""
+        query = self.mover.query
+        self.mover.fit_topics(run, self._committed(), self._leave)
+        self._starts = fit_order(query, None, run.places)
         self._begins = begin_version(run, self.spec, self._committed(), self._write_by)
-        keep_version(self._settings, self.job, self.version, self._text, _CHECKPOINT)
+        keep_version(self._settings, self.mover.job, self.spec.version, self._text, _CHECKPOINT)
         order = [self._settings.names.events(name) for name in self._flow.order]
-        self._starts = fit_order(self._checkpoint(), order, run.places)
-        return True
+        self._starts = fit_order(query, order, run.places)
+        return self.mover.resume(run, self._starts)
 
-    def leave(self, topics: Collection[str], committed: Position) -> None:
-        """Begin at the start of `topics`, and go on with the others; see `Mover.leave`."""
-        forget_topics(self._settings, self.job, topics)
-        begin_at(self._checkpoint(), committed)
+    def _leave(self, recreated: Sequence[str], committed: Position) -> None:
+        forget_topics(self._settings, self.mover.job, recreated)
+        begin_at(self.mover.query, committed)
 
     def _committed(self) -> Position:
-        return super()._committed() or {place: offset for place, offset in self._starts.items() if offset >= 0}
+        return self.mover.committed() or {place: offset for place, offset in self._starts.items() if offset >= 0}
 
-    def starts(self, topics: Sequence[str]) -> str:
-        """Begin where the checkpoint before was; see `Mover.starts`."""
-        own = {place: offset for place, offset in self._starts.items() if partition_of(place)[0] in topics}
-        return as_json(own) if own else super().starts(topics)
+    def choose(self, run: Run, _: Checkpoint, obstacle: str) -> Choice:
+        """Refuse what real-time mode refuses."""
+        if obstacle:
+            raise ConfigError.one(self.spec.path, obstacle, key="flow")
+        self._passed_on.forget()
+        return self.mover.choose(run, PLAN.reason)
 
-    def poll(self, run: Run) -> str | None:
-        """Let the next batch join the newest rows; see `Mover.poll`."""
-        self._tables.refresh()
-        return super().poll(run)
-
-    def make_rows(self, read: Read) -> DataFrame:
-        """Make what is written for the records that `read` gives of the events topics."""
+    def rows(self, read: Read, *_: object) -> DataFrame:
+        """Make events of those that no version before has made some of."""
 
         def read_behind(topics: Sequence[str]) -> DataFrame:
             records = read(topics)
@@ -108,42 +99,40 @@ class FlowRun(Mover):
                 records = records.where(~is_there | (F.col("offset") >= offset))
             return records
 
-        return self._rows(self._flow.function, read_behind)
+        return self._rows_by(self._flow.function, read_behind)
 
-    def _rows(self, flow: DeclaredFunction, read: Read) -> DataFrame:
+    def _rows_by(self, flow: DeclaredFunction, read: Read) -> DataFrame:
         def records_of(source: Source) -> DataFrame:
             topic = self._settings.names.events(source.name)
             return count_ticks(read([topic]), "" if len(self._from) == 1 else topic)
 
-        rows = apply_flow(flow, self.spec, self._from, records_of, self._tables.newest())
-        return make_events(rows, self.spec, self.source, self._settings.names)
+        rows = apply_flow(flow, self.spec, self._from, records_of, self.tables.newest())
+        return make_events(rows, self.spec, self._to, self._settings.names)
 
     def _write_by(self, flow: DeclaredFunction, read: Read) -> None:
-        self.write(self._rows(flow, read))
+        self._rows_by(flow, read).write.format("kafka").options(**self.mover.sink).save()
 
-    def set_aside(self, record: SetAside) -> None:
-        """Keep nothing more: `set-aside.json` says which event it was."""
+    def look(self, run: Run) -> None:
+        """Carry on what the jobs before say, once the events that were there then are written."""
+        if (moment := self._passed_on.look(run)) is not None:
+            run.reporter.update(complete_through=moment)
 
-    def accept_failure(self, run: Run, error: str) -> bool:
-        """Refuse what real-time mode refuses; see `Mover.accept_failure`."""
-        if "REAL_TIME_MODE" in error:
-            what = f"Spark refuses real-time mode for its plan: {first_line(error)}"
-            raise ConfigError.one(self.spec.path, what, key="flow")
-        return super().accept_failure(run, error)
 
-    def true_after(self, run: Run, topics: TopicSet) -> TrueAfter:
-        """Take the newest tick up to which all that it reads has come."""
-        return UpstreamTicks(topics)
-
-    def complete_through(self, run: Run) -> datetime | None:
-        """Carry on what the job before says, once the events that were there then are written."""
-        return self._passed_on.look(run)
-
-    def appended_at(self, message: Message) -> datetime | None:
-        """Read the append time of the raw record behind an event; of a tick, its time."""
-        return came_in_at(message)
+def flow_run(settings: Settings, name: str) -> StreamJob:
+    """Make the job `flow:<name>`: events in, events of another source out."""
+    flow = FlowRun(settings, name)
+    mover, spec = flow.mover, flow.spec
+    return StreamJob(settings, StreamSpec(
+        job=mover.job, version=spec.version, query=spec.to, path=spec.path, function="flow", folders=mover.folders,
+        poison=Poison(mover.folders), tables=flow.tables, topics=lambda: mover.reads, writes=(mover.writes,),
+        sink=mover.sink, source={"includeHeaders": "true"}, batch_seconds=settings.spark.ingest_trigger_seconds,
+        is_repeatable=True, plan=flow.plan, open=flow.open, choose=flow.choose, rows=flow.rows,
+        set_aside=lambda *_: None,  # `set-aside.json` says which event it was
+        begin=mover.begin, look=flow.look, restart_reason=mover.restart_reason, take=mover.take,
+        describe=lambda run, choice: mover.describe(run, choice, PLAN.reason), observations=(OBSERVATION,),
+    ))  # fmt: skip
 
 
 def run(job: Job) -> None:
     """Run the job of one flow; errors as of `run_query`."""
-    run_query(job, FlowRun)
+    run_query(job, flow_run)

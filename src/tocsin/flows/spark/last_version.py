@@ -72,7 +72,7 @@ def begin_version(run: Run, spec: FlowSpec, committed: Position, write: Write) -
         note.unlink(missing_ok=True)
         return {}
     begin = state_file.read(note, Begin, Begin())
-    last = max(kept_versions(run.settings, run.job), key=lambda one: one.last_at, default=None)
+    last = max(kept_versions(run.settings, run.job), key=lambda version: version.last_at, default=None)
     if last is not None and last.version != spec.version:
         own = begin.offsets if begin.version == last.version else {}
         starts = {place: max(offset, own.get(place, 0)) for place, offset in committed.items()}
@@ -120,7 +120,9 @@ def _finish(run: Run, spec: FlowSpec, version: str, starts: Position, write: Wri
 
 def _between(run: Run, starts: Position, ends: Position) -> Read:
     def read(topics: Sequence[str]) -> DataFrame:
-        both = [{p: one for p, one in offsets.items() if partition_of(p)[0] in topics} for offsets in (starts, ends)]
+        both = [
+            {p: offset for p, offset in offsets.items() if partition_of(p)[0] in topics} for offsets in (starts, ends)
+        ]
         options = {"startingOffsets": as_json(both[0]), "endingOffsets": as_json(both[1]), "includeHeaders": "true"}
         return read_topics(run.spark.read, run.settings, run.job, topics, **options)
 

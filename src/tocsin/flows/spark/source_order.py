@@ -53,7 +53,9 @@ def fit_order(query: StoredPath, topics: list[str] | None, places: Sequence[Plac
         OSError: the state folder cannot be written.
     """
     committed, note = read_committed(query) or {}, query.parent / _FILE
-    known = state_file.read(note, Order, Order(topics=list(dict.fromkeys(partition_of(one)[0] for one in committed))))
+    known = state_file.read(
+        note, Order, Order(topics=list(dict.fromkeys(partition_of(place)[0] for place in committed)))
+    )
     if topics is not None and known.topics != topics:
         if committed and not known.is_pending:
             known = Order(offsets=committed, is_pending=True)

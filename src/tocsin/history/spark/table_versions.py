@@ -29,7 +29,7 @@ from tocsin.project.settings import Settings
 from tocsin.runtime.failures import first_line
 from tocsin.runtime.lead import try_lead
 from tocsin.sparkjob.plan_traits import find_unrepeatable
-from tocsin.sparkjob.query_plan import analysed
+from tocsin.sparkjob.query_plan import analyse
 from tocsin.storage.stored_path import StoredPath
 from tocsin.tables.dated_versions import DatedVersion, DatedVersions, days_of, lacking
 from tocsin.tables.published_table import ROWS, TableFolder, arrow_schema, read_rows_of
@@ -136,7 +136,7 @@ def run_query(spark: SparkSession, settings: Settings, spec: TableSpec, events: 
         rows = spark.sql(str(spec.sql))
     except PySparkException as error:
         raise ConfigError.one(where, f"Spark refuses it: {first_line(error)}", key="sql") from error
-    if called := find_unrepeatable(analysed(rows)):
+    if called := find_unrepeatable(analyse(rows)):
         raise ConfigError.one(where, f"calls {called}: each run would give other rows", key="sql")
     types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
     faults = []

@@ -31,8 +31,8 @@ def add_enriched(fields: DataFrame, source: Source) -> DataFrame:
         ConfigError: a file of networks has faults; a retry does not help.
     """
     return fields.withColumns({
-        f"t_{column}": _let(_key(F.col(f"t_{one.by}")), _search(*_table(one.file, column, one.digest)))
-        for column, one in source.enrich.items()
+        f"t_{column}": _let(_key(F.col(f"t_{lookup.by}")), _search(*_table(lookup.file, column, lookup.digest)))
+        for column, lookup in source.enrich.items()
     })  # fmt: skip
 
 

@@ -31,7 +31,9 @@ def observe(parsed: DataFrame, rules: Iterable[RowRule] = ()) -> DataFrame:
     marked = F.concat(F.lit(","), reasons)
     warned = F.concat(F.lit(","), F.col("warnings"), F.lit(","))
     warnings = [
-        F.count_if(~bad & warned.contains(f",{one.name},")).alias(f"warned_{one.name}") for one in rules if one.warns
+        F.count_if(~bad & warned.contains(f",{rule.name},")).alias(f"warned_{rule.name}")
+        for rule in rules
+        if rule.warns
     ]
     classes = [F.count_if(bad & marked.contains(f",{reason}")).alias(reason) for reason in Reason]
     return parsed.observe(

@@ -6,13 +6,12 @@ from collections import deque
 from datetime import datetime
 from typing import Any
 
-from confluent_kafka import Message
 from pyspark.sql import DataFrame, SparkSession
 
 from tocsin.ingest.network_ranges import with_usable_networks
 from tocsin.ingest.quarantined_record import write_record
 from tocsin.ingest.spark.envelope import OBSERVATION, add_event, observe, route
-from tocsin.ingest.spark.mover import Mover
+from tocsin.ingest.spark.mover import PLAN, Mover
 from tocsin.ingest.spark.parse import parsed
 from tocsin.ingest.spark.patterns import check_source
 from tocsin.ingest.ticks import TrueAfter, by_clock
@@ -24,8 +23,13 @@ from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.quality.suites.suite_catalog import read_row_rules
 from tocsin.sparkjob.entry import run_query
-from tocsin.sparkjob.query.poison import Read, SetAside
+from tocsin.sparkjob.query.checkpoint import Checkpoint
+from tocsin.sparkjob.query.poison import Poison, Read, SetAside
+from tocsin.sparkjob.query.progress import BatchProgress
+from tocsin.sparkjob.query.stream_job import StreamJob, StreamSpec
 from tocsin.sparkjob.query.work import Run
+from tocsin.sparkjob.query_plan import QueryPlan
+from tocsin.storage.stored_path import remove_tree
 
 LATEST_RECORDS = 1_000
 """The share is taken over at least so many of the latest records."""
@@ -57,77 +61,95 @@ class RecentShare:
         return self._counted / self.records if self.records >= enough else 0.0
 
 
-class Ingest(Mover):
-    """The work of `ingest:<source>`; see `tocsin.sparkjob.query.work.Work`."""
-
-    observation = OBSERVATION
+class Ingest:
+    """What `ingest:<source>` does."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         catalog = read_catalog(settings.project)
-        source = catalog.recorded_source(name)
-        super().__init__(settings, catalog, catalog.upstream(name)[0], source)
-        self.writes = (*self.writes, settings.names.quarantine(name))
-        self._rules = read_row_rules(settings.project, source)
+        self.source = catalog.recorded_source(name)
+        self.mover = Mover(settings, catalog, self.source, true_after=_by_clock, appended_at=appended_at)
+        self._settings, self._rules = settings, read_row_rules(settings.project, self.source)
         self._quarantined, self._ignored = RecentShare(), RecentShare(enough_if_all=ENOUGH_IGNORED)
         self._tried = False
         self._old_networks = ""
 
-    def check(self, spark: SparkSession) -> None:
+    def plan(self, spark: SparkSession) -> QueryPlan:
         """Try the patterns and the files of networks, once."""
         if not self._tried:
             check_source(spark, self.source, self._rules)
-            self.source, faults = with_usable_networks(self.source, self._settings.checkpoint(self.job) / "networks")
+            networks = self._settings.checkpoint(self.mover.job) / "networks"
+            self.source, faults = with_usable_networks(self.source, networks)
             self._old_networks = f"looks up in the file before, since {faults[0]}; " if faults else ""
             self._tried = True
+        return PLAN
 
-    def make_rows(self, read: Read) -> DataFrame:
-        """Make what is written for the records that `read` gives."""
-        events = add_event(parsed(read(self.reads), self.source, self._rules), self.source)
+    def open(self, run: Run, _: str) -> Checkpoint:
+        """Go on behind what is committed."""
+        self.mover.fit_topics(run, self.mover.committed(), lambda *_: remove_tree(self.mover.query))
+        return self.mover.resume(run, {})
+
+    def rows(self, read: Read, *_: object) -> DataFrame:
+        """Make events, and records for quarantine, of raw records."""
+        events = add_event(parsed(read(self.mover.reads), self.source, self._rules), self.source)
         return route(observe(events, self._rules), self.source, self._settings.names, self._rules)
 
-    def set_aside(self, record: SetAside) -> None:
+    def set_aside(self, _: Run, record: SetAside) -> None:
         """Put the record into quarantine."""
         write_record(self._settings, self.source, record.partition, record.offset, record.error)
 
-    def count_figures(self, figures: dict[str, Any]) -> None:
-        """Add the figures, and how much went to quarantine or was ignored."""
-        latest = figures.pop("latest_event_time", None)
-        super().count_figures(figures)
-        if latest is not None:
-            self._counts["latest_event_time"] = datetime.fromisoformat(latest).timestamp()
+    def take(self, run: Run, figures: dict[str, Any], progress: BatchProgress) -> dict[str, Any]:
+        """Find how much went to quarantine or was ignored."""
+        if (latest := figures.pop("latest_event_time", None)) is not None:
+            run.counts["latest_event_time"] = datetime.fromisoformat(latest).timestamp()
         records, ignored = figures.get("records") or 0, figures.get("ignored") or 0
         self._quarantined.add(records - ignored, figures.get("quarantined") or 0)
         self._ignored.add(records, ignored)
-        self._counts |= {"bad_ratio": self._quarantined.value, "ignored_ratio": self._ignored.value}
+        run.counts |= {"bad_ratio": self._quarantined.value, "ignored_ratio": self._ignored.value}
+        return self.mover.take(run, figures, progress)
 
-    def sentence(self) -> str:
+    def reason(self, run: Run) -> str:
         """Say that much goes to quarantine or is ignored, if it is; else what it does."""
         if self._quarantined.value > MUCH_QUARANTINED:
             return f"{self._quarantined.value:.1%} of the last {self._quarantined.records} records went to quarantine"
         if self._ignored.value > MUCH_IGNORED:
             share, records = self._ignored.value, self._ignored.records
             return f"`ignore` leaves out {share:.1%} of the last {records} records; a pattern may be too wide"
-        ignored = int(self._counts.get("ignored", 0))
-        return self._old_networks + super().sentence() + (f"; {ignored:,} records were ignored" if ignored else "")
+        ignored = int(run.counts.get("ignored", 0))
+        return self._old_networks + PLAN.reason + (f"; {ignored:,} records were ignored" if ignored else "")
 
-    def true_after(self, run: Run, topics: TopicSet) -> TrueAfter:
-        """Ask the broker's clock first, and then for the ends of the raw topic."""
-        return by_clock(run.reporter, lambda: topics.bounds()[1])
+    def look(self, run: Run) -> None:
+        """Report up to when all that was appended is in the events topic."""
+        ticker = self.mover.ticker
+        if ticker is None or not ticker.asks:
+            return
+        moment = ticker.read(run.position)  # enough while nothing comes in, and costs nothing
+        if ticker.asks:
+            moment = ticker.read(run.read_positions.offsets()) or moment
+        if moment is not None:
+            run.reporter.update(complete_through=moment)
 
-    def complete_through(self, run: Run) -> datetime | None:
-        """Return up to when all that was appended is in the events topic, if that is news."""
-        if self._ticker is None or not self._ticker.asks:
-            return None
-        moment = self._ticker.read(run.position)  # enough while nothing comes in, and costs nothing
-        if self._ticker.asks:
-            moment = self._ticker.read(run.read_positions.offsets()) or moment
-        return moment
 
-    def appended_at(self, message: Message) -> datetime | None:
-        """Read the append time of the record."""
-        return appended_at(message)
+def ingestion(settings: Settings, name: str) -> StreamJob:
+    """Make the job `ingest:<source>`: raw records in, events and quarantined records out."""
+    ingest = Ingest(settings, name)
+    mover = ingest.mover
+    path = settings.project / "sources" / f"{name}.toml"
+    return StreamJob(settings, StreamSpec(
+        job=mover.job, query=name, path=path, folders=mover.folders, poison=Poison(mover.folders),
+        topics=lambda: mover.reads, writes=(mover.writes, settings.names.quarantine(name)), sink=mover.sink,
+        source={"includeHeaders": "true"}, batch_seconds=settings.spark.ingest_trigger_seconds, is_repeatable=True,
+        plan=ingest.plan, open=ingest.open, rows=ingest.rows, set_aside=ingest.set_aside,
+        choose=lambda run, *_: mover.choose(run, ingest.reason(run)), begin=mover.begin, look=ingest.look,
+        describe=lambda run, choice: mover.describe(run, choice, ingest.reason(run)), take=ingest.take,
+        restart_reason=mover.restart_reason, observations=(OBSERVATION,), appended_at=appended_at,
+    ))  # fmt: skip
+
+
+def _by_clock(run: Run, topics: TopicSet) -> TrueAfter:
+    """Ask the broker's clock first, and then for the ends of the raw topic."""
+    return by_clock(run.reporter, lambda: topics.bounds()[1])
 
 
 def run(job: Job) -> None:
     """Run the job of one source; errors as of `run_query`."""
-    run_query(job, Ingest)
+    run_query(job, ingestion)

@@ -5,20 +5,17 @@ Delivery is at least once: after a crash the records since the last commit are w
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
 from confluent_kafka import Message
-from pydantic import BaseModel, Field
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
-from tocsin.ingest.backlog import LONGEST_WAIT, not_ready
-from tocsin.ingest.ticks import Ticker, TrueAfter, Watched
+from tocsin.ingest.backlog import LONGEST_WAIT, FeederLag, not_ready
+from tocsin.ingest.ticks import Ticker, TickRule, TrueAfter, Watched
 from tocsin.kafka.job_reports import ReportReader
 from tocsin.kafka.reader import TopicReader, came_in_at
 from tocsin.kafka.topic_set import Position, TopicSet, oldest, partition_of
@@ -27,210 +24,166 @@ from tocsin.model.job_report import TOPICS_RECREATED, JobState
 from tocsin.model.sizes import EVENT_BYTES
 from tocsin.model.source import Source
 from tocsin.project.catalog import Catalog
-from tocsin.project.feeding import Feeder
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
 from tocsin.runtime.heartbeat import read_besides
 from tocsin.sparkjob.query import gaps
-from tocsin.sparkjob.query.checkpoint import read_committed
-from tocsin.sparkjob.query.leadership import Ownership
-from tocsin.sparkjob.query.poison import Poison, Read, SetAside
+from tocsin.sparkjob.query.checkpoint import Checkpoint, read_committed
 from tocsin.sparkjob.query.progress import BatchProgress
-from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME, Run, Started
-from tocsin.sparkjob.session import kafka_options, read_topics
-from tocsin.storage.job_folders import JobFolders, stored_folder
-from tocsin.storage.stored_path import StoredPath, modified_at, remove_tree
+from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME, Choice, Run
+from tocsin.sparkjob.query_plan import QueryPlan
+from tocsin.sparkjob.session import kafka_options
+from tocsin.storage.job_folders import JobFolders
+from tocsin.storage.stored_path import modified_at, remove_tree
 
 # Two milliseconds of waiting make batches of what a backlog brings, and save a fifth of the CPU.
 _PRODUCER = {"kafka.max.request.size": str(EVENT_BYTES), "kafka.linger.ms": "2"}
 
-# Beside Spark's own folder, which may be removed.
-_OWNER = "owner"
+PLAN = QueryPlan(
+    mode=REAL_TIME,
+    reason="reads one record at a time, keeps no state",
+    output="update",
+    exchanges=0,
+    fingerprint="owner",  # folder of the lock: beside Spark's own, which may be removed
+)
 _TOPICS = "topics.json"
+_Ids = dict[str, dict[str, str]]
+"""Under "ids" Kafka's ids of the topics to which the offsets of a checkpoint belong."""
 
 log = structlog.get_logger()
 
 
-class KnownTopics(BaseModel, frozen=True):
-    """Kafka's ids of the topics to which the offsets of a checkpoint belong."""
+class Mover:
+    """What an ingest and a flow share, which make events of records one by one: backlog, gaps, ticks.
 
-    ids: dict[str, str] = Field(default_factory=dict)
+    Attributes:
+        query: folder of Spark's checkpoint.
+        sink: options of Kafka's sink.
+        ticker: from the first start on.
+    """
 
+    def __init__(
+        self,
+        settings: Settings,
+        catalog: Catalog,
+        source: Source,
+        *,
+        true_after: Callable[[Run, TopicSet], TrueAfter],
+        appended_at: Callable[[Message], datetime | None],
+    ) -> None:
+        """Write the events of `source`, of what its feeder reads.
 
-class Mover(ABC):
-    """The work of a feeder, a job that writes events; see `tocsin.sparkjob.query.work.Work`."""
-
-    observation: str
-    """The name of the figures that the query counts in each batch."""
-    version = ""
-
-    def __init__(self, settings: Settings, catalog: Catalog, feeder: Feeder, source: Source) -> None:
-        """Write the events of `source`, of what `feeder` reads."""
-        self.source, self.job = source, feeder.job
-        self.reads = feeder.reads(settings.names)
-        self.writes: tuple[str, ...] = (settings.names.events(source.name),)
-        self.resources = None  # it keeps no state, and waits for Kafka more than it computes
-        self._settings = settings
+        `true_after` returns what asks when the next tick is true; it gets topics for the ticker's thread.
+        """
+        feeder = catalog.upstream(source.name)[0]
+        self.job, self.reads, self.writes = feeder.job, feeder.reads(settings.names), settings.names.events(source.name)
+        self.folders = JobFolders.of(settings, self.job)
+        self._folder = self.folders.stored
+        self.query = self._folder / "query"
+        self.sink = kafka_options(settings) | _PRODUCER
+        self.ticker: Ticker | None = None
+        self._settings, self._source = settings, source
+        self._true_after, self._appended_at = true_after, appended_at
         self._keepers = catalog.downstream(source.name)
-        self._ticker: Ticker | None = None
         self._ticks_end = threading.Event()
+        self._removed = 0
         self._is_behind_recreated = False  # since the last start
-        self._counts: dict[str, float] = {}
-        self._folder = stored_folder(settings, self.job)
-        self._poison = Poison(JobFolders.of(settings, self.job))
-        self._ownership = Ownership()
-        self._began_at: Position = {}
-        self._skipping = False
         self._finished_batch = False
 
-    # --- what differs -------------------------------------------------------------------------------------------------
+    # --- start --------------------------------------------------------------------------------------------------------
 
-    @abstractmethod
-    def check(self, spark: SparkSession) -> None:
-        """Check before each start what only Spark can tell.
+    def fit_topics(self, run: Run, committed: Position, leave: Callable[[list[str], Position], None]) -> None:
+        """Read topics that were deleted and created again from their start, and note which those of now are.
 
-        Raises:
-            ConfigError: something must be fixed first.
+        `leave` drops what is committed of these; it gets what is of others.
         """
+        note = self._folder / _TOPICS
+        known = state_file.read(note, _Ids, {}).get("ids", {})
+        ids = run.topics.ids()  # before their ends
+        if recreated := run.topics.recreated(known, committed):
+            log.error("topic recreated, what was unread of it is lost; reading it from its start", topics=recreated)
+            since, now = self._written_since(), datetime.now(UTC)
+            self._is_behind_recreated = True
+            for topic in recreated:
+                until = oldest(run.topics.only([topic]), {}) or now  # what was lost came before the first that is there
+                gap = gaps.Gap(
+                    topic=topic, cause=gaps.Cause.REMOVED, found_at=now, since=since, until=until, partitions={},
+                    is_recreated=True,
+                )  # fmt: skip
+                gaps.record(self._folder, gap)
+            leave(recreated, {p: at for p, at in committed.items() if partition_of(p)[0] not in recreated})
+            self._ticks_end.set()  # it waits for ends of the former topic
+            self.ticker = None
+        run.topic_ids = {**known, **ids}
+        if run.topic_ids != known:
+            state_file.write(note, _Ids, {"ids": run.topic_ids})
 
-    @abstractmethod
-    def make_rows(self, read: Read) -> DataFrame:
-        """Make what is written for the records that `read` gives of the topics: rows with `topic`, `key`, `value`."""
-
-    @abstractmethod
-    def set_aside(self, record: SetAside) -> None:
-        """Keep a record that is not read any more."""
-
-    @abstractmethod
-    def true_after(self, run: Run, topics: TopicSet) -> TrueAfter:
-        """Return what asks when the next tick is true; `topics` is what it reads, for the ticker's thread."""
-
-    @abstractmethod
-    def complete_through(self, run: Run) -> datetime | None:
-        """Return up to when all that came in is in the events topic, if that is news."""
-
-    @abstractmethod
-    def appended_at(self, message: Message) -> datetime | None:
-        """Read when a record that it reads came into the platform."""
-
-    def owns(self, run: Run) -> bool:
-        """Become the one that writes, before each start; False when asked to stop while another version still does."""
-        if not self._ownership.take(run, self._settings.checkpoint(self.job) / _OWNER):
-            return False
-        self._fit_topics(run)
-        return True
-
-    def leave(self, topics: Collection[str], committed: Position) -> None:
-        """Begin at the start of `topics`, which were recreated; `committed` is of the others, if there are others."""
-        del topics, committed
-        remove_tree(self._checkpoint())
-
-    def starts(self, topics: Sequence[str]) -> str:
-        """Give Spark's `startingOffsets` for `topics`, for a checkpoint that has none of its own."""
-        del topics
-        return "earliest"
-
-    def count_figures(self, figures: dict[str, Any]) -> None:
-        """Add the figures of a finished batch."""
-        for name, count in figures.items():
-            self._counts[name] = self._counts.get(name, 0) + (count or 0)
-
-    def sentence(self) -> str:
-        """Say what it does, for its report."""
-        return "reads one record at a time, keeps no state"
-
-    # --- what the job's life asks for ---------------------------------------------------------------------------------
-
-    def slots(self, partitions: int) -> int:
-        """Count one for each partition: with fewer, a stateless real-time query silently leaves partitions unread."""
-        return partitions
-
-    def start(self, run: Run) -> Started | None:
-        """Start or resume, once no other version writes; announce a backlog to the jobs behind it first."""
-        self.check(run.spark)
-        if not self.owns(run):
-            return None
-        run.position, removed = self._position(run)
-        self._poison.search(run, run.position, self._write, self.set_aside)
-        self._counts["set_aside"] = self._poison.count
-        self._began_at = run.position
-        # A backlog as old as the gap: the jobs behind it begin again for that, and read what it says of its windows.
-        lag = max(self._lag(run), self._gap_age() if removed or self._is_behind_recreated else 0.0)
-        self._is_behind_recreated = False
-        # What is read first grows older until the query reads it: half of the lateness is left for that.
-        draining = lag > self.source.lateness.total_seconds() / 2
-        if draining:
-            self._await_keepers(run, lag)
-        # Real-time mode cannot step over records that retention has removed; one micro-batch can.
-        self._skipping, self._finished_batch = removed > 0, False
-        query = self._query(run.spark)
-        self._poison.begin(run.position)
-        self._ticker = self._ticker or self._new_ticker(run)
-        self._ticker.note_committed(run.position)
-        reason = self._reason(lag if draining else None)
-        return Started(
-            query=query,
-            mode=MICRO_BATCH if removed else REAL_TIME,
-            reason=f"{removed} records were removed before they were read; continuing after them"
-            if removed
-            else reason,
-            state=JobState.DRAINING if draining else JobState.RUNNING,
-            batch_seconds=0.0 if removed else self._settings.spark.ingest_trigger_seconds,
-        )
-
-    def note_end(self) -> None:
-        """Note that the query has ended, and its process has not."""
-        self._poison.end()
-
-    def count_batch(self, progress: BatchProgress) -> dict[str, Any]:
-        """Count what was read, and let ticks follow what was committed."""
-        self._finished_batch = True
-        self.count_figures(dict(progress.observed.get(self.observation, {})))
-        if self._ticker is not None:
-            self._ticker.note_committed(progress.end_offsets)
-        return {"counts": dict(self._counts)}
-
-    def poll(self, run: Run) -> str | None:
-        """Keep the reported state true: a backlog makes it draining, the end of the backlog running again."""
-        moment = self.complete_through(run)
-        if moment is not None:
-            run.reporter.update(complete_through=moment)
-        if not self._finished_batch:
-            return None
-        if self._skipping:
-            return "past the removed records"
-        draining = run.lag_seconds > self.source.lateness.total_seconds()
-        state = JobState.DRAINING if draining else JobState.RUNNING
-        run.restate(state, self._reason(run.lag_seconds if draining else None))
-        return None
-
-    def accept_failure(self, _: Run, error: str) -> bool:
-        """Try again; when it fails at the same place once more, `start` looks for the record that ends it."""
-        committed = self._committed()
-        # Before the first commit since removed records were passed over, what is committed lies before them.
-        return self._poison.count_failure(error, _furthest(self._began_at, committed))
-
-    # --- backlog ------------------------------------------------------------------------------------------------------
-
-    def _position(self, run: Run) -> tuple[Position, int]:
-        """Find the next offset of each place, and how many records there were removed before they were read."""
+    def resume(self, run: Run, starts: Position) -> Checkpoint:
+        """Go on behind what is committed, else at `starts`, else at the first record; record what was removed."""
         first, _ = run.topics.bounds()
-        committed = self._committed()
+        committed = self.committed() or {place: offset for place, offset in starts.items() if offset >= 0}
         if not committed:
             # What a broken-off first batch left behind says nothing, and Spark refuses to begin over it. So it does
             # where the records came from another topic.
-            remove_tree(self._checkpoint())
-            return first, 0
-        removed = _between(committed, first)
-        if removed:
+            remove_tree(self.query)
+        self._removed = sum(max(0, first[p] - offset) for p, offset in committed.items() if p in first)
+        if self._removed:
             self._record_gap(run, committed, first)
-        if lost := gaps.count_removed(self._folder):
-            self._counts["removed_unread"] = lost
-        return _furthest(first, committed), removed
+        return Checkpoint(self._folder, self.query, starts, None, None, run.topic_ids, first=first)
+
+    def committed(self) -> Position:
+        """Read the next offset of each place that it reads, as committed; none before the first batch."""
+        committed = read_committed(self.query) or {}
+        return {place: offset for place, offset in committed.items() if partition_of(place)[0] in self.reads}
+
+    def choose(self, run: Run, reason: str) -> Choice:
+        """Announce a backlog to the jobs behind it first, and wait until they are ready; else it runs for `reason`."""
+        # A backlog as old as the gap: the jobs behind it begin again for that, and read what it says of its windows.
+        lag = max(self._lag(run), self._gap_age() if self._removed or self._is_behind_recreated else 0.0)
+        self._is_behind_recreated = self._finished_batch = False
+        # What is read first grows older until the query reads it: half of the lateness is left for that.
+        draining = lag > self._source.lateness.total_seconds() / 2
+        if draining:
+            self._await_keepers(run, lag)
+        state = JobState.DRAINING if draining else JobState.RUNNING
+        if self._removed:
+            # Real-time mode cannot step over records that retention has removed; one micro-batch can. What is removed
+            # while that reads is lost without a word: it is a short one.
+            skips = f"{self._removed} records were removed before they were read; continuing after them"
+            return Choice(mode=MICRO_BATCH, reason=skips, state=state, skips_removed=True)
+        return Choice(mode=REAL_TIME, reason=lost(run) + (_drains(lag) if draining else reason), state=state)
+
+    def begin(self, run: Run, _: Choice) -> None:
+        """Let ticks follow what is committed."""
+        self.ticker = self.ticker or self._new_ticker(run)
+        self.ticker.note_committed(run.position)
+
+    # --- while the query runs -----------------------------------------------------------------------------------------
+
+    def take(self, _: Run, __: object, progress: BatchProgress) -> dict[str, Any]:
+        """Let ticks follow what a finished batch has committed."""
+        self._finished_batch = True
+        if self.ticker is not None:
+            self.ticker.note_committed(progress.end_offsets)
+        return {}
+
+    def describe(self, run: Run, choice: Choice, reason: str) -> tuple[JobState, str]:
+        """Keep the state true: a backlog makes it draining, the end of the backlog running again, for `reason`."""
+        if not self._finished_batch:
+            return choice.state, choice.reason
+        if run.lag_seconds > self._source.lateness.total_seconds():
+            return JobState.DRAINING, lost(run) + _drains(run.lag_seconds)
+        return JobState.RUNNING, lost(run) + reason
+
+    def restart_reason(self, _: Run) -> str | None:
+        """Go on in real-time mode behind removed records."""
+        return "past the removed records" if self._removed and self._finished_batch else None
+
+    # --- backlog ------------------------------------------------------------------------------------------------------
 
     def _record_gap(self, run: Run, reached: Position, first: Position) -> None:
         """Write down what was removed between `reached` and `first`; until a batch is committed, each start does."""
-        begins = {place: offset for place, offset in _furthest(first, reached).items() if place in reached}
+        begins = {place: max(offset, reached[place]) for place, offset in first.items() if place in reached}
         before, since = gaps.count_removed(self._folder), self._written_since()
         for topic, holes in gaps.find_holes(run.topics, reached, begins).items():
             until = max(hole.appended_before for hole in holes.values())
@@ -244,55 +197,23 @@ class Mover(ABC):
 
         Each partition of the events topic has a tick or an event of about the time at which this job last wrote.
         """
-        with TopicSet(self._settings, self.job, self.writes[:1]) as events:
+        with TopicSet(self._settings, self.job, [self.writes]) as events:
             first, ends = events.bounds()
             last = (events.first_at(p, end - 1, end, came_in_at) for p, end in ends.items() if end > first[p])
             moments = [moment for moment in last if moment is not None]
         if not moments:
-            commits = (modified_at(path) for path in (self._checkpoint() / "commits").glob("[0-9]*"))
+            commits = (modified_at(path) for path in (self.query / "commits").glob("[0-9]*"))
             moments = [datetime.fromtimestamp(at, UTC) for at in sorted(commits)[-1:]]
-        return min(moments) - self.source.lateness if moments else None
+        return min(moments) - self._source.lateness if moments else None
 
     def _gap_age(self) -> float:
         """Return the seconds since the last gap begins; 0 without one, or if its begin is not known."""
         begins = [gap.since for gap in gaps.read_gaps(self._folder)[-1:]]
         return max(((datetime.now(UTC) - since).total_seconds() for since in begins if since is not None), default=0.0)
 
-    def _fit_topics(self, run: Run) -> None:
-        """Read topics that were deleted and created again from their start, and note which those of now are."""
-        note = self._folder / _TOPICS
-        known, committed = state_file.read(note, KnownTopics, KnownTopics()).ids, self._committed()
-        ids = run.topics.ids()  # before their ends
-        if recreated := run.topics.recreated(known, committed):
-            log.error("topic recreated, what was unread of it is lost; reading it from its start", topics=recreated)
-            since, now = self._written_since(), datetime.now(UTC)
-            self._is_behind_recreated = True
-            for topic in recreated:
-                until = oldest(run.topics.only([topic]), {}) or now  # what was lost came before the first that is there
-                gap = gaps.Gap(
-                    topic=topic, cause=gaps.Cause.REMOVED, found_at=now, since=since, until=until, partitions={},
-                    is_recreated=True,
-                )  # fmt: skip
-                gaps.record(self._folder, gap)
-            self.leave(recreated, {p: at for p, at in committed.items() if partition_of(p)[0] not in recreated})
-            self._began_at = {}
-            self._ticks_end.set()  # it waits for ends of the former topic
-            self._ticker = None
-        run.topic_ids = {**known, **ids}
-        if run.topic_ids != known:
-            state_file.write(note, KnownTopics, KnownTopics(ids=run.topic_ids))
-        self._poison.fit(run.topic_ids)
-        if count := gaps.count_recreated(self._folder):
-            self._counts[TOPICS_RECREATED] = count
-
-    def _committed(self) -> Position:
-        """Read the next offset of each place that it reads, as committed; none before the first batch."""
-        committed = read_committed(self._checkpoint()) or {}
-        return {place: offset for place, offset in committed.items() if partition_of(place)[0] in self.reads}
-
     def _lag(self, run: Run) -> float:
         """Return the seconds since the oldest unread record came in; 0 when all is read."""
-        since = oldest(run.topics, run.position, self.appended_at)
+        since = oldest(run.topics, run.position, self._appended_at)
         return 0.0 if since is None else max(0.0, (datetime.now(UTC) - since).total_seconds())
 
     def _await_keepers(self, run: Run, lag: float) -> None:
@@ -300,7 +221,7 @@ class Mover(ABC):
         reader = ReportReader(self._settings)
         reported: list[str] = []
         # The backlog grows older while it waits and until it is read, so the normal delay is never enough.
-        needed = lag + self.source.lateness.total_seconds() + LONGEST_WAIT.total_seconds()
+        needed = lag + self._source.lateness.total_seconds() + LONGEST_WAIT.total_seconds()
         try:
             end = datetime.now(UTC) + LONGEST_WAIT
             while not run.is_stopping and datetime.now(UTC) < end:
@@ -326,8 +247,8 @@ class Mover(ABC):
     def _new_ticker(self, run: Run) -> Ticker:
         # Clients of its own: the ticker has its own thread.
         read = TopicSet(self._settings, self.job, self.reads)
-        events = TopicReader(self._settings, self.job, self.writes[0])
-        true_after, end = self.true_after(run, read), threading.Event()
+        events = TopicReader(self._settings, self.job, self.writes)
+        true_after, end = self._true_after(run, read), threading.Event()
         self._ticks_end = end
 
         def of_known_topics() -> tuple[datetime, Position] | None:
@@ -340,55 +261,42 @@ class Mover(ABC):
             events_partitions=events.partitions,
             is_stopping=lambda: run.is_stopping or end.is_set(),
         )
-        return Ticker(self._settings, self.source.name, watched)
-
-    def _reason(self, behind_seconds: float | None = None) -> str:
-        """Say what there is to say while it runs, or drains a backlog that is so old."""
-        removed = int(self._counts.get("removed_unread", 0))
-        lost = f"{removed} records were removed before they were read, their events are lost; " if removed else ""
-        if self._counts.get(TOPICS_RECREATED):
-            lost += "a topic that it reads was deleted and created again, what was unread of it is lost; "
-        return lost + self._poison.sentence + (self.sentence() if behind_seconds is None else _drains(behind_seconds))
-
-    # --- query --------------------------------------------------------------------------------------------------------
-
-    def _checkpoint(self) -> StoredPath:
-        return self._folder / "query"
-
-    def _query(self, spark: SparkSession) -> StreamingQuery:
-        kafka = kafka_options(self._settings)
-        options = {"includeHeaders": "true", "failOnDataLoss": str(not self._skipping).lower()}
-        if self._skipping:  # what is removed while this batch reads is lost without a word: it is a short one
-            options["maxOffsetsPerTrigger"] = str(self._settings.spark.drain_offsets_per_trigger)
-
-        def read(topics: Sequence[str]) -> DataFrame:
-            own = options | {"startingOffsets": self.starts(topics)}
-            return self._poison.without(read_topics(spark.readStream, self._settings, self.job, topics, **own))
-
-        rows = self.make_rows(read)
-        writer = rows.writeStream.format("kafka").options(**kafka, **_PRODUCER).outputMode("update")
-        writer = writer.option("checkpointLocation", str(self._checkpoint())).queryName(self.source.name)
-        if self._skipping:
-            return writer.trigger(processingTime="0 seconds").start()
-        cadence = f"{self._settings.spark.ingest_trigger_seconds} seconds"
-        return writer.trigger(realTime=cadence).start()  # type: ignore[call-overload,no-any-return]  # not in its overloads
-
-    def _write(self, read: Read) -> None:
-        self.write(self.make_rows(read))
-
-    def write(self, rows: DataFrame) -> None:
-        """Write what `make_rows` has made, as a batch."""
-        rows.write.format("kafka").options(**kafka_options(self._settings), **_PRODUCER).save()
+        return Ticker(self._settings, self._source.name, watched)
 
 
-def _furthest(one: Position, other: Position) -> Position:
-    """Take the later of two positions, for each place of `one`."""
-    return {place: max(offset, other.get(place, 0)) for place, offset in one.items()}
+class PassedOn:
+    """Follows up to when all that came in has been read.
+
+    It carries `complete_through` of the feeder on, once the query has read the topic up to the end it had then.
+    """
+
+    def __init__(self, feeder: FeederLag) -> None:
+        self._feeder, self._rule = feeder, TickRule()
+        self._asked: datetime | None = None
+
+    def forget(self) -> None:
+        """Begin anew with another query."""
+        self._rule = TickRule()
+
+    def look(self, run: Run) -> datetime | None:
+        """Return the latest time before which all that came in has been read; None without a newer one."""
+        moment = self._feeder.complete_through()
+        if moment is None:
+            return None
+        if moment != self._asked:
+            with contextlib.suppress(TransientError):
+                self._rule.ask(moment, run.topics.bounds()[1])
+                self._asked = moment
+        return self._rule.answer(run.read_positions.offsets()) if self._rule.asks else None
 
 
-def _between(position: Position, first: Position) -> int:
-    """Count the records that lie between `position` and the first that are kept."""
-    return sum(max(0, first[place] - offset) for place, offset in position.items() if place in first)
+def lost(run: Run) -> str:
+    """Say what was lost before it was read, to put before the reason of a job; empty for nothing."""
+    removed, recreated = run.counts.get("removed_unread"), run.counts.get(TOPICS_RECREATED)
+    text = f"{removed} records were removed before they were read, their events are lost; " if removed else ""
+    if recreated:
+        text += "a topic that it reads was deleted and created again, what was unread of it is lost; "
+    return text
 
 
 def _drains(lag_seconds: float) -> str:

@@ -91,8 +91,10 @@ def await_executor(session: SparkSession, spark: SparkSettings) -> None:
             what = f"{session.sparkContext.master} gave no executor within {_ROOM_SECONDS:.0f} s"
             if spark.master == LOCAL:  # spark-submit has said what one gets
                 raise TransientError(f"{what}: stop what fills it, or add a worker")
-            one = f"{spark.resources.cores} free cores and {spark.resources.memory // 2**20} MB for an executor"
-            raise TransientError(f"{what}: it needs {one}; stop what fills it, add a worker, or lower spark.resources")
+            executor = f"{spark.resources.cores} free cores and {spark.resources.memory // 2**20} MB for an executor"
+            raise TransientError(
+                f"{what}: it needs {executor}; stop what fills it, add a worker, or lower spark.resources"
+            )
         time.sleep(0.1)
 
 

@@ -36,9 +36,10 @@ class Checkpoint:
         query: folder of Spark's own checkpoint.
         offsets: where its first batch began.
         publish_from: windows that start earlier were not read whole, and are not published; None when all were.
-        wanted: see `_Beginning`.
+        wanted: see `_Start`.
         topic_ids: Kafka's id of each topic that it reads, as far as that has one.
         gaps: what this opening left unread, and wrote down, by topic.
+        first: the first offsets that are kept, if it steps over what was removed.
     """
 
     folder: StoredPath
@@ -48,6 +49,7 @@ class Checkpoint:
     wanted: datetime | None
     topic_ids: dict[str, str] = field(default_factory=dict)
     gaps: tuple[Gap, ...] = ()
+    first: Position = field(default_factory=dict)
 
     @property
     def gap_sentence(self) -> str:
@@ -56,12 +58,12 @@ class Checkpoint:
 
     def start(self, places: Iterable[Place]) -> str:
         """Give Spark's `startingOffsets`: where the first batch begins in each of `places`; in added ones, first."""
-        return as_json({place: self.offsets.get(place, -2) for place in places})
+        return as_json({place: self.offsets.get(place, -2) for place in places}) if self.offsets else "earliest"
 
     def position(self, places: Iterable[Place]) -> Position:
         """Return the next offset of each of `places`: as committed, else where it begins (0 for an added one)."""
         committed = read_committed(self.query) or self.offsets
-        return {place: committed.get(place, 0) for place in places}
+        return {place: max(committed.get(place, 0), self.first.get(place, 0)) for place in places}
 
     def is_overtaken(self, topics: TopicSet) -> bool:
         """Return whether records that it would read next are gone, perhaps with their topic.
@@ -77,16 +79,16 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Needed:
+class Retention:
     """The records that a new checkpoint needs.
 
     Attributes:
         memory: how far back from the place that was reached: window and lateness; None for all that the topics hold.
-        reach: how far apart joined events may lie: windows that begin so soon after the first event are not whole.
+        join_span: how far apart joined events may lie: windows that begin so soon after the first event are not whole.
     """
 
     memory: timedelta | None
-    reach: timedelta = timedelta(0)
+    join_span: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class _Reached:
 
 
 @dataclass(frozen=True)
-class _Beginning:
+class _Start:
     """The place at which a checkpoint begins; see `Checkpoint`.
 
     Attributes:
@@ -136,7 +138,7 @@ class _Beginning:
 
 
 def open_checkpoint(
-    folders: JobFolders, fingerprint: str, topics: TopicSet, needed: Needed, unread: Callable[[], datetime | None]
+    folders: JobFolders, fingerprint: str, topics: TopicSet, retention: Retention, unread: Callable[[], datetime | None]
 ) -> Checkpoint:
     """Open the checkpoint of `fingerprint` in `folders`; a new one begins so that no window is lost.
 
@@ -144,11 +146,11 @@ def open_checkpoint(
         folders: of the job.
         fingerprint: of the plan.
         topics: what the job reads.
-        needed: what a new one reads.
+        retention: what a new one reads.
         unread: see `tocsin.sparkjob.query.drain.unread_upstream`.
 
-    A new one begins `needed` before the place that the last one had reached, or at the beginning of the topics if there
-    is none. That place is the earliest of its watermark, the first event that it has not read, and the first raw record
+    A new one begins `retention` before the place that the last one had reached, or at the first records if there is
+    none. That place is the earliest of its watermark, the first event that it has not read, and the first raw record
     that the ingest has not read: after an outage there may be no event yet of all that came meanwhile.
     One whose next records are gone, perhaps with their topic, begins anew with the earliest that are kept, and one that
     is asked to skip its backlog at the end; what is never read then, or not whole, is written down as a gap first.
@@ -157,19 +159,19 @@ def open_checkpoint(
     """
     base, folder = folders.stored, folders.stored / fingerprint
     is_new, skips = not _continues(folder, topics.names), gaps.is_asked_to_skip(folders.local)
-    last = _last(base) if is_new else _own(folder)
+    last = _read_last_reached(base) if is_new else _read_reached(folder)
     ids = topics.ids()  # before the ends
     recreated = [] if last is None else topics.recreated(last.topic_ids, last.offsets)
     last = None if last is None else last.without(recreated)
     found: list[Gap] = []
     if is_new or skips or recreated or (last is not None and _is_overtaken(last.offsets, topics.bounds()[0])):
-        begin = _at_end(topics) if skips else _beginning(topics, last, needed, unread, recreated)
+        begin = _at_end(topics) if skips else _find_start(topics, last, retention, unread, recreated)
         last = last or (_Reached(topics.bounds()[0]) if skips else None)
         found = [] if last is None else _gaps(topics, last, begin, Cause.SKIPPED if skips else Cause.REMOVED, recreated)
         for gap in found:
             gaps.record(base, gap)
         if is_new or found:
-            _begin(folder, replace(begin, topic_ids=ids), warms_up=is_new and last is not None and not skips)
+            _write_start(folder, replace(begin, topic_ids=ids), warms_up=is_new and last is not None and not skips)
     if skips:
         gaps.end_skip(folders.local)
     start = _with_ids(folder, ids)
@@ -180,23 +182,23 @@ def open_checkpoint(
 def begin_at(base: StoredPath, fingerprint: str, offsets: Position, publish_from: datetime) -> None:
     """Let the checkpoint of `fingerprint`, unless there is one, begin at `offsets` and publish what starts later."""
     if not (base / fingerprint / START).exists():
-        _begin(base / fingerprint, _Beginning(offsets, publish_from))
+        _write_start(base / fingerprint, _Start(offsets, publish_from))
 
 
 def whole_since(base: StoredPath, fingerprint: str) -> datetime | None:
     """Return the start of the first window that this checkpoint reads whole; None when all are, or gaps tell of it."""
     folder = base / fingerprint
-    beginning = _read(folder) if (folder / START).exists() else None
-    return None if beginning is None or beginning.count > 1 else beginning.publish_from
+    start = _read_start(folder) if (folder / START).exists() else None
+    return None if start is None or start.count > 1 else start.publish_from
 
 
 def read_committed(query: StoredPath) -> Position | None:
     """Read the next offset of each place after the last committed batch of Spark's checkpoint; None before one."""
-    reached = _reached(query)
+    reached = _read_batch(query)
     return None if reached is None else reached.offsets
 
 
-def _reached(query: StoredPath) -> _Reached | None:
+def _read_batch(query: StoredPath) -> _Reached | None:
     batches = batches_in(query / "commits") & batches_in(query / "offsets")
     if not batches:
         return None
@@ -218,26 +220,26 @@ def _tidy(query: StoredPath) -> None:
 
 def _continues(folder: StoredPath, topics: Collection[str]) -> bool:
     """Return whether the checkpoint in `folder` has begun, in one of `topics`: offsets of others say nothing."""
-    reached = read_committed(folder / _read(folder).query) if (folder / START).exists() else {}
+    reached = read_committed(folder / _read_start(folder).query) if (folder / START).exists() else {}
     return reached is None or any(partition_of(place)[0] in topics for place in reached)
 
 
-def _own(folder: StoredPath) -> _Reached:
+def _read_reached(folder: StoredPath) -> _Reached:
     """Read what the checkpoint in `folder` has reached: where it begins, before its first batch."""
-    beginning = _read(folder)
-    reached = _reached(folder / beginning.query)
+    start = _read_start(folder)
+    reached = _read_batch(folder / start.query)
     if reached is None:
-        return _Reached(beginning.offsets, beginning.publish_from, topic_ids=beginning.topic_ids)
-    if reached.watermark is None and (folder / beginning.query / "state").exists():
+        return _Reached(start.offsets, start.publish_from, topic_ids=start.topic_ids)
+    if reached.watermark is None and (folder / start.query / "state").exists():
         # The first batch closes no window: whatever it has read, those since its beginning are still to be published.
-        reached = replace(reached, watermark=beginning.publish_from, open_from=beginning.offsets)
-    return replace(reached, topic_ids=beginning.topic_ids)
+        reached = replace(reached, watermark=start.publish_from, open_from=start.offsets)
+    return replace(reached, topic_ids=start.topic_ids)
 
 
-def _last(base: StoredPath) -> _Reached | None:
+def _read_last_reached(base: StoredPath) -> _Reached | None:
     """Read what the most recently used checkpoint below `base` had reached; None when there is none."""
     folder = max((start.parent for start in base.glob(f"*/{START}")), key=_used_at, default=None)
-    return None if folder is None else _own(folder)
+    return None if folder is None else _read_reached(folder)
 
 
 def _used_at(folder: StoredPath) -> float:
@@ -250,75 +252,76 @@ def _is_overtaken(position: Position, first: Position) -> bool:
     return any(position.get(place, 0) < offset for place, offset in first.items())
 
 
-def _at_end(topics: TopicSet) -> _Beginning:
-    return _Beginning(topics.bounds()[1], datetime.now(UTC))
+def _at_end(topics: TopicSet) -> _Start:
+    return _Start(topics.bounds()[1], datetime.now(UTC))
 
 
-def _beginning(
+def _find_start(
     topics: TopicSet,
     last: _Reached | None,
-    needed: Needed,
+    retention: Retention,
     unread: Callable[[], datetime | None],
     recreated: Collection[str],
-) -> _Beginning:
-    """Begin at the first record; else as far as `needed` before what the last checkpoint had reached.
+) -> _Start:
+    """Begin at the first record; else as far as `retention` before what the last checkpoint had reached.
 
     Where records were removed, or gone with a topic that was `recreated`, windows that began before the first that is
     kept are not whole.
     """
     first, ends = topics.bounds()
     lost = {place for place in first if partition_of(place)[0] in recreated}
-    if last is None or needed.memory is None:
+    if last is None or retention.memory is None:
         cut = [topics.appended_at(p, offset, ends[p]) for p, offset in first.items() if offset > 0 or p in lost]
-        return _Beginning(first, max((moment + needed.reach for moment in cut if moment is not None), default=None))
+        return _Start(first, max((moment + retention.join_span for moment in cut if moment is not None), default=None))
     now = datetime.now(UTC)
     reached = (last.watermark, oldest(topics, last.open_from or last.offsets), unread(), now)
-    since = min(moment for moment in reached if moment is not None) - needed.memory
-    offsets, whole = topics.since(since - needed.reach), [since]
+    since = min(moment for moment in reached if moment is not None) - retention.memory
+    offsets, whole = topics.since(since - retention.join_span), [since]
     for place, offset in first.items():
         if place in lost:
             offsets[place] = offset
         if place in lost or 0 < offset == offsets[place]:
             gone = now if place in lost or _is_overtaken(last.offsets, {place: offset}) else since
-            whole.append((topics.appended_at(place, offset, ends[place]) or gone) + needed.reach)
-    return _Beginning(offsets, max(whole), wanted=since)
+            whole.append((topics.appended_at(place, offset, ends[place]) or gone) + retention.join_span)
+    return _Start(offsets, max(whole), wanted=since)
 
 
-def _gaps(
-    topics: TopicSet, last: _Reached, beginning: _Beginning, cause: Cause, recreated: Collection[str]
-) -> list[Gap]:
-    """Find what is left out of each topic between the place that was reached and the new beginning."""
+def _gaps(topics: TopicSet, last: _Reached, start: _Start, cause: Cause, recreated: Collection[str]) -> list[Gap]:
+    """Find what is left out of each topic between the place that was reached and the new start."""
     now = datetime.now(UTC)
-    until, wanted = beginning.publish_from or now, beginning.wanted
-    holes = gaps.find_holes(topics, last.offsets, beginning.offsets)
+    until, wanted = start.publish_from or now, start.wanted
+    holes = gaps.find_holes(topics, last.offsets, start.offsets)
     if not holes and not recreated and wanted is not None and until > wanted:
         holes[topics.names[0]] = {}
     fields = {"found_at": now, "since": last.watermark, "until": until}
-    lost = [Gap(topic=one, cause=Cause.REMOVED, partitions={}, is_recreated=True, **fields) for one in recreated]
-    return [*lost, *(Gap(topic=topic, cause=cause, partitions=one, **fields) for topic, one in holes.items())]
+    lost = [Gap(topic=topic, cause=Cause.REMOVED, partitions={}, is_recreated=True, **fields) for topic in recreated]
+    return [
+        *lost,
+        *(Gap(topic=topic, cause=cause, partitions=partitions, **fields) for topic, partitions in holes.items()),
+    ]
 
 
-def _begin(folder: StoredPath, beginning: _Beginning, *, warms_up: bool = False) -> None:
-    """Begin at `beginning`, with an empty state."""
+def _write_start(folder: StoredPath, start: _Start, *, warms_up: bool = False) -> None:
+    """Begin at `start`, with an empty state."""
     if warms_up:
-        since = beginning.publish_from
+        since = start.publish_from
         log.info("no state fits the plan, warming up", checkpoint=str(folder), publishes_windows_from=since)
-    count = _read(folder).count + 1 if (folder / START).exists() else 1
-    state_file.write(folder / START, _Beginning, replace(beginning, count=count))
+    count = _read_start(folder).count + 1 if (folder / START).exists() else 1
+    state_file.write(folder / START, _Start, replace(start, count=count))
 
 
-def _with_ids(folder: StoredPath, ids: dict[str, str]) -> _Beginning:
-    """Read the beginning, and note the ids of topics of which it has none: it is of before, or reads them newly."""
-    beginning = _read(folder)
-    if not ids.keys() <= beginning.topic_ids.keys():
-        beginning = replace(beginning, topic_ids=ids | beginning.topic_ids)
-        state_file.write(folder / START, _Beginning, beginning)
-    return beginning
+def _with_ids(folder: StoredPath, ids: dict[str, str]) -> _Start:
+    """Read the start, and note the ids of topics of which it has none: it is of before, or reads them newly."""
+    start = _read_start(folder)
+    if not ids.keys() <= start.topic_ids.keys():
+        start = replace(start, topic_ids=ids | start.topic_ids)
+        state_file.write(folder / START, _Start, start)
+    return start
 
 
 def _without(position: Position, topics: Collection[str]) -> Position:
     return {place: offset for place, offset in position.items() if partition_of(place)[0] not in topics}
 
 
-def _read(folder: StoredPath) -> _Beginning:
-    return load_formed(folder / START, _Beginning, f"remove {folder}: the job then begins anew")
+def _read_start(folder: StoredPath) -> _Start:
+    return load_formed(folder / START, _Start, f"remove {folder}: the job then begins anew")

@@ -17,6 +17,7 @@ from confluent_kafka import Message
 from pydantic import BaseModel, computed_field
 
 from tocsin.kafka.topic_set import Position, TopicSet, partition_of
+from tocsin.model.job_report import TOPICS_RECREATED
 from tocsin.project.feeding import Feeder
 from tocsin.project.settings import Settings
 from tocsin.runtime import state_file
@@ -152,9 +153,10 @@ def count_removed(checkpoint: StoredPath) -> int:
     return sum(gap.records for gap in read_gaps(checkpoint) if gap.cause is Cause.REMOVED)
 
 
-def count_recreated(checkpoint: StoredPath) -> int:
-    """Count how often a topic was deleted and created again that the job with this checkpoint folder had read."""
-    return sum(gap.is_recreated for gap in read_gaps(checkpoint))
+def counts(checkpoint: StoredPath) -> dict[str, int]:
+    """Count what the job with this checkpoint folder has lost, for its report."""
+    recreated = sum(gap.is_recreated for gap in read_gaps(checkpoint))
+    return {"removed_unread": count_removed(checkpoint), TOPICS_RECREATED: recreated}
 
 
 def record(checkpoint: StoredPath, gap: Gap) -> None:
@@ -171,7 +173,7 @@ def record(checkpoint: StoredPath, gap: Gap) -> None:
         start = _behind(gaps, gap.topic, partition, hole.from_offset)
         if start < hole.to_offset:
             left[partition] = hole.model_copy(update={"from_offset": start})
-    windows = {(one.since, one.until) for one in gaps}
+    windows = {(known.since, known.until) for known in gaps}
     if left or (not gap.partitions and (gap.since, gap.until) not in windows):
         gaps.append(gap.model_copy(update={"partitions": left}))
         state_file.write(checkpoint / _GAPS, list[Gap], gaps)

@@ -48,23 +48,19 @@ class Ownership:
             return True
         if self._owned is not None:
             self._owned[1].release()
-        lock = _await_own(run, checkpoint)
-        self._owned = None if lock is None else (checkpoint, lock)
-        return lock is not None
-
-
-def _await_own(run: Run, checkpoint: Path) -> Lock | None:
-    reported = None
-    while not run.is_stopping:
-        try:
-            return own(run.settings, checkpoint, jvm.process_id())
-        except LockHeld:
-            state = JobState.WAITING if run.reporter.leads else JobState.READY
-        if state != reported:  # each update is a sign of life, and this loop does not need the JVM
-            run.reporter.update(state=state, reason="resumes the running version's checkpoint")
-            reported = state
-        run.wait(_LOOK_SECONDS)
-    return None
+            self._owned = None
+        reported = None
+        while not run.is_stopping:
+            try:
+                self._owned = checkpoint, own(run.settings, checkpoint, jvm.process_id())
+                return True
+            except LockHeld:
+                state = JobState.WAITING if run.reporter.leads else JobState.READY
+            if state != reported:  # each update is a sign of life, and this loop does not need the JVM
+                run.reporter.update(state=state, reason="resumes the running version's checkpoint")
+                reported = state
+            run.wait(_LOOK_SECONDS)
+        return False
 
 
 def own(settings: Settings, checkpoint: Path, jvm_id: int) -> Lock:

@@ -199,8 +199,8 @@ class Poison:
         known = self._state.topic_ids
         if known.items() >= topic_ids.items():
             return
-        other = {topic for topic, one in topic_ids.items() if is_recreated(known.get(topic, ""), one, {}, {})}
-        records = [one for one in self._state.records if one.topic not in other]
+        other = {topic for topic, id_ in topic_ids.items() if is_recreated(known.get(topic, ""), id_, {}, {})}
+        records = [record for record in self._state.records if record.topic not in other]
         has_records = self.count > 0
         self._state = self._state.model_copy(update={"records": records, "topic_ids": {**known, **topic_ids}})
         if has_records:
@@ -213,13 +213,13 @@ class Poison:
     def without(self, records: DataFrame) -> DataFrame:
         """Leave out those of `records`, as Kafka gives them, that were set aside."""
         places: dict[tuple[str, int], list[int]] = {}
-        for one in self._state.records:
-            places.setdefault((one.topic, one.partition), []).append(one.offset)
+        for record in self._state.records:
+            places.setdefault((record.topic, record.partition), []).append(record.offset)
         bad = [
             (F.col("topic") == topic) & (F.col("partition") == partition) & F.col("offset").isin(offsets)
             for (topic, partition), offsets in places.items()
         ]
-        return records.where(~reduce(lambda one, other: one | other, bad)) if bad else records
+        return records.where(~reduce(lambda first, other: first | other, bad)) if bad else records
 
     def search(
         self, run: Run, position: Position, write: Callable[[Read], None], keep: Callable[[SetAside], None]
@@ -323,7 +323,7 @@ class Poison:
         """List the records of `span`, one by one, without ticks and those that were set aside: they pass anyway."""
         if span.start >= span.end:
             return []
-        known = {one.offset for one in self._state.records if one.place == span.place}
+        known = {record.offset for record in self._state.records if record.place == span.place}
         found = (message.offset() or 0 for message in topics.records(*span) if not is_tick(message.value() or b""))
         return [SuspectSpan(span.place, offset, offset + 1) for offset in found if offset not in known]
 
@@ -373,7 +373,10 @@ class Poison:
     def _save(self, **changes: object) -> None:
         state = self._state.model_copy(update=changes)
         # A version that runs beside this one may have set records aside meanwhile.
-        known = {(one.topic, one.partition, one.offset): one for one in [*_read(self._folder).records, *state.records]}
+        known = {
+            (record.topic, record.partition, record.offset): record
+            for record in [*_read(self._folder).records, *state.records]
+        }
         self._state = state.model_copy(update={"records": list(known.values())})
         state_file.write(self._folder / _FILE, _Kept, self._state)
 

@@ -56,9 +56,9 @@ def parse_progress(text: str) -> BatchProgress:
     event = json.loads(text)
     read = event.get("numInputRows", sum(source.get("numInputRows", 0) for source in event["sources"]))
     observed = event.get("observedMetrics", {})
-    ticks = sum(one.get("ticks") or 0 for name, one in observed.items() if name.partition(":")[0] == "ticks")
+    ticks = sum(figures.get("ticks") or 0 for name, figures in observed.items() if name.partition(":")[0] == "ticks")
     operators = event.get("stateOperators", [])
-    sources = [one for one in event["sources"] if one["description"].startswith("Kafka")]
+    sources = [source for source in event["sources"] if source["description"].startswith("Kafka")]
     return BatchProgress(
         batch_id=event["batchId"],
         run_id=event["runId"],

@@ -1,7 +1,7 @@
-"""Keep one long-running Spark job alive: one lock, one query, one report; the same for ingest and detectors.
+"""Keep one long-running Spark job alive: one lock, one query, one report.
 
 A job waits for Kafka, starts its query, publishes its progress, starts the query again when Kafka comes back, when
-partitions were added or when its own work asks for it, and stops within 15 seconds of SIGTERM. Everything it must find
+partitions were added or when its kind asks for it, and stops within 15 seconds of SIGTERM. Everything it must find
 again lies in its checkpoint, so SIGKILL at any moment loses nothing.
 """
 
@@ -25,13 +25,15 @@ from tocsin.kafka.reporter import Reporter
 from tocsin.kafka.topic_set import Position, lag_of, partition_of
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
+from tocsin.project.blocks.spark_settings import LOCAL
 from tocsin.project.settings import Settings
 from tocsin.runtime.failures import Unwritable, cause, is_kafka, is_unwritable, refusal, root_cause, store_failure
 from tocsin.runtime.process_exit import on_signals
 from tocsin.sparkjob.engine import jvm
 from tocsin.sparkjob.engine.cluster import ClusterLost, has_lost_executor, is_lost, refusal_of_masters
 from tocsin.sparkjob.query.progress import BatchProgress, listen
-from tocsin.sparkjob.query.work import Run, Started, Work
+from tocsin.sparkjob.query.stream_job import StreamJob
+from tocsin.sparkjob.query.work import Run, Started
 from tocsin.sparkjob.session import streaming_session
 
 PARTITION_SECONDS = 10.0
@@ -47,9 +49,10 @@ log = structlog.get_logger()
 class QueryLoop:
     """Keeps the query of one job running."""
 
-    def __init__(self, settings: Settings, work: Work, reporter: Reporter, stop: threading.Event) -> None:
-        self._settings, self._work, self._reporter, self._stop = settings, work, reporter, stop
-        self._run = Run(settings, work, reporter, stop)
+    def __init__(self, settings: Settings, job: StreamJob, reporter: Reporter, stop: threading.Event) -> None:
+        self._settings, self._job, self._reporter, self._stop = settings, job, reporter, stop
+        self._run = Run(settings, job.spec.job, job.spec.topics(), reporter, stop)
+        self._run.resources = job.spec.resources if settings.spark.master != LOCAL else None
         self._progress: queue.SimpleQueue[BatchProgress] = queue.SimpleQueue()
         self._totals = {"rows_in": 0, "rows_out": 0, "rows_dropped_late": 0}
         self._since = 0.0
@@ -64,7 +67,7 @@ class QueryLoop:
             try:
                 if not self._fit_session():
                     return
-                started = self._work.start(self._run)
+                started = self._job.start(self._run)
                 if started is not None:
                     self._follow(started)
             except TransientError as error:
@@ -105,9 +108,9 @@ class QueryLoop:
     def _missing(self) -> str | None:
         """Name what Kafka lacks, in a sentence; None when nothing. ConfigError if it refuses what the job needs."""
         try:
-            check_access(self._settings, self._work.job, self._work.reads, self._work.writes)
-            for name in self._work.writes:
-                with TopicReader(self._settings, self._work.job, name) as topic:
+            check_access(self._settings, self._run.job, self._run.topics.names, self._job.spec.writes)
+            for name in self._job.spec.writes:
+                with TopicReader(self._settings, self._run.job, name) as topic:
                     if not topic.partitions():
                         return f"topic {name} does not exist yet"
             missing = self._run.topics.missing()
@@ -136,8 +139,10 @@ class QueryLoop:
             self._run.places = []
         if resources is not None and not self._reach(lambda: refusal_of_masters(self._settings.spark)):
             return False
-        slots = self._run.slots = self._work.slots(len(places)) if resources is None else resources.slots
-        self._run.spark = streaming_session(self._settings, job=self._work.job, slots=slots, resources=resources)
+        # With fewer than one for each partition a stateless real-time query silently leaves partitions unread.
+        own = len(places) + self._settings.spark.shuffle_partitions * self._job.spec.exchanges
+        slots = self._run.slots = own if resources is None else resources.slots
+        self._run.spark = streaming_session(self._settings, job=self._run.job, slots=slots, resources=resources)
         jvm.halt_at_end()
         self._run.places, self._run.executors = places, frozenset()
         listen(self._run.spark, self._progress.put)
@@ -181,7 +186,7 @@ class QueryLoop:
                 self._handle_end(started.query)
                 return
             reason = self._change_of_topics() if self._is_due("partitions", PARTITION_SECONDS) else None
-            reason = reason or self._work.poll(self._run)
+            reason = reason or self._job.poll(self._run)
             if reason is not None:
                 log.info("query restarting", reason=reason)
                 return
@@ -193,13 +198,13 @@ class QueryLoop:
         if self._accept_loss(error):
             log.warning("query restarting", reason="an executor was lost", error=error.splitlines()[0][:300])
             return
-        if refused := refusal(self._settings.checkpoint(self._work.job)):
+        if refused := refusal(self._settings.checkpoint(self._run.job)):
             raise Unwritable(refused)
         # Spark refuses new partitions while it looks for the first offsets.
         if (change := self._change_of_topics()) is not None:
             log.info("query restarting", reason=change)
             return
-        if self._work.accept_failure(self._run, error):
+        if self._job.accept_failure(self._run, error):
             log.info("query restarting", reason="the query changes its mode", error=error.splitlines()[0][:300])
             return
         if is_unwritable(error):
@@ -216,7 +221,7 @@ class QueryLoop:
         if started is None:
             return
         is_active = started.query.isActive  # raises if the JVM has ended: a record may be the cause
-        self._work.note_end()
+        self._job.spec.poison.end()  # process and JVM have not ended
         if not is_active:
             return
         self._await_boundary(started)
@@ -258,9 +263,7 @@ class QueryLoop:
         self._totals["rows_in"] += progress.rows_in
         self._totals["rows_out"] += progress.rows_out
         self._totals["rows_dropped_late"] += progress.dropped_late
-        further = self._work.count_batch(progress)
-        if run.executors_lost:
-            further["counts"] = further.get("counts", {}) | {"executors_lost": run.executors_lost}
+        further = self._job.count_batch(run, progress)
         delay = run.started.delay_seconds if run.started is not None else None
         watermark = progress.watermark if delay is None else progress.next_watermark(delay)
         lag = self._lag(progress.latest_offsets or run.position)
@@ -284,7 +287,7 @@ class QueryLoop:
             self._reporter.update(state=JobState.WAITING, reason=str(error))
 
     def _lag(self, ends: Position) -> dict[str, Any]:
-        records, seconds = lag_of(self._run.topics, self._run.position, ends, self._work.appended_at)
+        records, seconds = lag_of(self._run.topics, self._run.position, ends, self._job.spec.appended_at)
         return {"lag_records": records, "lag_seconds": seconds}
 
     def _change_of_topics(self) -> str | None:

@@ -116,8 +116,7 @@ class Clients:
         return sum(total for total in totals if not math.isnan(total))
 
     def _ask(self) -> _Beans:
-        if self._beans is None:
-            self._beans = _Beans()
+        self._beans = self._beans or _Beans()
         return self._beans
 
 

@@ -6,31 +6,23 @@ import contextlib
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
-from typing import Protocol
 
 import structlog
 from pyspark.sql import SparkSession
 
 from tocsin.model.errors import ConfigError, TransientError
+from tocsin.model.flow import FlowSpec
 from tocsin.model.job_report import JobState
 from tocsin.model.source import Source
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
+from tocsin.sparkjob.declared_function import Declared
 from tocsin.sparkjob.query.work import Run
 from tocsin.tables.spark.joined_tables import FollowedTables, open_tables
 
 _REFRESH_SECONDS, _REFRESH_SECONDS_STORED = 1.0, 5.0  # an object store asks money for each request
 log = structlog.get_logger()
-
-
-class Joining(Protocol):
-    """The declaration of a function that may join tables."""
-
-    @property
-    def path(self) -> Path: ...  # noqa: D102 - as in the specs
-    @property
-    def tables(self) -> tuple[str, ...]: ...  # noqa: D102
+Joining = Declared | FlowSpec
 
 
 class StreamTables:
@@ -53,7 +45,7 @@ class StreamTables:
         if declared.tables:
             check_settle(settings, declared, sources, batch_seconds)
 
-    def opened(self, run: Run) -> bool:
+    def await_rows(self, run: Run) -> bool:
         """Open them in the session of `run`, once they have rows; False when asked to stop before that."""
         waiting = ""
         if not self._declared.tables:

@@ -1,4 +1,4 @@
-"""Define the work of a job, and the run of it that the query loop hands over."""
+"""The run of a job that its query loop and its kind share, and the query that runs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
-from confluent_kafka import Message
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -18,10 +16,9 @@ from tocsin.kafka.topic_identity import is_recreated
 from tocsin.kafka.topic_set import Place, Position, TopicSet
 from tocsin.model.errors import ConfigError
 from tocsin.model.job_report import JobState
-from tocsin.project.blocks.spark_settings import LOCAL, ResourceSettings
+from tocsin.project.blocks.spark_settings import ResourceSettings
 from tocsin.project.settings import PROJECT_FILE, Settings
 from tocsin.sparkjob.engine import cluster
-from tocsin.sparkjob.query.progress import BatchProgress
 from tocsin.sparkjob.query.read_positions import ReadPositions
 from tocsin.sparkjob.session import consumer_group
 
@@ -33,28 +30,34 @@ REAL_TIME, MICRO_BATCH = "real-time", "micro-batch"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Started:
-    """A query that `Work.start` has started.
+class Choice:
+    """The way in which a query reads on.
 
     Attributes:
-        query: the running query.
         mode: "real-time" or "micro-batch".
         reason: why this mode and state, one sentence.
         state: RUNNING or DRAINING.
-        batch_seconds: length of a real-time batch; 0 in micro-batch mode.
         delay_seconds: watermark delay in force; None without a watermark.
+        skips_removed: records were removed before they were read, and are stepped over.
     """
 
-    query: StreamingQuery
     mode: str
     reason: str
     state: JobState = JobState.RUNNING
-    batch_seconds: float = 0.0
     delay_seconds: float | None = None
+    skips_removed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started(Choice):
+    """A running query; `batch_seconds` is the length of its batches, 0 in micro-batch mode."""
+
+    query: StreamingQuery
+    batch_seconds: float = 0.0
 
 
 class Run:
-    """One run of a job, as its work sees it; the query loop keeps it up to date.
+    """One run of a job; the query loop keeps it up to date.
 
     Attributes:
         settings, reporter: of the job.
@@ -65,7 +68,7 @@ class Run:
         spark: the session; a new one after partitions were added.
         slots: its task slots on this machine; on a cluster see `await_slots`.
         executors: those of the cluster that the query began with; of the session before, none.
-        executors_lost: how many that a query began with were gone when the next one began.
+        counts: of what was read, left out or lost, by name, for reports.
         resources: what the job gets on the cluster; None where it runs on this machine.
         position: next offset by place, as committed by the last finished batch; a start sets it before the first.
         lag_seconds: since the oldest record came in that the last finished batch left unread; 0 before the first.
@@ -75,24 +78,29 @@ class Run:
 
     spark: SparkSession
 
-    def __init__(self, settings: Settings, work: Work, reporter: Reporter, stop: threading.Event) -> None:
-        self.settings, self.job, self.reporter = settings, work.job, reporter
-        self.topics, self.read_positions = self._readers(work.reads)
+    def __init__(
+        self, settings: Settings, job: str, reads: Sequence[str], reporter: Reporter, stop: threading.Event
+    ) -> None:
+        self.settings, self.job, self.reporter = settings, job, reporter
+        self.topics, self.read_positions = self._readers(reads)
         self.places: list[Place] = []
         self.slots = 0
         self.executors: frozenset[str] = frozenset()
-        self.executors_lost = 0
-        self.resources = work.resources if settings.spark.master != LOCAL else None
+        self.counts: dict[str, float] = {}
+        self.resources: ResourceSettings | None = None
         self.position: Position = {}
         self.topic_ids: dict[str, str] = {}
         self.lag_seconds = 0.0
         self.started: Started | None = None
         self._stop = stop
 
-    def follow(self, names: Sequence[str]) -> None:
-        """Read the topics `names` from now on; the next session has slots for them."""
+    def follow(self, names: Sequence[str]) -> bool:
+        """Read the topics `names`; False when they are others than before: the next session has slots for them."""
+        if self.topics.names == tuple(names):
+            return True
         self.topics.close()
         self.topics, self.read_positions = self._readers(names)
+        return False
 
     def _readers(self, names: Sequence[str]) -> tuple[TopicSet, ReadPositions]:
         topics = TopicSet(self.settings, self.job, names)
@@ -100,7 +108,7 @@ class Run:
 
     @property
     def is_stopping(self) -> bool:
-        """Return whether the job was asked to stop; loops inside `Work.start` must end then."""
+        """Return whether the job was asked to stop; loops inside a start must end then."""
         return self._stop.is_set()
 
     def wait(self, seconds: float) -> bool:
@@ -126,7 +134,8 @@ class Run:
         reported, began = "", time.monotonic()
         while True:
             before, self.executors = self.executors, cluster.executors_of(self.spark)
-            self.executors_lost += len(before - self.executors)
+            if lost := len(before - self.executors):
+                self.counts["executors_lost"] = self.counts.get("executors_lost", 0) + lost
             there = len(self.executors) * self.resources.cores
             if there >= needed:
                 return there
@@ -146,7 +155,7 @@ class Run:
             TransientError: Kafka cannot be reached; a retry helps.
         """
         ids = topics.ids().items()
-        return next((name for name, one in ids if is_recreated(self.topic_ids.get(name, ""), one, {}, {})), None)
+        return next((name for name, id_ in ids if is_recreated(self.topic_ids.get(name, ""), id_, {}, {})), None)
 
     def restate(self, state: JobState, reason: str) -> None:
         """Report another state, or another reason, of the same query; nothing if both are as before."""
@@ -156,49 +165,8 @@ class Run:
             self.report()
 
     def report(self, **fields: Any) -> None:
-        """Publish `fields`, and the state of the query if one runs."""
-        now = self.started
+        """Publish `fields` and the counts, and the state of the query if one runs."""
+        now, fields = self.started, fields | {"counts": dict(self.counts)}
         if now is not None:
             fields |= {"state": now.state, "mode": now.mode, "reason": now.reason, "delay_seconds": now.delay_seconds}
         self.reporter.update(**fields)
-
-
-class Work(Protocol):
-    """Do what one kind of job does, apart from staying alive. All is called on the job's main thread."""
-
-    job: str
-    version: str
-    """Of what a user has written, for reports; empty where nothing has one."""
-    reads: tuple[str, ...]
-    """The topics whose partitions decide the slots; others after a start that has let the run follow them."""
-    writes: tuple[str, ...]
-    """Topics that must exist as well before the query starts."""
-
-    @property
-    def resources(self) -> ResourceSettings | None:
-        """What it gets on a cluster; None for a job that always runs on its own machine."""
-
-    def slots(self, partitions: int) -> int:
-        """Count the task slots needed for `partitions` partitions of the topics that are read."""
-
-    def start(self, run: Run) -> Started | None:
-        """Start the query; called again after each stop. None when the job was asked to stop before it could.
-
-        Raises:
-            TransientError: Kafka went away, try again.
-        """
-
-    def note_end(self) -> None:
-        """Take note that the query has ended, or is about to be stopped, and that its JVM lives."""
-
-    def count_batch(self, progress: BatchProgress) -> dict[str, Any]:
-        """Take note of a finished batch; returns further fields of the report."""
-
-    def poll(self, run: Run) -> str | None:
-        """Return a reason to stop the query and start it again, or None; called about four times a second."""
-
-    def accept_failure(self, run: Run, error: str) -> bool:
-        """Take note that the query has failed with `error`; True when starting it again will go another way."""
-
-    def appended_at(self, message: Message) -> datetime | None:
-        """Read when the record behind `message` came into the platform, UTC: `lag_seconds` is counted from it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import structlog
@@ -13,7 +12,7 @@ from pyspark.sql import functions as F
 
 from tocsin.ingest.backlog import FeederLag
 from tocsin.job import Job
-from tocsin.kafka.reader import appended_at
+from tocsin.kafka.reader import appended_at, came_in_at
 from tocsin.kafka.topic_set import Position, partition_of
 from tocsin.kafka.topics import empty_topic, remove_topics
 from tocsin.model.errors import TransientError
@@ -22,13 +21,17 @@ from tocsin.model.sizes import VIEW_BYTES
 from tocsin.model.source import Source
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
+from tocsin.sparkjob.declared_function import DeclaredFunction
 from tocsin.sparkjob.entry import run_query
-from tocsin.sparkjob.query.checkpoint import Checkpoint, Needed, begin_at, open_checkpoint
-from tocsin.sparkjob.query.keyed_query import KeyedQuery
+from tocsin.sparkjob.query.checkpoint import Checkpoint, Retention, begin_at, open_checkpoint
+from tocsin.sparkjob.query.keyed_query import EXCHANGES, KeyedQuery, KeyedSpec
 from tocsin.sparkjob.query.leadership import remove_other_checkpoints
+from tocsin.sparkjob.query.poison import Poison
+from tocsin.sparkjob.query.stream_job import StreamJob, StreamSpec
 from tocsin.sparkjob.query.work import Run
 from tocsin.sparkjob.query_plan import QueryPlan
 from tocsin.sparkjob.session import kafka_sink
+from tocsin.storage.job_folders import JobFolders
 from tocsin.views.rebuild.rebuild_request import (
     HistoryPart,
     coming_builds,
@@ -43,8 +46,8 @@ from tocsin.views.spark.view_rows import OBSERVATION, WRITTEN, make_rows
 log = structlog.get_logger()
 
 
-class Computation(KeyedQuery[QueryPlan]):
-    """Runs `compute:<view>`; see `tocsin.sparkjob.query.work.Work`.
+class Computation:
+    """What `compute:<view>` does.
 
     A build is one computation of the view from the earliest event that Kafka keeps, or from where what was computed
     from history ends: each change of the file that may change its rows, and each request for a rebuild, begins a new
@@ -55,29 +58,28 @@ class Computation(KeyedQuery[QueryPlan]):
     """
 
     _following: Run  # from the first start on
-    function = FUNCTION
-    observations = (OBSERVATION, WRITTEN)
 
     def __init__(self, settings: Settings, name: str) -> None:
         catalog = read_catalog(settings.project)
-        self.spec = catalog.view(name)
-        self._rebuild = ""
+        self.spec, self._settings, self.job = catalog.view(name), settings, compute_job(name)
+        self.folders, self._text = JobFolders.of(settings, self.job), self.spec.path.read_bytes()
+        self._rebuild = self._build = ""
         self._history: HistoryPart | None = None
         self._past: Position = {}  # the ends of the events of history that are still on their topic
-        lag = FeederLag(settings, *(catalog.upstream(source) for source in self.spec.sources))
-        self._feeders = catalog.feeders_of(self.spec.sources)
-        super().__init__(
-            settings, compute_job(name), self.spec.computed, catalog.sources_of(self.spec),
-            lambda: max(lag(), self._past_age()),
-        )  # fmt: skip
-        self.writes = (settings.names.view(name),)
-        self._build = ""
         self._missing: Position | None = None
+        lag = FeederLag(settings, *(catalog.upstream(source) for source in self.spec.sources))
+        declared, sources = self.spec.computed, catalog.sources_of(self.spec)
+        self.query = KeyedQuery(settings, KeyedSpec(
+            job=self.job, declared=declared, sources=sources, feeders=catalog.feeders_of(self.spec.sources),
+            feeder_lag=lambda: max(lag(), self._past_age()), topics_of=self._topics_of,
+            load=lambda: DeclaredFunction(declared.path, FUNCTION, self._text),
+            read_plan=lambda rows: read_plan(rows, self.spec, sources), records=self._records, select=self.select,
+        ))  # fmt: skip
 
-    def topics_of(self, source: Source) -> Sequence[str]:
+    def _topics_of(self, source: Source) -> list[str]:
         """Name the topic of the stream, and that of the events of history if the build has one."""
         past = self._past_topic
-        return [*super().topics_of(source), *([past] if past else [])]
+        return [self._settings.names.events(source.name), *([past] if past else [])]
 
     @property
     def _past_topic(self) -> str:
@@ -86,25 +88,26 @@ class Computation(KeyedQuery[QueryPlan]):
             return ""
         return self._settings.names.rebuild(self.spec.name, self._history.build)
 
-    def _plan_of(self, rows: DataFrame) -> QueryPlan:
-        return read_plan(rows, self.spec, self.sources)
-
-    def _checkpoint_name(self) -> str:
+    def begin_build(self, plan: QueryPlan) -> str:
+        """Name the build that is to run by now."""
         request = read_rebuild(self._settings.state, self.spec.name)
-        name = next_build(self._folders.stored, self.version, self.plan.fingerprint, request)
+        name = next_build(self.folders.stored, self.spec.computed.version, plan.fingerprint, request)
         self._rebuild, self._history = ("", None) if request is None else (request.id, request.history)
         if self._history is not None and self._history.build != name:
             log.warning("computed by Kafka alone; to have sealed days again, rebuild it", request=self._rebuild)
             self._history = None
         return name
 
-    def _open(self, run: Run, name: str) -> Checkpoint:
+    def open(self, run: Run, name: str) -> Checkpoint:
         """Open the checkpoint of the build, and report which it is before its first row is written."""
+        stored = self.folders.stored
         if self._history is not None:
-            begin_at(self._folders.stored, name, self._history.offsets, self._history.since)
-            note_begun(self._folders.stored, name)
-        checkpoint = open_checkpoint(self._folders, name, run.topics, Needed(None, self.plan.reach), lambda: None)
-        remove_other_checkpoints(self._settings, self._folders, {name})
+            begin_at(stored, name, self._history.offsets, self._history.since)
+            note_begun(stored, name)
+        checkpoint = open_checkpoint(
+            self.folders, name, run.topics, Retention(None, self.query.plan.reach), lambda: None
+        )
+        remove_other_checkpoints(self._settings, self.folders, {name})
         # Behind removed records its totals begin anew, and must not be mixed with those of before. Windows are whole.
         begun_anew = self.spec.computed.window is None and checkpoint.query.name != "query"
         self._build = f"{name}-{checkpoint.query.name}" if begun_anew else name
@@ -119,7 +122,7 @@ class Computation(KeyedQuery[QueryPlan]):
     def _remove_other_topics(self) -> None:
         """Remove the topics of builds that were replaced; those of a rebuild that still runs stay."""
         names, view = self._settings.names, self.spec.name
-        builds = coming_builds(self._settings.state, self._folders.stored, view)
+        builds = coming_builds(self._settings.state, self.folders.stored, view)
         kept = {self._past_topic, *(names.rebuild(view, build) for build in builds)}
         with unless_refused():
             remove_topics(self._settings, names.rebuild(view, ""), kept)
@@ -132,7 +135,7 @@ class Computation(KeyedQuery[QueryPlan]):
             return timedelta(0)
         return datetime.now(UTC) - since
 
-    def _choose(self, events: DataFrame) -> DataFrame:
+    def select(self, events: DataFrame) -> DataFrame:
         """Leave the events to history that it has: the latest of them must not take the place of a later one."""
         if self._history is None or not self.spec.shows_latest:
             return events
@@ -141,13 +144,10 @@ class Computation(KeyedQuery[QueryPlan]):
     def _records(self, rows: DataFrame, mode: str, checkpoint: Checkpoint | None) -> DataFrame:
         # The latest value is the latest, however much of its period was read.
         publish_from = None if checkpoint is None or self.spec.shows_latest else checkpoint.publish_from
-        incomplete = () if self.spec.shows_latest else self._incomplete
+        incomplete = () if self.spec.shows_latest else self.query.incomplete
         return make_rows(rows, self.spec, self._build, publish_from, incomplete)
 
-    def _sink(self) -> dict[str, str]:
-        return kafka_sink(self._settings, self.writes[0], VIEW_BYTES)
-
-    def _restart_reason(self, run: Run) -> str | None:
+    def restart_reason(self, run: Run) -> str | None:
         """Report once that the build is complete, and start another when that is asked for."""
         if self._requested() != self._rebuild:
             return "rebuilding on request"
@@ -161,17 +161,32 @@ class Computation(KeyedQuery[QueryPlan]):
         if missing is not None and all(run.position.get(place, 0) >= end for place, end in missing.items()):
             self._missing = None
             run.reporter.update(is_build_complete=True)
-        return None
+        return self.query.restart_reason(run)
 
     def appended_at(self, message: Message) -> datetime | None:
         """Read the append time of the raw record behind an event; of an event of history, when it was put there."""
-        return appended_at(message) if message.topic() == self._past_topic else super().appended_at(message)
+        return appended_at(message) if message.topic() == self._past_topic else came_in_at(message)
 
     def _requested(self) -> str:
         rebuild = read_rebuild(self._settings.state, self.spec.name)
         return "" if rebuild is None else rebuild.id
 
 
+def computation(settings: Settings, name: str) -> StreamJob:
+    """Make the job `compute:<view>`: events in, upserts of rows out."""
+    view = Computation(settings, name)
+    query, declared, topic = view.query, view.spec.computed, settings.names.view(name)
+    return StreamJob(settings, StreamSpec(
+        job=view.job, version=declared.version, query=declared.name, path=declared.path, function=FUNCTION,
+        folders=view.folders, poison=Poison(view.folders), tables=query.tables, exchanges=EXCHANGES,
+        resources=settings.spark.resources.with_declared(declared.resources), topics=query.topics, writes=(topic,),
+        sink=kafka_sink(settings, topic, VIEW_BYTES), batch_seconds=settings.spark.trigger_seconds,
+        plan=query.read_plan, owner=view.begin_build, open=view.open, choose=query.choose, rows=query.rows,
+        set_aside=query.set_aside, begin=lambda *_: None, restart_reason=view.restart_reason,
+        observations=(OBSERVATION, WRITTEN), appended_at=view.appended_at,
+    ))  # fmt: skip
+
+
 def run(job: Job) -> None:
     """Run the job of one view; errors as of `run_query`."""
-    run_query(job, Computation)
+    run_query(job, computation)

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, DateType, IntegralType, NumericType, StringType, StructType, TimestampType
 
 from tocsin.ingest.spark.patterns import check_function
 from tocsin.model.errors import ConfigError, Fault, nearest
 from tocsin.model.source import Source
 from tocsin.model.view import ViewSpec
+from tocsin.project.catalog import Catalog
+from tocsin.runtime.time_limit import time_limit
+from tocsin.sparkjob.declared_function import DeclaredFunction
+from tocsin.sparkjob.events import planned_events
 from tocsin.sparkjob.plan_traits import (
     count_exchanges,
     find_cut,
@@ -22,10 +26,28 @@ from tocsin.sparkjob.plan_traits import (
 )
 from tocsin.sparkjob.plan_tree import Node
 from tocsin.sparkjob.query.work import MICRO_BATCH
-from tocsin.sparkjob.query_plan import QueryPlan, analysed, mode_of, refusal_of, source_faults
+from tocsin.sparkjob.query_plan import QueryPlan, analyse, mode_of, refusal_of, source_faults
+from tocsin.tables.spark.joined_tables import no_rows
 
 FUNCTION = "view"
 _KEY_TYPES = (StringType, BooleanType, IntegralType, DateType, TimestampType)
+
+
+def view_plans(spark: SparkSession, catalog: Catalog) -> tuple[dict[str, QueryPlan], list[Fault]]:
+    """Read the plan of each view by name, and the faults: plans and patterns that Spark, Java or Tocsin refuses."""
+    found: dict[str, QueryPlan] = {}
+    faults: list[Fault] = []
+    for name, spec in catalog.views.items():
+        sources = catalog.sources_of(spec)
+        try:
+            events = planned_events(spark, sources, spec.computed, spec.path)
+            tables = no_rows(spark, catalog, spec.tables, spec.path)
+            rows = DeclaredFunction(spec.path, FUNCTION)(events, tables)
+            with time_limit(spec.path):
+                found[name] = read_plan(rows, spec, sources)
+        except ConfigError as error:
+            faults += error.faults
+    return found, faults
 
 
 def read_plan(rows: DataFrame, spec: ViewSpec, sources: Sequence[Source]) -> QueryPlan:
@@ -37,7 +59,7 @@ def read_plan(rows: DataFrame, spec: ViewSpec, sources: Sequence[Source]) -> Que
         ConfigError: columns are missing or of a wrong type, nothing is aggregated, or Spark refuses the plan. All
             faults at once; a retry does not help.
     """
-    tree, declared, spec = analysed(rows), spec, spec.computed
+    tree, declared, spec = analyse(rows), spec, spec.computed
     wrong, reach = source_faults(rows, tree, (spec.path, FUNCTION), sources)
     faults = [*_column_faults(rows.schema, spec), *wrong, *_tree_faults(tree, declared)]
     faults += _sum_faults(rows.schema, declared) + (_latest_faults(tree, declared) if declared.shows_latest else [])
@@ -125,7 +147,7 @@ def _latest_faults(tree: Node, spec: ViewSpec) -> list[Fault]:
         for top in operator.expressions()
         for node in top.walk() if node.kind == "AggregateExpression"
     ]  # fmt: skip
-    others = sorted({one.kind for one in functions if not _is_of_latest(one)})
+    others = sorted({function.kind for function in functions if not _is_of_latest(function)})
     if not others:
         return []
     what = f"removes idle keys, and {', '.join(others)} would begin anew with each period; without a window only "

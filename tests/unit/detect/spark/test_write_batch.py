@@ -27,6 +27,6 @@ def test_an_error_of_java_reaches_spark_without_the_name_behind_which_its_patter
     closed, rows = MagicMock(), MagicMock()
     closed.make_findings.side_effect = Interrupted()
     with pytest.raises(RuntimeError, match="InterruptedException") as caught:
-        detection._write_batch(closed, rows, 7)
+        detection._write_batch(closed, {}, rows, 7)
     assert "py4j.protocol.Py4JJavaError" not in "".join(traceback.format_exception(caught.value))
     rows.persist.return_value.unpersist.assert_called_once()

@@ -12,11 +12,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.rig.samples.checkpoints import batch
-from tocsin.ingest.spark.ingestion import Ingest
+from tocsin.ingest.spark.ingestion import Ingest, ingestion
+from tocsin.ingest.spark.mover import lost
 from tocsin.kafka.topic_set import Position, TopicSet, place_of
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
-from tocsin.sparkjob.query.gaps import read_gaps, removed_upstream
+from tocsin.sparkjob.query import gaps
+from tocsin.sparkjob.query.progress import BatchProgress
+from tocsin.sparkjob.query.work import Run
 
 RAW = "raw.logins"
 R0, R1 = (place_of(RAW, partition) for partition in range(2))
@@ -27,38 +30,53 @@ REPOSITORY = Path(__file__).parents[4]
 
 @pytest.fixture
 def ingest(tmp_path: Path) -> Ingest:
-    one = Ingest(Settings(project=REPOSITORY, state=tmp_path), "logins")
-    one._written_since = lambda: SINCE  # type: ignore[method-assign]  # it asks Kafka
-    batch(one._checkpoint(), 3, {RAW: {"0": 5, "1": 8}})
-    return one
+    ingest = made(Settings(project=REPOSITORY, state=tmp_path))
+    batch(ingest.mover.query, 3, {RAW: {"0": 5, "1": 8}})
+    return ingest
 
 
-def begin(one: Ingest, first: Position) -> Position:
-    """What `start` does up to the search."""
+def made(settings: Settings) -> Ingest:
+    ingest = Ingest(settings, "logins")
+    ingest.mover._written_since = lambda: SINCE  # type: ignore[method-assign]  # it asks Kafka
+    return ingest
+
+
+def run_with(first: Position) -> Any:
     topics = SimpleNamespace(bounds=lambda: (first, {R0: 99, R1: 99}), appended_at=lambda place, *_: UNTIL[place])
-    run: Any = SimpleNamespace(topics=topics)
-    one._began_at, _ = one._position(run)
-    return one._began_at
+    topics.ids, topics.recreated = dict, lambda *_: []
+    return SimpleNamespace(topics=topics, topic_ids={}, places=[R0, R1], counts={})
 
 
-def test_a_failure_behind_removed_records_is_counted_where_the_next_start_begins(ingest: Ingest) -> None:
-    assert begin(ingest, {R0: 20, R1: 0}) == {R0: 20, R1: 8}
-    run: Any = None  # not asked for anything
+def begin(ingest: Ingest, first: Position) -> tuple[Position, dict[str, int]]:
+    """What `start` does up to the search."""
+    run = run_with(first)
+    checkpoint = ingest.open(run, "")
+    return checkpoint.position(run.places), gaps.counts(ingest.mover.folders.stored)
+
+
+def test_a_failure_behind_removed_records_is_counted_where_the_next_start_begins(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_with({R0: 20, R1: 0})
+    job = ingestion(ingest._settings, "logins")
+    job._checkpoint = ingest.open(run, "")
+    assert job._checkpoint.position(run.places) == {R0: 20, R1: 8}
     for _ in range(2):
-        assert ingest.accept_failure(run, "a record ends the query")
-    assert ingest._poison._state.failures == 2
-    assert ingest._poison._state.position == begin(ingest, {R0: 20, R1: 0})
+        assert job.accept_failure(run, "a record ends the query")
+    assert job._poison._state.failures == 2
+    assert job._poison._state.position == begin(ingest, {R0: 20, R1: 0})[0]
+    run.topics.bounds = lambda: ({R0: 21, R1: 0}, {})
+    assert job.accept_failure(run, "more was removed")
+    assert job._poison._state.failures == 2
 
 
 def test_removed_records_count_once_however_often_it_starts(ingest: Ingest) -> None:
     begin(ingest, {R0: 20, R1: 0})
-    begin(ingest, {R0: 20, R1: 0})
-    assert ingest._counts["removed_unread"] == 15
-    assert ingest._reason().startswith("15 records were removed before they were read, their events are lost; ")
-    assert ingest._reason(90.0).endswith("their events are lost; drains a backlog up to 0:01:30 old")
-    begin(ingest, {R0: 30, R1: 10})
-    assert ingest._counts["removed_unread"] == 27
-    first, second = read_gaps(ingest._folder)
+    _, counts = begin(ingest, {R0: 20, R1: 0})
+    assert counts["removed_unread"] == 15
+    assert lost(cast(Run, SimpleNamespace(counts=counts))).startswith("15 records were removed before they were read")
+    assert begin(ingest, {R0: 30, R1: 10})[1]["removed_unread"] == 27
+    first, second = gaps.read_gaps(ingest.mover.folders.stored)
     assert (first.offsets, first.since, first.until) == ({0: "5 to 20"}, SINCE, UNTIL[R0])
     assert (second.offsets, second.until) == ({0: "20 to 30", 1: "8 to 10"}, UNTIL[R1])
 
@@ -75,47 +93,50 @@ def test_a_raw_topic_that_was_recreated_is_read_from_its_start_however_long_it_i
             patch.setattr(TopicSet, "bounds", lambda _: ({R0: 0, R1: 0}, ends))
             patch.setattr(TopicSet, "first_at", lambda _, place, *__: UNTIL[place])
             run: Any = SimpleNamespace(topics=topics)
-            ingest._fit_topics(run)
-            assert run.topic_ids == ids
-            return ingest._position(run)[0]
+            checkpoint = ingest.open(run, "")
+            assert checkpoint.topic_ids == run.topic_ids == ids
+            return checkpoint.position([R0, R1])
 
     assert fit() == {R0: 5, R1: 8}, "the ids were not known before"
     ids[RAW] = "second"
     assert fit() == {R0: 0, R1: 0}
     assert fit() == {R0: 0, R1: 0}
-    (gap,) = read_gaps(ingest._folder)
+    (gap,) = gaps.read_gaps(ingest.mover.folders.stored)
     assert (gap.is_recreated, gap.since, gap.until, gap.partitions) == (True, SINCE, UNTIL[R0], {})
-    assert ingest._counts["topics_recreated"] == 1
-    assert ingest._reason().startswith("a topic that it reads was deleted and created again")
-    batch(ingest._checkpoint(), 0, {RAW: {"0": 5, "1": 8}})
+    counts = gaps.counts(ingest.mover.folders.stored)
+    assert counts["topics_recreated"] == 1
+    assert lost(cast(Run, SimpleNamespace(counts=counts))).startswith("a topic that it reads was deleted and created")
+    batch(ingest.mover.query, 0, {RAW: {"0": 5, "1": 8}})
     ends = {R0: 2, R1: 99}
     assert fit() == {R0: 0, R1: 0}, "a broker without ids tells by the length alone"
 
 
 def test_removed_records_count_behind_a_restart_too(ingest: Ingest) -> None:
     begin(ingest, {R0: 20, R1: 0})
-    batch(ingest._checkpoint(), 4, {RAW: {"0": 25, "1": 8}})
-    again = Ingest(ingest._settings, "logins")
-    assert begin(again, {R0: 20, R1: 0}) == {R0: 25, R1: 8}
-    assert again._counts["removed_unread"] == 15
+    batch(ingest.mover.query, 4, {RAW: {"0": 25, "1": 8}})
+    position, counts = begin(made(ingest._settings), {R0: 20, R1: 0})
+    assert (position, counts["removed_unread"]) == ({R0: 25, R1: 8}, 15)
     feeders = read_catalog(REPOSITORY).feeders_of(["logins"])
-    assert [gap.records for _, gap in removed_upstream(ingest._settings, feeders)] == [15]
+    assert [gap.records for _, gap in gaps.removed_upstream(ingest._settings, feeders)] == [15]
+
+
+def take(ingest: Ingest, records: int, ignored: int, quarantined: int = 0) -> Any:
+    """Take a finished batch as the first one; returns the run."""
+    run: Any = SimpleNamespace(counts={"ignored": ignored})
+    figures = {"records": records, "ignored": ignored, "quarantined": quarantined, "latest_event_time": None}
+    ingest.take(run, figures, cast(BatchProgress, SimpleNamespace(end_offsets={})))
+    return run
 
 
 def test_what_is_ignored_is_said_and_is_no_part_of_what_is_quarantined(ingest: Ingest) -> None:
-    ingest.count_figures({"records": 4_000, "ignored": 3_000, "quarantined": 51, "latest_event_time": None})
-    assert ingest.sentence() == "5.1% of the last 1000 records went to quarantine"
-    ingest.count_figures({"records": 2_000, "ignored": 1_000, "quarantined": 0, "latest_event_time": None})
-    assert ingest.sentence().endswith("; 4,000 records were ignored")
-    ingest.count_figures({"records": 100, "ignored": 100, "quarantined": 0, "latest_event_time": None})
-    assert ingest.sentence().endswith("; 4,100 records were ignored")
+    assert ingest.reason(take(ingest, 4_000, 3_000, 51)) == "5.1% of the last 1000 records went to quarantine"
+    assert ingest.reason(take(ingest, 2_000, 1_000)).endswith("; 1,000 records were ignored")
 
 
 def test_a_pattern_that_ignores_everything_is_said_after_few_records(ingest: Ingest) -> None:
-    ingest.count_figures({"records": 99, "ignored": 99})
-    assert ingest._counts["ignored_ratio"] == 0.0
-    ingest.count_figures({"records": 1, "ignored": 1})
-    assert ingest.sentence() == "`ignore` leaves out 100.0% of the last 100 records; a pattern may be too wide"
+    assert take(ingest, 99, 99).counts["ignored_ratio"] == 0.0
+    reason = ingest.reason(take(ingest, 1, 1))
+    assert reason == "`ignore` leaves out 100.0% of the last 100 records; a pattern may be too wide"
 
 
 def test_a_broken_file_of_networks_stops_no_ingest_that_had_a_usable_one(
@@ -126,11 +147,12 @@ def test_a_broken_file_of_networks_stops_no_ingest_that_had_a_usable_one(
     shutil.copytree(REPOSITORY / "examples/travel", project)
     settings = Settings(project=project, state=tmp_path / "state")
     usable = Ingest(settings, "logins")
-    usable.check(spark)
+    usable.plan(spark)
     (project / "sources/networks.csv").write_text("cidr,country\n192.0.2.0/24,DE\n192.0.2.1/24,BR\n")
     later = Ingest(settings, "logins")
-    later.check(spark)
+    later.plan(spark)
+    run: Any = SimpleNamespace(counts={})
     file = later.source.enrich["country"].file
     assert file.read_bytes() == (REPOSITORY / "examples/travel/sources/networks.csv").read_bytes()
-    assert later.sentence().startswith("looks up in the file before, since ")
-    assert "networks.csv:3: '192.0.2.1/24' is an address in a network" in later.sentence()
+    assert later.reason(run).startswith("looks up in the file before, since ")
+    assert "networks.csv:3: '192.0.2.1/24' is an address in a network" in later.reason(run)

@@ -18,7 +18,7 @@ from tocsin.project.settings import Settings
 from tocsin.runtime.lock import hold
 from tocsin.sparkjob.query import checkpoint as module
 from tocsin.sparkjob.query import gaps
-from tocsin.sparkjob.query.checkpoint import Checkpoint, Needed, begin_at, open_checkpoint
+from tocsin.sparkjob.query.checkpoint import Checkpoint, Retention, begin_at, open_checkpoint
 from tocsin.sparkjob.query.gaps import Cause, RemovedRange, read_gaps
 from tocsin.sparkjob.query.leadership import remove_other_checkpoints
 from tocsin.storage.job_folders import JobFolders
@@ -56,7 +56,7 @@ class Kept(TopicSet):
 def opened(
     base: Path, topic: TopicSet, fingerprint: str = "f1", unread: datetime | None = None, reach: timedelta = 0 * SECOND
 ) -> Checkpoint:
-    return open_checkpoint(JobFolders(base), fingerprint, topic, Needed(MEMORY, reach), lambda: unread)
+    return open_checkpoint(JobFolders(base), fingerprint, topic, Retention(MEMORY, reach), lambda: unread)
 
 
 def read_up_to(base: Path, fingerprint: str = "f1", watermark: datetime | None = None, **offsets: int) -> None:
@@ -276,7 +276,7 @@ def test_a_start_that_is_broken_off_records_nothing_twice_and_forgets_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_begin", killed)
+        patch.setattr(module, "_write_start", killed)
         with pytest.raises(KeyboardInterrupt):
             opened(tmp_path, Kept((120, 200)))
     one = opened(tmp_path, Kept((130, 200)))
@@ -384,7 +384,7 @@ def test_a_state_that_fits_no_more_is_left_and_the_log_says_so(
 
 def test_with_all_that_the_topic_holds_a_new_plan_begins_at_the_first_record_that_is_kept(tmp_path: Path) -> None:
     def whole(topic: Kept, fingerprint: str) -> Checkpoint:
-        return open_checkpoint(JobFolders(tmp_path), fingerprint, topic, Needed(None), lambda: None)
+        return open_checkpoint(JobFolders(tmp_path), fingerprint, topic, Retention(None), lambda: None)
 
     whole(Kept((0, 50), (0, 10)), "f1")
     read_up_to(tmp_path, "f1", NOON + 40 * SECOND, p0=50, p1=10)

@@ -18,22 +18,22 @@ from tocsin.sparkjob.query.work import Run
 
 
 def end(tmp_path: Path, *, tries_again: bool, growth: str | None = None) -> list[str]:
-    """Let a query end with a value in its error that reads like a full disk; returns what the job's work was told."""
-    told: list[str] = []
+    """Let a query end with a value in its error that reads like a full disk; returns the errors the job counted."""
+    errors: list[str] = []
 
     def failed(_: Any, error: str) -> bool:
-        told.append(error)
+        errors.append(error)
         return tries_again
 
     settings = Settings(project=tmp_path, state=tmp_path)
     settings.checkpoint("a").mkdir(parents=True)
-    work = SimpleNamespace(job="a", accept_failure=failed)
+    job, run = SimpleNamespace(accept_failure=failed), SimpleNamespace(job="a")
     loop: Any = SimpleNamespace(
-        _run=None, _settings=settings, _work=work, _accept_loss=lambda _: False, _change_of_topics=lambda: growth
+        _run=run, _settings=settings, _job=job, _accept_loss=lambda _: False, _change_of_topics=lambda: growth
     )
     query: Any = SimpleNamespace(exception=lambda: ValueError("unknown zone 'No space left on device'"))
     QueryLoop._handle_end(loop, query)
-    return told
+    return errors
 
 
 def test_an_error_that_reads_like_a_full_disk_is_counted_while_there_is_room(tmp_path: Path) -> None:
@@ -62,6 +62,6 @@ def test_an_executor_that_is_gone_when_the_next_query_begins_is_counted_once(mon
     """However the query before it has ended: a loss may fall into its stop."""
     seen = iter([{"0", "1"}, {"1"}, {"1", "2"}, {"1", "2"}])
     monkeypatch.setattr(cluster, "executors_of", lambda _: frozenset(next(seen)))
-    run: Any = SimpleNamespace(resources=ResourceSettings(cores=1), spark=None, executors=frozenset(), executors_lost=0)
+    run: Any = SimpleNamespace(resources=ResourceSettings(cores=1), spark=None, executors=frozenset(), counts={})
     assert [Run.await_slots(run, 1) for _ in range(4)] == [2, 1, 2, 2]
-    assert run.executors_lost == 1
+    assert run.counts == {"executors_lost": 1}

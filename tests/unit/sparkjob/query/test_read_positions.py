@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.rig.samples.checkpoints import P0, P1, TOPIC
-from tocsin.detect.spark.closed_windows import ClosedWindows
+from tocsin.detect.spark.detection import ClosedWindows
 from tocsin.ingest.backlog import FeederLag
 from tocsin.kafka.topic_set import Place, Position, place_of
 from tocsin.model.detector import ScoreKind
