@@ -315,7 +315,7 @@ def test_a_source_of_which_much_goes_to_quarantine_is_one_mail_to_its_owner(runn
     running.await_look(lambda: subject in running.subjects_to("platform@example.com"), 180)
     (mail,) = [mail for mail in running.mails_to("platform@example.com") if mail["subject"] == subject]
     assert re.search(r"[\d.]+% of the latest records went to quarantine", mail["html"])
-    assert "tocsin quarantine list --source logins" in mail["html"]
+    assert "tocsin quarantine --source logins" in mail["html"]
     assert running.pids() == before, "nothing is stopped for it"
 
 

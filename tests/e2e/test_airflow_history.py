@@ -71,7 +71,7 @@ def test_a_night_makes_the_tables_of_history_and_the_detectors_that_join_them_ru
     assert {task: states[task] for task in ("seal", "refresh_tables", "catch_up")} == dict.fromkeys(
         ("seal", "refresh_tables", "catch_up"), "success"
     )
-    (table,) = json.loads(running.stack.tocsin("table", "list", "--json").stdout)
+    (table,) = json.loads(running.stack.tocsin("table", "--json").stdout)
     assert table["rows"] >= len(CUSTOMERS), table
     said = running.admin.log(HISTORY, run, "catch_up")
     assert f"spending_outlier {YESTERDAY}: published, 1 finding" in said, said
@@ -84,7 +84,7 @@ def test_a_triggered_rebuild_shows_what_is_sealed(running: Running) -> None:
     truth = Counter((row["customer_id"], str(row["timestamp"])[:13]) for row in purchases())
 
     def shown() -> Counter[tuple[object, str]]:
-        rows = json.loads(running.stack.tocsin("view", "show", "bought", "--limit", "1000", "--json").stdout or "[]")
+        rows = json.loads(running.stack.tocsin("view", "bought", "--limit", "1000", "--json").stdout or "[]")
         return Counter({(row["name"], row["window_start"][:13]): row["values"]["count"] for row in rows})
 
     await_that(lambda: shown() == truth, BATCH_SECONDS, shown)

@@ -32,7 +32,7 @@ def test_it_can_be_followed_to_its_end(tmp_path: Path) -> None:
 
 
 def _alerts(stack: Stack) -> list[tuple[str, dict[str, str], str]]:
-    found = json.loads(stack.tocsin("alerts", "list", "--json").stdout)
+    found = json.loads(stack.tocsin("alerts", "--json").stdout)
     return [(one["detector"], one["entity"], one["level"]) for one in found]
 
 

@@ -103,7 +103,7 @@ def snapshot(settings: Settings) -> dict[tuple[str, datetime, datetime | None], 
 
 
 def test_a_version_is_made_of_the_days_before_and_once(settings: Settings) -> None:
-    refreshed = invoke(("table", "refresh"))
+    refreshed = invoke(("table", "--refresh"))
     assert refreshed.exit_code == 0, refreshed.output[-3000:]
     yesterday, today, tomorrow = (begin(day) for day in (TODAY - ONE, TODAY, TODAY + ONE))
     assert snapshot(settings) == {
@@ -113,9 +113,9 @@ def test_a_version_is_made_of_the_days_before_and_once(settings: Settings) -> No
         )
         for user in USERS
     }  # fmt: skip
-    listed = invoke(("table", "list", "--json"))
+    listed = invoke(("table", "--json"))
     assert f'"complete_until": "{begin(TODAY + 2 * ONE):%Y-%m-%dT%H:%M:%S}Z"' in listed.stdout
-    assert "before: up to date" in invoke(("table", "refresh")).stdout
+    assert "before: up to date" in invoke(("table", "--refresh")).stdout
 
 
 def test_a_backfilled_day_joins_the_version_of_its_day(settings: Settings) -> None:
@@ -148,13 +148,13 @@ def test_a_run_on_a_file_leaves_out_the_days_before_the_table(
 
 
 def test_a_version_that_is_late_holds_from_where_nobody_has_looked(settings: Settings) -> None:
-    invoke(("table", "refresh"))
+    invoke(("table", "--refresh"))
     table = read_catalog(settings.project).table("before")
     versions = DatedVersions(settings, table)
     for version in versions.read()[1:]:  # as if yesterday were the last night on which it ran
         remove_tree(versions.place(version))
     before = datetime.now(UTC)
-    assert invoke(("table", "refresh")).exit_code == 0
+    assert invoke(("table", "--refresh")).exit_code == 0
     held = {since for _, since, _ in snapshot(settings)}
     assert min(held) == begin(TODAY - ONE)
     late = held - {begin(TODAY - ONE), begin(TODAY + ONE)}
@@ -179,7 +179,7 @@ def test_a_query_that_gives_no_table_changes_nothing(settings: Settings, sql: st
     table = read_catalog(settings.project).table("before")
     TableFolder(settings, table).publish([], datetime.now(UTC))
     file.write_text(TABLE.format(sql=sql))
-    refreshed = invoke(("table", "refresh", "before"))
+    refreshed = invoke(("table", "--refresh", "before"))
     assert refreshed.exit_code == 1
     assert why in " ".join(refreshed.output.split())
     assert snapshot(settings) == {}

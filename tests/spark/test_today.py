@@ -114,7 +114,9 @@ def test_a_draft_is_the_version_after_also_today(settings: Settings) -> None:
     draft = settings.project / "draft.py"
     text = (settings.project / "detectors" / "failed_logins.py").read_text()
     draft.write_text(text.replace("email=50, urgent=100", "email=61, urgent=69"))
-    code, found = asked("diff", "--with", str(draft), "--from", str(YESTERDAY - timedelta(days=1)), "--to", str(TODAY))
+    code, found = asked(
+        "backtest", "--against", str(draft), "--from", str(YESTERDAY - timedelta(days=1)), "--to", str(TODAY)
+    )
     assert code == 1
     counts = [{name: value for name, value in one.items() if value} for one in found["by_day"]]
     assert counts == [{"day": str(YESTERDAY), "other_level": 1}, {"day": str(TODAY), "same": 1, "gone": 1}]
@@ -123,7 +125,7 @@ def test_a_draft_is_the_version_after_also_today(settings: Settings) -> None:
     (lost,) = found["left_out"].items()
     assert lost[0] == str(YESTERDAY - timedelta(days=1))
     assert "is not published" in lost[1]
-    words = invoke(["diff", "--detector", "failed_logins", "--with", str(draft), "--today"]).output
+    words = invoke(["backtest", "--detector", "failed_logins", "--against", str(draft), "--today"]).output
     assert f"{TODAY}: from Kafka, up to {begin(TODAY) + timedelta(seconds=100):%Y-%m-%d %H:%M:%S}Z" in words
     assert "2 days: 1 alike, 1 gone, 0 new, 1 with another level, 0 with another score alone" in words
 

@@ -1,4 +1,4 @@
-"""`tocsin backtest` and `tocsin diff` over sealed days with planted bursts, and a detector that runs as a stream alone.
+"""`tocsin backtest`, also against another version, over days with planted bursts, and a detector of the stream alone.
 
 What they must say is counted from the bursts.
 """
@@ -34,6 +34,7 @@ BURSTS: list[list[tuple[str, int, int]]] = [
     [("often", 70, 0), ("often", 70, 600), ("often", 70, 1200), ("often", 90, 7200)],
     [("limit", 50, 0)],
 ]
+AGAINST = ["backtest", "--detector", "failed_logins", "--against"]
 SUCCESSES = 20
 SESSIONS = """\
     session = F.session_window("event_time", "5 minutes").alias("window")
@@ -131,9 +132,22 @@ def told(spark: SparkSession, history: Settings, project: Path) -> dict[str, Tol
     commands = {
         "backtest": ["backtest", "--detector", "failed_logins", "--json"],
         "two days": ["backtest", "--detector", "failed_logins", "--days", "2"],
-        "limits": ["diff", "--detector", "failed_logins", "--with", str(project / "drafts" / "limits.py")],
-        "window": ["diff", "--detector", "failed_logins", "--with", str(project / "drafts" / "window.py"), "--json"],
-        "itself": ["diff", "--detector", "failed_logins", "--with", str(project / "detectors" / "failed_logins.py")],
+        "limits": [*AGAINST, str(project / "drafts" / "limits.py")],
+        "window": [
+            "backtest",
+            "--detector",
+            "failed_logins",
+            "--against",
+            str(project / "drafts" / "window.py"),
+            "--json",
+        ],
+        "itself": [
+            "backtest",
+            "--detector",
+            "failed_logins",
+            "--against",
+            str(project / "detectors" / "failed_logins.py"),
+        ],
         "again": ["backtest", "--detector", "again", "--json", "--days", "1"],
         "sessions": ["backtest", "--detector", "sessions"],
         "backfill": ["backfill", *both, "--yes"],

@@ -145,7 +145,7 @@ class Installation:
         self.writes.append(rows)
 
     def rebuild(self, name: str, *options: str, code: int = 0) -> str:
-        result = invoke(["view", "rebuild", name, "--yes", *options])
+        result = invoke(["rebuild", name, "--yes", *options])
         assert result.exit_code == code, (result.output, result.exception)
         return result.output
 
@@ -205,7 +205,7 @@ def test_windows_that_start_before_the_streams_are_computed_once_also_across_mid
 def test_a_run_that_was_killed_goes_on_where_it_was_and_another_version_begins_anew(installation: Installation) -> None:
     installation.declare("v", **LATEST)
     installation.dies_at = 3
-    result = invoke(["view", "rebuild", "v", "--yes"])
+    result = invoke(["rebuild", "v", "--yes"])
     assert isinstance(result.exception, KeyboardInterrupt | SystemExit)
     assert read_rebuild(installation.settings.state, "v") is None, "nothing is asked of the stream before all is there"
     assert "4 of 4 days" in installation.rebuild("v")
@@ -222,7 +222,7 @@ def test_a_run_that_was_killed_goes_on_where_it_was_and_another_version_begins_a
     assert request.history is not None
     assert ({one.build for one in found}, request.history.since) == ({request.history.build}, begin(TODAY))
     installation.dies_at = len(installation.writes) + 2
-    invoke(["view", "rebuild", "v", "--yes"])
+    invoke(["rebuild", "v", "--yes"])
     drafted = read_draft(installation.settings.state, "v")
     assert drafted is not None and list(drafted.days) == DAYS[:1]
     installation.declare("v", **LATEST | {"what": 'F.max("event_time")'})
@@ -255,7 +255,7 @@ def test_totals_count_each_event_once_that_is_sealed_or_in_kafka(
 ) -> None:
     installation.declare_totals("v")
     installation.dies_at = 2
-    invoke(["view", "rebuild", "v", "--yes"])
+    invoke(["rebuild", "v", "--yes"])
     assert "4 of 4 days" in installation.rebuild("v")
     request, settings = installation.request("v"), installation.settings
     assert request.history is not None
@@ -281,7 +281,7 @@ def test_a_rebuild_that_was_given_up_leaves_nothing_and_one_that_was_asked_for_s
 ) -> None:
     installation.declare_totals("v")
     installation.dies_at = 2
-    invoke(["view", "rebuild", "v", "--yes"])
+    invoke(["rebuild", "v", "--yes"])
     assert len(installation.past) == 1
     installation.rebuild("v", "--kafka-only")
     assert (installation.past, read_draft(installation.settings.state, "v")) == ({}, None)
@@ -330,7 +330,7 @@ def test_a_full_disk_is_told_and_the_next_run_goes_on(installation: Installation
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(view_rebuild, "write_records", fill)
-            error = str(invoke(["view", "rebuild", "v", "--yes"]).exception)
+            error = str(invoke(["rebuild", "v", "--yes"]).exception)
             assert f"{state} cannot be written (No space left on device); make room" in error
             assert main(["rebuild", "v"]) == ExitCode.UNWRITABLE
         assert read_rebuild(state, "v") is None, "the view stays as it is"
@@ -349,14 +349,14 @@ def test_two_at_once_are_refused_and_a_change_in_the_middle_is_noticed(
     installation.declare("v", **COUNTED | {"when": 'window="1 hour"'})
     with rebuild_status.hold_rebuild(installation.settings, "v"):
         for option in ((), ("--kafka-only",)):
-            assert "v is being rebuilt already" in str(invoke(["view", "rebuild", "v", "--yes", *option]).exception)
+            assert "v is being rebuilt already" in str(invoke(["rebuild", "v", "--yes", *option]).exception)
 
     def change(settings: Settings, topic: str, records: DataFrame) -> None:
         installation.write(settings, topic, records)
         installation.declare("v", **COUNTED)
 
     monkeypatch.setattr(view_rebuild, "write_records", change)
-    assert "has changed meanwhile" in str(invoke(["view", "rebuild", "v", "--yes"]).exception)
+    assert "has changed meanwhile" in str(invoke(["rebuild", "v", "--yes"]).exception)
     assert (len(installation.writes), read_rebuild(installation.settings.state, "v")) == (1, None)
 
 

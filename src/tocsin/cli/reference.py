@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from itertools import chain
+from types import UnionType
 from typing import Any, get_args
 
 import typer
@@ -48,41 +49,30 @@ the call, a file or a setting is wrong and must be changed; 130 interrupted.
 
 """
 
-LISTS: dict[str, type[BaseModel]] = {
-    "tocsin status": JobStatus,
-    "tocsin usage": JobUsage,
-    "tocsin findings": StoredFinding,
-    "tocsin rejected": InvalidFinding,
-    "tocsin alerts list": Alert,
-    "tocsin quarantine list": QuarantinedRecord,
-    "tocsin history list": DayStanding,
-    "tocsin history show": DayVersion,
-    "tocsin quality list": DaySummary,
-    "tocsin quality profile": ProfileRow,
-    "tocsin view list": ViewSummary,
-    "tocsin view show": RowShape,
-    "tocsin table list": TableShape,
-    "tocsin backfill": BackfillDay,
-    "tocsin detectors": DetectorShape,
-    "tocsin versions": VersionShape,
-    "tocsin check": FaultShape,
-    "tocsin plan": JobPlanShape,
-    "tocsin doctor": Diagnosis,
-}
-ONES: dict[str, Any] = {
-    "tocsin explain": DetectorExplanation | FindingExplanation,
-    "tocsin alerts show": AlertDetails,
-    "tocsin quarantine show": QuarantinedRecord,
-    "tocsin quality show": Verdict,
-    "tocsin backtest": Backtest,
-    "tocsin diff": Diff,
+SHAPES: dict[str, Any] = {
+    "tocsin status": list[JobStatus],
+    "tocsin usage": list[JobUsage],
+    "tocsin findings": list[StoredFinding] | list[InvalidFinding],
+    "tocsin alerts": list[Alert] | AlertDetails,
+    "tocsin quarantine": list[QuarantinedRecord],
+    "tocsin history list": list[DayStanding],
+    "tocsin history show": list[DayVersion],
+    "tocsin quality": list[DaySummary] | Verdict | list[ProfileRow],
+    "tocsin view": list[ViewSummary] | list[RowShape],
+    "tocsin table": list[TableShape],
+    "tocsin backfill": list[BackfillDay],
+    "tocsin check": list[FaultShape],
+    "tocsin plan": list[JobPlanShape],
+    "tocsin doctor": list[Diagnosis],
+    "tocsin explain": list[DetectorShape] | DetectorExplanation | FindingExplanation | list[VersionShape],
+    "tocsin backtest": Backtest | Diff,
     "tocsin parity": ParityReport,
     "tocsin test": TestReport,
     "tocsin run": FileReport,
     "tocsin replay": ReplayReport,
     "tocsin experiment rescale": RescaleReport,
-    "tocsin view get": RowShape,
 }
+"""What each verb writes with `--json`; of several, which one follows from its arguments, in this order."""
 
 
 def page() -> str:
@@ -117,26 +107,29 @@ def _verbs(command: Any, context: Any, name: str) -> Iterator[str]:
 
 
 def _meaning(verb: str, meaning: str) -> str:
-    """Name the shape behind the option that asks for JSON."""
-    if meaning != "Write JSON." or verb not in LISTS.keys() | ONES.keys():
+    """Name the shapes behind the option that asks for JSON."""
+    if meaning != "Write JSON." or verb not in SHAPES:
         return meaning
-    shapes, before = ((LISTS[verb],), "an array of ") if verb in LISTS else (_either(ONES[verb]), "one ")
-    return f"Write JSON: {before}{' or '.join(f'[{one.__name__}](#{one.__name__.lower()})' for one in shapes)}."
+    before = {True: "an array of ", False: "one "}
+    words = (f"{before[many]}[{one.__name__}](#{one.__name__.lower()})" for many, one in _models(SHAPES[verb]))
+    return f"Write JSON: {' or '.join(words)}."
+
+
+def _models(shape: Any) -> Iterator[tuple[bool, type[BaseModel]]]:
+    """List the models of a union, each with whether it stands for a list of them."""
+    for one in get_args(shape) if isinstance(shape, UnionType) else (shape,):
+        many = get_args(one)
+        yield bool(many), many[0] if many else one
 
 
 def _shapes() -> dict[str, dict[str, Any]]:
     """Collect the JSON schema of each shape that a verb writes, and of each that lies in one of them, by name."""
     found: dict[str, dict[str, Any]] = {}
-    for shape in (*LISTS.values(), *chain.from_iterable(map(_either, ONES.values()))):
+    for _, shape in chain.from_iterable(map(_models, SHAPES.values())):
         schema = shape.model_json_schema(mode="serialization")
         inner = schema.get("$defs", {})
         found |= {shape.__name__: schema} | {name: one for name, one in inner.items() if "properties" in one}
     return found
-
-
-def _either(shape: Any) -> tuple[type[BaseModel], ...]:
-    """List the shapes of a union, or the only one."""
-    return get_args(shape) or (shape,)
 
 
 def _shape(name: str, shapes: dict[str, dict[str, Any]]) -> str:

@@ -93,7 +93,7 @@ _RUNBOOK = Template("""# Runbook: $name
 
 ## First five minutes
 
-1. Open the alert: `tocsin alerts show <id>`. Note the $key, the window and the score.
+1. Open the alert: `tocsin alerts <id>`. Note the $key, the window and the score.
 2. Where to look next, and how to tell a real problem from a harmless one.
 
 ## Usual harmless causes

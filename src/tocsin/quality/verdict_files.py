@@ -91,9 +91,7 @@ class Records:
         day = day or days[0]
         record = self.latest(subject, day)
         if record is None:
-            raise ConfigError.one(
-                self.folder / subject, f"{day} has not been judged; tocsin quality list shows the days"
-            )
+            raise ConfigError.one(self.folder / subject, f"{day} has not been judged; tocsin quality shows the days")
         return record
 
     def forget(self, subject: str, before: date) -> None:

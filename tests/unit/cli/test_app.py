@@ -129,7 +129,7 @@ def test_every_verb_is_in_the_help_and_has_one_line_there(
 ) -> None:
     assert call("--help", COLUMNS="200", NO_COLOR="1") == 0
     verbs = dict(re.findall(r"^│ (\w+) +(\S.*?) *│$", capsys.readouterr().out, re.MULTILINE))
-    expected = {"demo", "dev", "send", "status", "findings", "alerts", "quarantine", "detectors", "check", "doctor"}
+    expected = {"demo", "dev", "send", "status", "findings", "alerts", "quarantine", "explain", "check", "doctor"}
     assert verbs.keys() >= expected
     assert all(verbs.values())
 
@@ -153,7 +153,7 @@ def test_output_that_nobody_reads_any_more_is_no_fault() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "-m", "tocsin.cli", "detectors", "--json"],
+        [sys.executable, "-m", "tocsin.cli", "explain", "--json"],
         stdout=writer,
         stderr=subprocess.PIPE,
         text=True,

@@ -83,8 +83,8 @@ def call(*words: str) -> tuple[int, str]:
 def test_before_anything_was_found_lists_are_empty_and_all_is_well() -> None:
     assert call("findings") == (0, "no findings\n")
     assert call("findings", "--json") == (0, "[]\n")
-    assert call("alerts", "list") == (0, "no alerts\n")
-    assert call("alerts", "show", "1")[0] == 1
+    assert call("alerts") == (0, "no alerts\n")
+    assert call("alerts", "1")[0] == 1
 
 
 @pytest.mark.usefixtures("stored")
@@ -100,7 +100,7 @@ def test_findings_are_listed_with_the_newest_window_first() -> None:
 
 @pytest.mark.usefixtures("stored")
 def test_hostile_names_neither_act_on_the_terminal_nor_break_the_table() -> None:
-    for words in (("findings",), ("alerts", "list"), ("alerts", "show", "1"), ("alerts", "show", "2")):
+    for words in (("findings",), ("alerts"), ("alerts", "1"), ("alerts", "2")):
         written = call(*words)[1]
         assert not any(character in written for character in "\x1b\r"), words
     assert "trudy\\x1b[2J[bold]\\r\\nBcc: x" in call("findings")[1]
@@ -144,7 +144,7 @@ def test_superseded_findings_are_left_out_unless_asked_for() -> None:
 
 
 def test_rejected_findings_are_listed_with_their_place_and_reasons() -> None:
-    assert call("rejected") == (0, "no rejected findings\n")
+    assert call("findings", "--rejected") == (0, "no rejected findings\n")
     settings = load_settings()
     database = Database(settings.alerts_database)
     database.migrate()
@@ -153,9 +153,9 @@ def test_rejected_findings_are_listed_with_their_place_and_reasons() -> None:
         [FindingRecord(topic="findings", partition=2, offset=7, appended_at=NOW, value=bad)]
     )
     database.close()
-    code, written = call("rejected", "--exit-code")
+    code, written = call("findings", "--rejected", "--exit-code")
     assert (code, "findings" in written, "finding_id" in written) == (1, True, True)
-    (one,) = json.loads(call("rejected", "--json")[1])
+    (one,) = json.loads(call("findings", "--rejected", "--json")[1])
     assert (one["topic"], one["partition"], one["offset"], one["size"]) == ("findings", 2, 7, len(bad))
 
 
@@ -172,18 +172,18 @@ def test_findings_as_json_lose_nothing() -> None:
 def test_the_exit_code_tells_on_request_whether_there_is_anything() -> None:
     assert call("findings", "--exit-code")[0] == 1
     assert call("findings", "--exit-code", "--detector", "other")[0] == 0
-    assert call("alerts", "list", "--exit-code")[0] == 1
-    assert call("alerts", "list", "--exit-code", "--state", "resolved")[0] == 0
+    assert call("alerts", "--exit-code")[0] == 1
+    assert call("alerts", "--exit-code", "--state", "resolved")[0] == 0
 
 
 @pytest.mark.usefixtures("stored")
 def test_alerts_are_listed_and_shown() -> None:
-    code, written = call("alerts", "list", "--json")
+    code, written = call("alerts", "--json")
     found = {one.entity["user_id"]: one for one in map(Alert.model_validate, json.loads(written))}
     assert code == 0
     assert (found["mallory"].level, found["mallory"].findings, found["mallory"].score) == ("email", 2, 60)
     assert (found[HOSTILE].level, found[HOSTILE].state) == ("urgent", "open")
-    code, written = call("alerts", "show", str(found["mallory"].id), "--json")
+    code, written = call("alerts", str(found["mallory"].id), "--json")
     details = AlertDetails.model_validate(json.loads(written))
     assert code == 0
     assert details.alert == found["mallory"]
@@ -192,8 +192,8 @@ def test_alerts_are_listed_and_shown() -> None:
 
 @pytest.mark.usefixtures("stored")
 def test_an_alert_is_shown_with_whom_it_told() -> None:
-    number = next(a["id"] for a in json.loads(call("alerts", "list", "--json")[1]) if a["level"] == "email")
-    code, written = call("alerts", "show", str(number))
+    number = next(a["id"] for a in json.loads(call("alerts", "--json")[1]) if a["level"] == "email")
+    code, written = call("alerts", str(number))
     assert code == 0
     assert "Bursts of failed logins" in written
     assert "e-mail above 50, urgent above 100" in written

@@ -4,7 +4,7 @@ import typer
 
 from tocsin.cli.app import app
 from tocsin.cli.detector_reference import reference_page
-from tocsin.cli.reference import LISTS, ONES, page, verbs_of
+from tocsin.cli.reference import SHAPES, page, verbs_of
 from tocsin.cli.settings_reference import blocks, meanings_of, settings_page
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,7 +41,7 @@ def test_every_verb_that_reads_has_a_documented_shape() -> None:
     with command.make_context("tocsin", [], resilient_parsing=True) as context:
         verbs = dict(verbs_of(command, context, "tocsin"))
     with_json = {name for name, verb in verbs.items() if any("--json" in option.opts for option in verb.params)}
-    assert with_json == LISTS.keys() | ONES.keys()
+    assert with_json == SHAPES.keys()
     assert len(verbs) > 15
 
 

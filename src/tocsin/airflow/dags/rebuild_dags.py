@@ -16,11 +16,11 @@ from tocsin.project.settings import load_settings
 _DOC = """
 Computes the view `{name}` anew: the sealed days of `{source}` here, then its job the rest, from the events that Kafka
 keeps. Trigger it; no run comes by itself. The view stays as it is, and is kept up to date, until the new rows are all
-there: `tocsin view list` shows when it has switched.
+there: `tocsin view` shows when it has switched.
 
 A run fails if a day is missing that the view needs, neither sealed nor in Kafka: the log of the task names it and
 says what to do, and {owner} gets a mail. With `incomplete` such days are left out. A run that was interrupted goes on
-where it stopped. `tocsin view rebuild {name} --plan` shows what would be read.
+where it stopped. `tocsin rebuild {name} --plan` shows what would be read.
 """
 
 

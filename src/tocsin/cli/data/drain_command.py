@@ -1,4 +1,4 @@
-"""`tocsin drain`: take lines over HTTP, and send lines as Heroku does."""
+"""`tocsin drain`: send lines to the drain, as Heroku does."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from tocsin.cli.data.send_command import limit_rate, open_lines, whole_lines
 from tocsin.cli.output import bar, counted, line
 from tocsin.runtime.process_exit import on_signals
 
-app = typer.Typer(help="Take lines over HTTP, and send lines as Heroku does.", no_args_is_help=True)
-
 _File = Annotated[str, typer.Argument(help="A file with one line each; - for standard input.")]
 _Source = Annotated[str, typer.Option(help="Whose lines they are, and the user name.")]
 _Url = Annotated[str | None, typer.Option(help="Of the drain; that of the settings when left out.")]
@@ -21,18 +19,8 @@ _Repeat = Annotated[float, typer.Option(min=0, max=1, help="Share of batches tha
 _Rate = Annotated[float | None, typer.Option(min=0, help="Lines per second; as fast as it goes when left out.")]
 
 
-@app.command()
-def serve() -> None:
-    """Take lines until Ctrl-C; `tocsin dev up` and Airflow keep the same running as the job `drain`."""
-    from tocsin.job import main
-    from tocsin.model.names import DRAIN
-
-    raise typer.Exit(main([DRAIN]))
-
-
-@app.command()
-def send(file: _File, source: _Source = "router", url: _Url = None, repeat: _Repeat = 0.0, rate: _Rate = None) -> None:
-    """Send lines in batches, each again until it is taken, and say how many there were.
+def drain(file: _File, source: _Source = "router", url: _Url = None, repeat: _Repeat = 0.0, rate: _Rate = None) -> None:
+    """Send lines to the job `drain` as Heroku does: in batches, each again until it is taken.
 
     A line without the header of a syslog line gets one of Heroku's router, with the time of now. Exit code 1 when the
     drain takes nothing for a minute, 2 when it refuses.

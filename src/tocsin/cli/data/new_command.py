@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,32 +14,69 @@ from tocsin.cli.output import counted, line
 if TYPE_CHECKING:
     from tocsin.project.scaffold import SampleSchema
 
-app = typer.Typer(help="Write files to begin with: a source, a flow, a view or a detector.", no_args_is_help=True)
 
+class Kind(StrEnum):
+    """Kinds of files that it writes."""
+
+    SOURCE = "source"
+    FLOW = "flow"
+    VIEW = "view"
+    DETECTOR = "detector"
+
+
+_Kind = Annotated[Kind, typer.Argument(help="What to write.")]
 _Name = Annotated[str, typer.Argument(help="The file name, and so the name.")]
-_Source = Annotated[str, typer.Option(help="The source whose events it reads.")]
-_To = Annotated[str, typer.Option(help="The source whose events it writes.")]
-_Sample = Annotated[Path, typer.Option(help="A file with lines as they will come.")]
-_OwnSource = Annotated[str | None, typer.Option(help="The source whose events it reads; with --sample a new one.")]
-_OwnSample = Annotated[Path | None, typer.Option(help="Also write the source, guessed from the lines of this file.")]
+_Source = Annotated[str | None, typer.Option(help="The source whose events it reads; with --sample a new one.")]
+_To = Annotated[str | None, typer.Option(help="Of a flow: the source whose events it writes.")]
+_Sample = Annotated[
+    Path | None,
+    typer.Option(help="A file with lines as they will come, to guess the source from."),
+]
 _Owner = Annotated[str | None, typer.Option(help="E-mail address of who answers for it; that of git when left out.")]
 
 
-@app.command()
-def source(name: _Name, sample: _Sample, owner: _Owner = None) -> None:
-    """Guess a source from the lines of a sample: form, columns, types, key and event time."""
+def new(
+    kind: _Kind, name: _Name, source: _Source = None, to: _To = None, sample: _Sample = None, owner: _Owner = None
+) -> None:
+    """Write files to begin with: a source, a flow, a view or a detector; all but a source as drafts.
+
+    A source is guessed from the lines of --sample: form, columns, types, key and event time. A flow passes the events
+    of --source on to another. A view counts the events of each key in each minute. A detector does the same, with cases
+    and a runbook; with --sample its source is written too, called as --source says or else as the file, and its limits
+    are above what these lines have.
+    """
+    needs: dict[Kind, dict[str, object]] = {
+        Kind.SOURCE: {"sample": sample},
+        Kind.FLOW: {"source": source, "to": to},
+        Kind.VIEW: {"source": source},
+        Kind.DETECTOR: {"source": source or sample},
+    }
+    for option, value in needs[kind].items():
+        if value is None:
+            or_sample = ", or --sample FILE to write one" if kind is Kind.DETECTOR else ""
+            raise typer.BadParameter(f"a {kind} needs it{or_sample}", param_hint=f"'--{option}'")
+    own = owner or _own_address()
+    if kind is Kind.SOURCE and sample is not None:
+        _source(name, sample, own)
+    elif kind is Kind.FLOW:
+        _flow(name, str(source), str(to), own)
+    elif kind is Kind.VIEW:
+        _view(name, str(source), own)
+    else:
+        _detector(name, source, sample, own)
+
+
+def _source(name: str, sample: Path, owner: str) -> None:
     from tocsin.ingest.sampling.sample import read_schema
     from tocsin.project.scaffold import source_text
 
     schema = read_schema(sample)
-    _write({f"sources/{name}.toml": source_text(name, schema, owner or _own_address())})
+    _write({f"sources/{name}.toml": source_text(name, schema, owner)})
     _tell_schema(schema, sample)
     _tell_next("say what it is in its first line, then run:", "tocsin check")
 
 
-@app.command()
-def flow(name: _Name, source: _Source, to: _To, owner: _Owner = None) -> None:
-    """Write a flow that passes the events of a source on to another, as a draft."""
+def _flow(name: str, source: str, to: str, owner: str) -> None:
     from tocsin.project.catalog import load_project
     from tocsin.project.scaffold import flow_text
     from tocsin.project.source_file import read_source
@@ -46,44 +84,33 @@ def flow(name: _Name, source: _Source, to: _To, owner: _Owner = None) -> None:
     settings, catalog = load_project()
     file = settings.project / "sources" / f"{to}.toml"
     target = read_source(file) if file.exists() else catalog.source(to)  # no flow writes it yet, which is a fault
-    text = flow_text(name, catalog.source(source), target, owner or _own_address())
+    text = flow_text(name, catalog.source(source), target, owner)
     _write({f"flows/{name}.py": text})
     _tell_next("say what it is in its first line, then run:", "tocsin check")
 
 
-@app.command()
-def view(name: _Name, source: _Source, owner: _Owner = None) -> None:
-    """Write a view that counts the events of each key of a source in each minute, as a draft."""
+def _view(name: str, source: str, owner: str) -> None:
     from tocsin.project.catalog import load_project
     from tocsin.project.scaffold import view_text
 
     _, catalog = load_project()
-    _write({f"views/{name}.py": view_text(name, catalog.source(source), owner or _own_address())})
+    _write({f"views/{name}.py": view_text(name, catalog.source(source), owner)})
     _tell_next("say what it is in its first line, then run:", "tocsin check")
 
 
-@app.command()
-def detector(name: _Name, source: _OwnSource = None, sample: _OwnSample = None, owner: _Owner = None) -> None:
-    """Write a detector that counts the events of each key in a minute, as a draft, with cases and a runbook.
-
-    With --sample its source is written too, guessed from the lines of that file, and the limits are above what these
-    have. The source is called as --source says, or else as the file.
-    """
+def _detector(name: str, source: str | None, sample: Path | None, owner: str) -> None:
     from tocsin.ingest.sampling.sample import read_schema
     from tocsin.model.names import valid_name
     from tocsin.project.catalog import load_project
     from tocsin.project.scaffold import detector_files, sampled_source, source_text
 
-    if sample is None and source is None:
-        raise typer.BadParameter("give one, or --sample FILE to write one", param_hint="'--source'")
     _, catalog = load_project()
-    own = owner or _own_address()
     if sample is None:
-        files = detector_files(name, catalog.source(str(source)), own)
+        files = detector_files(name, catalog.source(str(source)), owner)
     else:
         schema, called = read_schema(sample), source or valid_name(sample.name.partition(".")[0] or "sample")
-        files = {f"sources/{called}.toml": source_text(called, schema, own)}
-        files |= detector_files(name, sampled_source(called, schema), own, schema.busiest)
+        files = {f"sources/{called}.toml": source_text(called, schema, owner)}
+        files |= detector_files(name, sampled_source(called, schema), owner, schema.busiest)
     _write(files)
     if sample is not None:
         _tell_schema(schema, sample)

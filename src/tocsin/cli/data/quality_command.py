@@ -15,22 +15,41 @@ if TYPE_CHECKING:
     from tocsin.quality.verdict import Check
     from tocsin.quality.verdict_files import Records, VerdictRecord
 
-app = typer.Typer(help="Show the quality gate's verdicts on days, and their figures.", no_args_is_help=True)
-
 _Subject = Annotated[
-    str, typer.Argument(metavar="SOURCE", help="A source, or findings.NAME for a detector's findings.")
+    str | None, typer.Argument(metavar="[SOURCE]", help="A source, or findings.NAME for a detector's findings.")
 ]
-_Of = Annotated[str | None, typer.Option("--source", help="Only of this source.")]
 _Day = Annotated[str | None, typer.Argument(metavar="[DAY]", help="Such as 2026-01-31; default: the latest.")]
-_Metric = Annotated[str | None, typer.Option(metavar="FIGURE", help="Such as rows or message.null_ratio.")]
-_Days = Annotated[int, typer.Option("--days", min=1, max=3650, help="Show this many judged days.")]
+_Figures = Annotated[bool, typer.Option("--figures", help="Show figures of the latest days, not checks of one.")]
+_Metric = Annotated[str | None, typer.Option(metavar="FIGURE", help="Only this one, such as rows.")]
+_Days = Annotated[
+    int | None, typer.Option("--days", min=1, max=3650, help="So many judged days; default: 14, of figures 1.")
+]
 
 
-@app.command("list")
-def list_(source: _Of = None, days: _Days = 14, json: options.Json = False) -> None:
-    """List the judged days, the latest first: the verdict on each, and which checks failed."""
+def quality(
+    source: _Subject = None,
+    day: _Day = None,
+    figures: _Figures = False,
+    metric: _Metric = None,
+    days: _Days = None,
+    json: options.Json = False,
+) -> None:
+    """List the judged days, the latest first: the verdict on each, and which checks failed.
+
+    Of one SOURCE show each check of a day (what was observed, what is allowed, what a failure means) and where its page
+    is; with --figures the figures behind them.
+    """
     records = _records()
-    subjects = [records.check_subject(source)] if source else records.subjects()
+    if source is None:
+        _list(records, days or 14, json=json)
+    elif figures or metric:
+        _show_figures(records, source, metric, days or 1, json=json)
+    else:
+        _show(records, source, day, json=json)
+
+
+def _list(records: Records, days: int, *, json: bool) -> None:
+    subjects = records.subjects()
     found = [records.of_day(subject, day) for subject in subjects for day in records.days(subject)[:days]]
     found.sort(key=lambda one: (one.verdict.day, one.verdict.subject), reverse=True)
     shown = [one.verdict.summary for one in found]
@@ -41,10 +60,8 @@ def list_(source: _Of = None, days: _Days = 14, json: options.Json = False) -> N
         table(("DAY", "SOURCE", "VERDICT", "CHECKS", "FAILED"), rows, empty="no day has been judged yet")
 
 
-@app.command()
-def show(source: _Subject, day: _Day = None, json: options.Json = False) -> None:
-    """Show each check of a day: what was observed, what is allowed, and what a failure means."""
-    verdict = _chosen(_records(), source, day).verdict
+def _show(records: Records, source: str, day: str | None, *, json: bool) -> None:
+    verdict = _chosen(records, source, day).verdict
     if json:
         as_json(verdict)
         return
@@ -54,14 +71,13 @@ def show(source: _Subject, day: _Day = None, json: options.Json = False) -> None
     for check in verdict.failed:
         if check.samples:
             line(f"{check.name}, for example: {', '.join(check.samples)}")
+    if verdict.report:
+        line(f"page: {records.state / verdict.report}")
 
 
-@app.command()
-def profile(source: _Subject, metric: _Metric = None, days: _Days = 1, json: options.Json = False) -> None:
-    """Show the figures of the latest judged days, one row for each day and figure."""
+def _show_figures(records: Records, source: str, metric: str | None, days: int, *, json: bool) -> None:
     from tocsin.quality.suites.suite import shown
 
-    records = _records()
     chosen = records.days(records.check_subject(source))[:days]
     profiles = [one for day in chosen if (one := records.of_day(source, day).profile) is not None]
     names = {name for one in profiles for name in one.figures}
@@ -71,14 +87,6 @@ def profile(source: _Subject, metric: _Metric = None, days: _Days = 1, json: opt
     rows = [row for one in profiles for row in one.rows() if metric in (None, row.name)]
     figures = ("DAY", "FIGURE", "VALUE")
     write_list(rows, figures, lambda row: (row.day, row.name, shown(row.value)), json=json, empty="no figures")
-
-
-@app.command()
-def report(source: _Subject, day: _Day = None) -> None:
-    """Print the path of a day's page."""
-    records = _records()
-    where = _chosen(records, source, day).verdict.report
-    line(str(records.state / where) if where else "no page was written")
 
 
 def _records() -> Records:

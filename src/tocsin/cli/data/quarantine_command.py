@@ -10,61 +10,91 @@ from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, note, table, utc
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tocsin.ingest.quarantine import QuarantineCount, ReplayResult
     from tocsin.ingest.quarantined_record import QuarantinedRecord
     from tocsin.model.source import Source
     from tocsin.project.catalog import Catalog
     from tocsin.project.settings import Settings
 
-app = typer.Typer(help="List unusable records with their reasons, and replay them.", no_args_is_help=True)
-
 _SHOWN = 80
 _Source = Annotated[str | None, typer.Option(help="Only of this source.")]
 _Reason = Annotated[
     str | None, typer.Option(metavar="REASON", help="With this reason, such as missing or missing:user_id.")
 ]
-_Id = Annotated[str, typer.Argument(metavar="ID", help="From the list, such as logins/0/42.")]
-_Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Records from the list.")]
-_All = Annotated[bool, typer.Option("--all", help="All records that the options select.")]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be replayed.")]
+_Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="From the list, such as logins/0/42.")]
+_All = Annotated[bool, typer.Option("--all", help="With --replay: all records that the options select.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="With --replay: only show what would be replayed.")]
+_Replay = Annotated[bool, typer.Option("--replay", help="Feed the records through the stream again.")]
+_Limit = Annotated[
+    int | None,
+    typer.Option("--limit", min=1, max=100_000, help="At most this many; default: 100, to replay 1,000."),
+]
 
 
-@app.command("list")
-def list_(
+def quarantine(
+    records: _Ids = None,
     source: _Source = None,
     reason: _Reason = None,
     since: options.Since = None,
-    limit: options.Limit = 100,
+    limit: _Limit = None,
+    replay: _Replay = False,
+    every: _All = False,
+    dry_run: _DryRun = False,
     json: options.Json = False,
     exit_code: options.FailIfAny = False,
 ) -> None:
-    """List quarantined records, the newest first, and count them all. Replayed records stay in the list."""
+    """List quarantined records, the newest first, and count them all; show those that are named; or replay them.
+
+    Records are replayed by the current rules; they keep their time and their identity, so replaying twice makes one
+    event, and they stay in the list. Exit code 1 when a record could not be replayed, 2 when there is none with an ID.
+    """
     from tocsin.ingest.quarantine import Selection, count_quarantined, newest_quarantined
     from tocsin.project.catalog import load_project
 
+    _check_call(records, replay=replay, every=every, dry_run=dry_run)
     settings, catalog = load_project()
-    wanted = Selection(reason=reason, since=options.since(since), limit=limit)
-    if json:
+    wanted = Selection(reason=reason, since=options.since(since), limit=limit or (1000 if replay else 100))
+    if records:
+        found = [_named(settings, catalog, record) for record in records]
+    elif json or replay:
         found = newest_quarantined(settings, _sources(catalog, source), wanted)
+    if replay:
+        _replay(settings, catalog, found, dry_run=dry_run)
+    elif json:
         as_json(found)
+    elif records:
+        for record in found:
+            _show(record)
     else:
         count = count_quarantined(settings, _sources(catalog, source), wanted)
         found = count.newest
         _show_count(count)
-    if exit_code and found:
+    if exit_code and found and not replay:
         raise typer.Exit(1)
 
 
-@app.command()
-def show(record: _Id, json: options.Json = False) -> None:
-    """Show one record: its reasons, origin and bytes. Exit code 2 when there is none with this id."""
-    from tocsin.project.catalog import load_project
+def _check_call(records: Sequence[str] | None, *, replay: bool, every: bool, dry_run: bool) -> None:
+    if (every or dry_run) and not replay:
+        raise typer.BadParameter("needs --replay", param_hint="'--all'" if every else "'--dry-run'")
+    if replay and bool(records) == every:
+        raise typer.BadParameter("name records, or select them with --all and options", param_hint="'ID'")
 
-    settings, catalog = load_project()
-    found = _named(settings, catalog, record)
-    if json:
-        as_json(found)
+
+def _replay(settings: Settings, catalog: Catalog, found: Sequence[QuarantinedRecord], *, dry_run: bool) -> None:
+    from tocsin.ingest.quarantine import replay_all
+
+    if dry_run:
+        table(("ID", "QUARANTINED", "REASONS", "BYTES", "REPLAYS", "RECORD"), map(_row, found), empty="nothing")
         return
+    done = replay_all(settings, catalog, found)
+    _show_replay(done)
+    if done.skipped:
+        raise typer.Exit(1)
+
+
+def _show(found: QuarantinedRecord) -> None:
     line(f"{found.id}, quarantined {utc(found.quarantined_at)}", style="bold")
     line(f"reasons   {', '.join(found.reasons)}{f': {found.error}' if found.error else ''}")
     line(f"came from {found.origin}, appended {utc(found.origin.timestamp)}")
@@ -74,40 +104,6 @@ def show(record: _Id, json: options.Json = False) -> None:
     cut = f", only the beginning of {' and '.join(found.cut)} was kept" if found.cut else ""
     line(f"record    {what}{cut}\n")
     line(found.text.replace("\r", "\\r"))
-
-
-@app.command()
-def replay(
-    records: _Ids = None,
-    every: _All = False,
-    source: _Source = None,
-    reason: _Reason = None,
-    since: options.Since = None,
-    limit: options.Limit = 1000,
-    dry_run: _DryRun = False,
-) -> None:
-    """Feed records through the stream again, by the current rules; they keep their time and their identity.
-
-    Replaying twice makes one event. Exit code 1 when a record could not be replayed.
-    """
-    from tocsin.ingest.quarantine import Selection, newest_quarantined, replay_all
-    from tocsin.project.catalog import load_project
-
-    if bool(records) == every:
-        raise typer.BadParameter("name records, or select them with --all and options", param_hint="'ID'")
-    settings, catalog = load_project()
-    if records:
-        found = [_named(settings, catalog, record) for record in records]
-    else:
-        wanted = Selection(reason=reason, since=options.since(since), limit=limit)
-        found = newest_quarantined(settings, _sources(catalog, source), wanted)
-    if dry_run:
-        table(("ID", "QUARANTINED", "REASONS", "BYTES", "REPLAYS", "RECORD"), map(_row, found), empty="nothing")
-        return
-    done = replay_all(settings, catalog, found)
-    _show_replay(done)
-    if done.skipped:
-        raise typer.Exit(1)
 
 
 def _show_replay(done: ReplayResult) -> None:

@@ -1,4 +1,4 @@
-"""Verbs about tables: list, refresh."""
+"""`tocsin table`: list the tables, and refresh those that are made of history."""
 
 from __future__ import annotations
 
@@ -12,14 +12,23 @@ from tocsin.cli.output import counted, line, note, utc, write_list
 if TYPE_CHECKING:
     from tocsin.cli.json_shapes import TableShape
 
-app = typer.Typer(help="Inspect the tables that are joined to events, and refresh those that are made of history.")
+_Table = Annotated[str | None, typer.Argument(metavar="[TABLE]", help="With --refresh: only this one.")]
+_Refresh = Annotated[bool, typer.Option("--refresh", help="Make the versions that are due of tables made of history.")]
 
-_Table = Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this one.")]
+
+def table(name: _Table = None, refresh: _Refresh = False, json: Json = False) -> None:
+    """List the tables: what each is made of, its rows in force, and until when they are known. Or refresh them.
+
+    Airflow refreshes each night, after sealing; that starts Spark. Exit code 1 when one could not be made; what was in
+    force then stays.
+    """
+    if refresh:
+        _refresh_tables(name)
+    else:
+        _list(json=json)
 
 
-@app.command("list")
-def list_tables(json: Json = False) -> None:
-    """List the tables: what each is made of, its rows in force, and until when they are known."""
+def _list(*, json: bool) -> None:
     from tocsin.cli.json_shapes import TableShape
     from tocsin.project.catalog import load_project
     from tocsin.tables.published_table import TableFolder
@@ -48,32 +57,27 @@ def list_tables(json: Json = False) -> None:
     write_list(shown, columns, row, json=json, empty="no tables are declared; they are files in tables/")
 
 
-@app.command()
-def refresh(table: _Table = None) -> None:
-    """Make the versions that are due of tables that are made of history. Starts Spark.
-
-    Airflow does so each night, after sealing. Exit code 1 when one could not be made; what was in force then stays.
-    """
+def _refresh_tables(name: str | None) -> None:
     from tocsin.history.places import writing_history
     from tocsin.history.table_refresh import refresh_tables
     from tocsin.model.errors import ConfigError
     from tocsin.project.catalog import load_project
 
     settings, catalog = load_project()
-    wanted = catalog.history_tables() if table is None else [catalog.table(table)]
+    wanted = catalog.history_tables() if name is None else [catalog.table(name)]
     for spec in wanted:
         if spec.history is None:
             what = f"is kept by its job table:{spec.name}; only a table with history = ... is refreshed"
             raise ConfigError.one(settings.project / "tables" / f"{spec.name}.toml", what)
     with writing_history(settings):
         outcome = refresh_tables(settings, catalog, wanted)
-    for name, versions in outcome.made.items():
+    for made, versions in outcome.made.items():
         for one in versions:
-            line(f"{name} {one.day}: {counted(one.rows, 'row')} of {counted(len(one.made_of), 'day')}")
+            line(f"{made} {one.day}: {counted(one.rows, 'row')} of {counted(len(one.made_of), 'day')}")
         if not versions:
-            line(f"{name}: up to date")
-    for name, why in outcome.failed.items():
-        note(f"{name}: {why}", style="red")
+            line(f"{made}: up to date")
+    for failed, why in outcome.failed.items():
+        note(f"{failed}: {why}", style="red")
     if outcome.failed:
         raise typer.Exit(1)
     if not wanted:

@@ -1,4 +1,4 @@
-"""Verbs about views: list, show, get, rebuild."""
+"""`tocsin view` and `tocsin rebuild`: read views, and compute one anew."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from tocsin.views.row_query import RowShape, ViewReader
     from tocsin.views.view_summary import ViewSummary
 
-app = typer.Typer(help="Read views, which are results that are kept up to date, and compute them anew.")
-
 _View = Annotated[str, typer.Argument(metavar="VIEW", help="Name of the view.")]
-_Key = Annotated[str, typer.Argument(metavar="KEY", help="Several columns are joined by colons.")]
+_AnyView = Annotated[str | None, typer.Argument(metavar="[VIEW]", help="Show rows of this one; without it list all.")]
+_Key = Annotated[str | None, typer.Argument(metavar="[KEY]", help="Only its row; colons join several columns.")]
 _Prefix = Annotated[str, typer.Option("--prefix", help="List only rows whose key begins like this.")]
 _Window = Annotated[str | None, typer.Option("--window", metavar="TIME", help="Start of the window, in UTC.")]
 _KafkaOnly = Annotated[bool, typer.Option("--kafka-only", help="Read what Kafka keeps, and no history.")]
@@ -29,9 +28,27 @@ _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 _Limit = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="List at most this many rows.")]
 
 
-@app.command("list")
-def list_views(json: Json = False) -> None:
-    """List the views, with their sinks and how fresh they are."""
+def view(
+    view: _AnyView = None,
+    key: _Key = None,
+    prefix: _Prefix = "",
+    window: _Window = None,
+    limit: _Limit = 20,
+    json: Json = False,
+) -> None:
+    """List the views, with their sinks and how fresh they are; of one VIEW show rows, by key and window.
+
+    The row of a KEY is that of its last window unless one is given; exit code 1 without such a row.
+    """
+    if view is None:
+        _list(json=json)
+    elif key is not None:
+        _rows([_row_of(view, key, window)], json=json)
+    else:
+        _show(view, prefix, window, limit, json=json)
+
+
+def _list(*, json: bool) -> None:
     from tocsin.project.catalog import load_project
     from tocsin.views.view_summary import summarise
 
@@ -52,25 +69,16 @@ def list_views(json: Json = False) -> None:
     write_list(found, columns, row, json=json, empty="no views are declared; they are files in views/")
 
 
-@app.command()
-def show(view: _View, prefix: _Prefix = "", window: _Window = None, limit: _Limit = 20, json: Json = False) -> None:
-    """Show rows of a view, by key and window."""
+def _show(view: str, prefix: str, window: str | None, limit: int, *, json: bool) -> None:
     from tocsin.views.row_query import PageQuery, RowShape
 
-    reader = _reader(view)
-    page = reader.page(PageQuery(prefix=prefix, window=_moment(window), limit=limit))
-    rows = [RowShape.of(row) for row in page.rows]
-    if json:
-        as_json(rows)
-        return
-    _table(rows)
-    if page.cursor is not None:
+    page = _reader(view).page(PageQuery(prefix=prefix, window=_moment(window), limit=limit))
+    _rows([RowShape.of(row) for row in page.rows], json=json)
+    if page.cursor is not None and not json:
         line(f"there are more than {counted(limit, 'row')}; --limit and --prefix choose others")
 
 
-@app.command()
-def get(view: _View, key: _Key, window: _Window = None, json: Json = False) -> None:
-    """Show the row of a key, of its last window unless one is given. Exit code 1 without such a row."""
+def _row_of(view: str, key: str, window: str | None) -> RowShape:
     from tocsin.model.errors import TocsinError
     from tocsin.views.row_query import RowShape
 
@@ -79,13 +87,16 @@ def get(view: _View, key: _Key, window: _Window = None, json: Json = False) -> N
     if row is None:
         near = reader.nearest(key)
         raise TocsinError(f"{view} has no row '{key}'" + (f"; did you mean '{near}'?" if near else ""))
+    return RowShape.of(row)
+
+
+def _rows(rows: list[RowShape], *, json: bool) -> None:
     if json:
-        as_json(RowShape.of(row))
+        as_json(rows)
     else:
-        _table([RowShape.of(row)])
+        _table(rows)
 
 
-@app.command()
 def rebuild(
     view: _View,
     kafka_only: _KafkaOnly = False,
@@ -119,7 +130,7 @@ def rebuild(
         if not yes:
             typer.confirm("Run it?", abort=True)
         _rebuild_from_history(settings, name, incomplete=incomplete)
-    line(f"asked for; `tocsin view list` shows when {name} has switched")
+    line(f"asked for; `tocsin view` shows when {name} has switched")
 
 
 def _show_plan(look: RebuildLook) -> None:

@@ -32,7 +32,7 @@ def closing_text(state: str, mails: str) -> str:
 the mails are on {mails}
 in another terminal, after export TOCSIN_STATE={state}, try:
   tocsin status
-  tocsin alerts list
+  tocsin alerts
   tocsin send --burst user=eve,n=75
 Ctrl-C stops everything"""
 

@@ -86,7 +86,7 @@ class ExampleRun(Companion):
         return "\n".join(
             (
                 f"in another terminal, after export {variables}, try:",
-                f"  tocsin view show {view.name}",
+                f"  tocsin view {view.name}",
                 *(f"  {ask.format(state=settings.state)}" for ask in asks),
                 f"  the file to change: {view.path}",
                 "Ctrl-C stops everything",

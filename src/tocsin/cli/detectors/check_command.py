@@ -1,4 +1,4 @@
-"""`tocsin detectors` and `tocsin check`: what is declared, and everything that is wrong with it."""
+"""`tocsin check`: everything that is wrong with what is declared; and the list of the detectors."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _Plan = Annotated[bool, typer.Option("--plan", help="Also have Spark plan all that is code; takes some seconds.")]
 
 
-def detectors(json: options.Json = False) -> None:
-    """List the detectors of the project: stage, source, window, limits, owner. Exit code 1 when a file is broken."""
+def list_detectors(*, json: bool) -> None:
+    """List the detectors of the project; exit code 1 when a file is broken."""
     catalog = _catalog()
     shown = [_shape(spec) for spec in catalog.detectors.values()]
     columns = ("DETECTOR", "STAGE", "SOURCE", "ENTITY", "WINDOW", "EMAIL >", "URGENT >", "OWNER", "WHAT")

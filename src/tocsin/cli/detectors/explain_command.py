@@ -21,23 +21,41 @@ if TYPE_CHECKING:
     from tocsin.project.settings import Settings
 
 _What = Annotated[
-    str, typer.Argument(metavar="NAME|FINDING", help="A detector, or the id of a finding or its beginning.")
+    str | None,
+    typer.Argument(metavar="[NAME|FINDING]", help="A detector, or how the id of a finding begins; none: list all."),
+]
+_Versions = Annotated[
+    bool, typer.Option("--versions", help="Of a detector or a flow (flow:NAME): list the versions that ran here.")
 ]
 _Plan = Annotated[bool, typer.Option("--plan", help="Also have Spark plan it: its mode, and why; takes some seconds.")]
 _Events = Annotated[int, typer.Option("--events", min=0, metavar="N", help="Of a finding: show so many of its events.")]
 _ID = re.compile("[0-9a-f]{4,64}")
 
 
-def explain(what: _What, plan: _Plan = False, events: _Events = 10, json: options.Json = False) -> None:
+def explain(
+    what: _What = None,
+    plan: _Plan = False,
+    versions: _Versions = False,
+    events: _Events = 10,
+    json: options.Json = False,
+) -> None:
     """Explain a detector: each of its keys with the value that holds, where that comes from, and its meaning.
 
     Besides, what follows from them: its version, what becomes of its state, and with --plan its mode.
 
     Of a finding: the code that made it, what other limits would change, the events of its entity in its window (from
     history, or from Kafka as far as it still holds them), its alert, and the mail about it. See `tocsin findings`.
+
+    Without a name all detectors are listed: stage, source, window, limits, owner; exit code 1 when a file is broken.
+    With --versions a copy of each version is named: to go back to one, copy it over the file in the project.
     """
+    from tocsin.cli.detectors.check_command import list_detectors
+    from tocsin.cli.detectors.versions_command import list_versions
     from tocsin.project.catalog import load_project
 
+    if what is None or versions:
+        list_detectors(json=json) if what is None else list_versions(what, json=json)
+        return
     settings, catalog = load_project()
     if _ID.fullmatch(what) and what not in catalog.detectors:
         from tocsin.alerts.evidence.finding_explanation import explain_finding

@@ -1,4 +1,4 @@
-"""`tocsin findings` and `tocsin rejected`: what the detectors found, and records that are no findings."""
+"""`tocsin findings`: what the detectors found, and records of their topic that are no findings."""
 
 from __future__ import annotations
 
@@ -25,11 +25,17 @@ def findings(
     superseded: Annotated[
         bool, typer.Option("--superseded", help="Also findings that a backfill of their day did not reproduce.")
     ] = False,
+    rejected: Annotated[
+        bool, typer.Option("--rejected", help="List the records of the findings topic that are no findings, and why.")
+    ] = False,
     limit: options.Limit = 100,
     json: options.Json = False,
     exit_code: options.FailIfAny = False,
 ) -> None:
     """List findings, the newest window first. `tocsin explain` tells more about one, by the beginning of its id."""
+    if rejected:
+        _list_rejected(limit, json=json, exit_code=exit_code)
+        return
     from tocsin.alerts.backfilled.waiting_days import list_waiting
     from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
     from tocsin.project.settings import load_settings
@@ -51,8 +57,7 @@ def findings(
         raise typer.Exit(1)
 
 
-def rejected(limit: options.Limit = 100, json: options.Json = False, exit_code: options.FailIfAny = False) -> None:
-    """List records of the findings topic that were rejected, and why, the latest first. They open no alert."""
+def _list_rejected(limit: int, *, json: bool, exit_code: bool) -> None:
     from tocsin.alerts.store.queries import list_invalid, open_store
     from tocsin.project.settings import load_settings
 

@@ -1,4 +1,4 @@
-"""`tocsin backtest` and `tocsin diff`: run a detector on history and keep nothing."""
+"""`tocsin backtest`: run a detector on history and keep nothing."""
 
 from __future__ import annotations
 
@@ -20,27 +20,29 @@ _SHOWN = 40
 _DAY = ["%Y-%m-%d"]
 _Detector = Annotated[str, typer.Option("--detector", help="Its name; in any stage.")]
 _Days = Annotated[
-    int, typer.Option("--days", min=1, max=3650, help="Without --from and --to: this many of the latest days.")
+    int | None,
+    typer.Option("--days", min=1, max=3650, help="Without --from and --to: so many of the latest; default: 60, or 7."),
 ]
 _From = Annotated[datetime | None, typer.Option("--from", formats=_DAY, metavar="DAY", help="The first day, UTC.")]
 _To = Annotated[datetime | None, typer.Option("--to", formats=_DAY, metavar="DAY", help="The last day, UTC.")]
 _Today = Annotated[
     bool, typer.Option("--today", help="Also the current day, from Kafka, up to the last window that is closed.")
 ]
-_With = Annotated[
+_Against = Annotated[
     str | None,
     typer.Option(
-        "--with",
+        "--against",
         metavar="VERSION|FILE",
-        help="A file: compare with this draft as the version to come. A version: with that one as the version before; "
-        "default: the one that ran before.",
+        help="Compare with this draft as the version to come, with this version as the one before, or with `previous`: "
+        "the one that ran before. Exit code 1 when they differ.",
     ),
 ]
 
 
 def backtest(
     detector: _Detector,
-    days: _Days = 60,
+    against: _Against = None,
+    days: _Days = None,
     first: _From = None,
     last: _To = None,
     today: _Today = False,
@@ -48,40 +50,21 @@ def backtest(
 ) -> None:
     """Show what a detector finds on days of history: findings and alerts per day, top entities, cost. Stores nothing.
 
-    Alerts are counted as if it were live. Starts Spark.
+    Alerts are counted as if it were live. With --against show the findings that two versions do not share instead.
+    Starts Spark.
     """
     from tocsin.alerts.alert_policy import alerts_by_day
     from tocsin.backfill.trial import backtest as run_backtest
-    from tocsin.project.settings import load_settings
-
-    found = run_backtest(load_settings(), detector, _choice(days, first, last, today), alerts_by_day)
-    if json:
-        as_json(found)
-    else:
-        _show(found)
-
-
-def diff(
-    detector: _Detector,
-    other: _With = None,
-    days: _Days = 7,
-    first: _From = None,
-    last: _To = None,
-    today: _Today = False,
-    json: options.Json = False,
-) -> None:
-    """Compare the findings of a detector's file on history with those of a draft or an earlier version.
-
-    Stores nothing. Exit code 1 when they differ. Starts Spark.
-    """
     from tocsin.backfill.trial import compare_versions
     from tocsin.project.settings import load_settings
 
-    result = compare_versions(load_settings(), detector, other, _choice(days, first, last, today))
-    if json:
-        as_json(result)
-    else:
-        _show_diff(result)
+    settings, choice = load_settings(), _choice(days or (7 if against else 60), first, last, today)
+    if against is None:
+        found = run_backtest(settings, detector, choice, alerts_by_day)
+        as_json(found) if json else _show(found)
+        return
+    result = compare_versions(settings, detector, None if against == "previous" else against, choice)
+    as_json(result) if json else _show_diff(result)
     if result.changes:
         raise typer.Exit(1)
 

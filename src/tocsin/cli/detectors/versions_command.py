@@ -1,4 +1,4 @@
-"""`tocsin versions` and `skip-backlog`: which versions of a detector or flow ran, and what a detector skips."""
+"""`tocsin skip-backlog`, and the list of the versions of a detector or flow."""
 
 from __future__ import annotations
 
@@ -6,21 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tocsin.cli import options
 from tocsin.cli.output import line, utc, write_list
 
 if TYPE_CHECKING:
     from tocsin.cli.json_shapes import VersionShape
 
 _Detector = Annotated[str, typer.Argument(help="Its name.")]
-_Name = Annotated[str, typer.Argument(help="Of a detector or a flow; flow:NAME if a detector is called so too.")]
 
 
-def versions(name: _Name, json: options.Json = False) -> None:
-    """List the versions of a detector or flow that ran here, in the order of first runs.
-
-    A copy of each is in the state folder: to go back to one, copy it over the file in the project.
-    """
+def list_versions(name: str, *, json: bool) -> None:
+    """List the versions of a detector or flow that ran here, in the order of first runs."""
     from tocsin.cli.json_shapes import VersionShape
     from tocsin.project.catalog import load_project
     from tocsin.project.code.versioned_kinds import declared_version, versioned_job

@@ -1,4 +1,4 @@
-"""`tocsin alerts`: what people have been, or will be, told about."""
+"""`tocsin alerts`: list alerts, and show one with its findings and notifications."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from tocsin.cli.output import as_json, line, note, number, table, utc, write_lis
 if TYPE_CHECKING:
     from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification
 
-app = typer.Typer(help="List and show alerts and their notifications.", no_args_is_help=True)
-
 
 class State(StrEnum):
     """States of an alert, as an option takes them."""
@@ -25,8 +23,8 @@ class State(StrEnum):
     RESOLVED = "resolved"
 
 
-@app.command("list")
-def list_(
+def alerts(
+    alert: Annotated[int | None, typer.Argument(help="Its number, from the list.")] = None,
     state: Annotated[State | None, typer.Option(help="In this state.")] = None,
     detector: Annotated[str | None, typer.Option(help="Of this detector.")] = None,
     since: options.Since = None,
@@ -34,10 +32,16 @@ def list_(
     json: options.Json = False,
     exit_code: options.FailIfAny = False,
 ) -> None:
-    """List alerts, the latest changed first."""
+    """List alerts, the latest changed first; of one ALERT show its findings and notifications.
+
+    Exit code 1 when there is none with this number.
+    """
     from tocsin.alerts.store.queries import AlertFilter, list_alerts, open_store
     from tocsin.project.settings import load_settings
 
+    if alert is not None:
+        _show_alert(alert, json=json)
+        return
     wanted = AlertFilter(state=state, detector=detector, since=options.since(since), limit=limit)
     with closing(open_store(load_settings())) as database:
         found = list_alerts(database, wanted)
@@ -47,9 +51,7 @@ def list_(
         raise typer.Exit(1)
 
 
-@app.command()
-def show(alert: Annotated[int, typer.Argument(help="Its number, from the list.")], json: options.Json = False) -> None:
-    """Show one alert: its findings and notifications. Exit code 1 when there is none with this number."""
+def _show_alert(alert: int, *, json: bool) -> None:
     from tocsin.alerts.store.queries import open_store, show_alert
     from tocsin.project.settings import load_settings
 

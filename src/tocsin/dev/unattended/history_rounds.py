@@ -103,7 +103,7 @@ class HistoryRounds:
             if is_nightly or self._is_due(source):
                 self._step("history", "seal", "--source", source.name)
                 for table in catalog.history_tables(source.name):
-                    self._step("table", "refresh", table.name)
+                    self._step("table", "--refresh", table.name)
                 specs = [one for one in catalog.detectors_of(source.name) if one.sources == (source.name,)]
                 if specs:
                     self._step("backfill", "--yes", *(word for one in specs for word in ("--detector", one.name)))

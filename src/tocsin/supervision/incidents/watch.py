@@ -197,11 +197,11 @@ def commands(incident: Incident) -> list[str]:
     """List what to type."""
     job = JobName.parse(incident.job)
     if incident.condition is Condition.QUARANTINING:
-        return [f"tocsin quarantine {what} --source {job.name}" for what in ("list", "replay --all")]
+        return [f"tocsin quarantine --source {job.name}", f"tocsin quarantine --replay --all --source {job.name}"]
     if incident.condition is Condition.BROKEN:
         return ["tocsin check"]
     if incident.condition is Condition.SET_ASIDE and job.kind == INGEST:
-        return [f"tocsin quarantine list --source {job.name}", f"tocsin dev logs {job}"]
+        return [f"tocsin quarantine --source {job.name}", f"tocsin dev logs {job}"]
     if incident.condition is Condition.WAITING:
         return ["tocsin doctor", "tocsin status"]
     plan = job.kind == DETECTOR and incident.condition is Condition.MISCONFIGURED

@@ -149,7 +149,7 @@ class FollowedTables(JoinedTables):
             if published is None:
                 come = f"from job {table_job(name)}"
                 if spec.history is not None:
-                    come = f"when days of {spec.history} have been sealed, by `tocsin table refresh {name}`"
+                    come = f"when days of {spec.history} have been sealed, by `tocsin table --refresh {name}`"
                 raise TransientError(f"table '{name}' has no rows yet; they come {come}")
             frame = f"tocsin_table_{next(_NUMBERS)}"
             self._opened[name] = _Opened(spec, folder, frame, published)

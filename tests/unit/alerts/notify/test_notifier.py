@@ -255,7 +255,7 @@ def test_a_mail_that_cannot_be_composed_leaves_as_one_that_names_its_alert(
     }
     body = bare[0].get_body(("plain",))
     assert body is not None
-    assert "tocsin alerts show 1" in body.get_content()
+    assert "tocsin alerts 1" in body.get_content()
     assert "division by zero" in body.get_content()
 
 

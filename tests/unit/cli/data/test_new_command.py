@@ -90,7 +90,7 @@ def test_a_detector_of_a_source_or_of_a_sample_is_there_and_sound(project: Path)
     [
         (["--source", "word"], "did you mean 'words'?"),
         (["--sample", "missing"], "cannot be read"),
-        ([], "give one, or --sample FILE"),
+        ([], "a detector needs it, or --sample FILE"),
         (["--sample", "zeros"], "is not text"),
         (["--sample", "words.jsonl"], "is there already, and was not changed"),
         (["--sample", "class.jsonl"], "cannot be what a detector counts by"),

@@ -77,7 +77,7 @@ def call(*words: str) -> Result:
 
 
 def test_records_are_listed_with_their_reasons_and_cannot_act_on_the_terminal() -> None:
-    done = call("list")
+    done = call()
     rows = done.stdout.splitlines()
     assert done.exit_code == 0
     assert rows[1].split()[:1] == ["logins/0/1"]
@@ -90,10 +90,10 @@ def test_records_are_listed_with_their_reasons_and_cannot_act_on_the_terminal() 
 
 
 def test_the_total_is_of_all_that_the_options_choose_however_many_are_shown() -> None:
-    said = call("list", "--limit", "1").stdout
+    said = call("--limit", "1").stdout
     assert len(said.splitlines()) == 4
     assert "\n1 of 2 records shown; by reason: missing:action 1, missing:user_id 1, not_utf8 1\n" in said
-    assert "\n1 record; by reason: not_utf8 1\n" in call("list", "--limit", "1", "--reason", "not_utf8").stdout
+    assert "\n1 record; by reason: not_utf8 1\n" in call("--limit", "1", "--reason", "not_utf8").stdout
 
 
 @pytest.mark.parametrize(
@@ -108,46 +108,46 @@ def test_the_total_is_of_all_that_the_options_choose_however_many_are_shown() ->
     ],
 )
 def test_records_can_be_chosen_and_read_by_programs(options: tuple[str, ...], ids: list[str]) -> None:
-    done = call("list", "--json", *options)
+    done = call("--json", *options)
     assert [one["id"] for one in json.loads(done.stdout)] == ids
     assert all(QuarantinedRecord.model_validate(one) in RECORDS for one in json.loads(done.stdout))
-    assert call("list", "--exit-code", *options).exit_code == 1
+    assert call("--exit-code", *options).exit_code == 1
 
 
 def test_one_record_is_shown_whole() -> None:
-    done = call("show", "logins/0/2")
+    done = call("logins/0/2")
     assert done.exit_code == 0
     assert "x" * 200 in done.stdout
     assert "came from raw.logins/1/2" in done.stdout
     assert "200 bytes" in done.stdout
-    assert "\x1b" not in call("show", "logins/0/1").stdout
+    assert "\x1b" not in call("logins/0/1").stdout
 
 
 def test_what_is_not_there_is_named() -> None:
-    assert isinstance(call("show", "logins/0/9").exception, ConfigError)
-    assert "no source 'login'" in str(call("show", "login/0/1").exception)
+    assert isinstance(call("logins/0/9").exception, ConfigError)
+    assert "no source 'login'" in str(call("login/0/1").exception)
 
 
 def test_a_replay_says_what_it_did_and_what_has_changed(kafka: list[str]) -> None:
-    done = call("replay", "logins/0/1")
+    done = call("--replay", "logins/0/1")
     assert (done.exit_code, kafka) == (0, ["logins/0/1"])
     assert "replayed 1 record\n" in done.stdout
     assert "changed in the rules since they were quarantined: schema" in done.stdout
 
 
 def test_a_replay_that_leaves_one_out_says_which_and_leaves_with_1(kafka: list[str]) -> None:
-    done = call("replay", "--all")
+    done = call("--replay", "--all")
     assert (done.exit_code, kafka) == (1, ["logins/0/1"])
     assert "not logins/0/2: only its first bytes were kept" in done.stderr
 
 
 def test_a_dry_run_does_nothing(kafka: list[str]) -> None:
-    done = call("replay", "--all", "--dry-run")
+    done = call("--replay", "--all", "--dry-run")
     assert (done.exit_code, kafka) == (0, [])
     assert "logins/0/1" in done.stdout
 
 
 @pytest.mark.parametrize("words", [(), ("logins/0/1", "--all")])
 def test_a_replay_takes_names_or_all_and_not_both(words: tuple[str, ...], kafka: list[str]) -> None:
-    done = call("replay", *words)
+    done = call("--replay", *words)
     assert (done.exit_code, kafka) == (2, [])

@@ -133,7 +133,7 @@ def test_all_faults_of_all_files_are_told_at_once(project: Path) -> None:
 
 def test_detectors_are_listed_and_the_broken_are_not_hidden(project: Path) -> None:
     (project / "detectors" / "broken.py").write_text("def detect(: pass")
-    code, written = call("detectors")
+    code, written = call("explain")
     assert code == 1
     row = next(line for line in written.splitlines() if line.startswith("bursts"))
     assert row.split() == ["bursts", "live", "logins", "user_id", "10", "s", "50", "100", "a@example.com", "Bursts."]
@@ -141,7 +141,7 @@ def test_detectors_are_listed_and_the_broken_are_not_hidden(project: Path) -> No
 
 
 def test_detectors_as_json(project: Path) -> None:
-    code, written = call("detectors", "--json")
+    code, written = call("explain", "--json")
     (shown,) = json.loads(written)
     assert code == 0
     assert shown.keys() == DetectorShape.model_fields.keys()

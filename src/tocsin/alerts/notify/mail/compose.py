@@ -141,7 +141,7 @@ def bare_mail(alerts: Sequence[int], error: Exception, envelope: Envelope) -> Me
             f"{count[0].upper()}{count[1:]} of your detectors could not be described in this mail. The fault is "
             "Tocsin's, and the log of the notifier has all of it.",
         ),
-        commands=[f"tocsin alerts show {alert}" for alert in alerts[:SUMMARY_LINES]],
+        commands=[f"tocsin alerts {alert}" for alert in alerts[:SUMMARY_LINES]],
         output=[plain_text.plain(f"{type(error).__name__}: {error}", 500)],
         output_of="The fault",
     )
@@ -228,7 +228,7 @@ def _sent_to(details: AlertDetails, recipient: str) -> list[Notification]:
 
 def _commands(alert: Alert, finding: str) -> list[str]:
     """List commands that look further, to be pasted into a shell."""
-    more = [f"tocsin alerts show {alert.id}", f"tocsin explain {shlex.quote(finding)}"]
+    more = [f"tocsin alerts {alert.id}", f"tocsin explain {shlex.quote(finding)}"]
     entity = next(iter(alert.entity.values()))
     if len(alert.entity) == 1 and plain_text.plain(entity, 100) == entity:
         more.append(f"tocsin findings --detector {shlex.quote(alert.detector)} --entity {shlex.quote(entity)}")

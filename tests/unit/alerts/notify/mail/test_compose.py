@@ -113,7 +113,7 @@ FACTS_TOLD = [
     "203.0.113.7",
     "addresses",
     "17",
-    "tocsin alerts show",
+    "tocsin alerts",
     "failed_logins",
 ]
 
