@@ -149,7 +149,6 @@ class Indexer:
         return Rules(
             facts=self._declared.current(),
             paged=alerts.urgent_recipients,
-            incomplete_after=alerts.incomplete_after,
             domain=self._settings.smtp.domain,
         )
 

@@ -39,7 +39,7 @@ class Rules:
     Attributes:
         facts: by detector.
         paged: who gets urgent notifications besides the owner.
-        incomplete_after: see `AlertSettings`.
+        incomplete_after: how long an e-mail waits for a window to close while its job is down or behind.
         domain: of message ids.
     """
 

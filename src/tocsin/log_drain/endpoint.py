@@ -19,6 +19,10 @@ from tocsin.model.source import Source
 from tocsin.project.catalog import Catalog
 from tocsin.project.setting_blocks import DrainSettings
 
+MAX_BODY_BYTES = 20_971_520
+"""Of one request, packed or unpacked: a batch of the OpenTelemetry collector has 8,192 records."""
+MAX_HELD_BYTES = 67_108_864
+"""Of all requests that wait for Kafka, together."""
 BODY_SECONDS = 10.0
 """In which a request must have arrived."""
 
@@ -144,7 +148,7 @@ class Endpoint:
         if encoding not in (b"identity", b"gzip"):
             raise BadRequest(415, "the body may be packed with gzip, and not otherwise")
         length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self._settings.max_body_bytes:
+        if length.isdigit() and int(length) > MAX_BODY_BYTES:
             raise self._too_long()
         chunks: list[bytes] = []
         async with asyncio.timeout(BODY_SECONDS):
@@ -156,7 +160,7 @@ class Endpoint:
                 chunk, more = message.get("body", b""), message.get("more_body", False)
                 self._hold(len(chunk), held)
                 chunks.append(chunk)
-                if sum(map(len, chunks)) > self._settings.max_body_bytes:
+                if sum(map(len, chunks)) > MAX_BODY_BYTES:
                     raise self._too_long()
         body = b"".join(chunks)
         return body if encoding == b"identity" else self._unpacked(body, held)
@@ -164,11 +168,11 @@ class Endpoint:
     def _unpacked(self, body: bytes, held: list[int]) -> bytes:
         unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
         try:
-            text = unpacker.decompress(body, self._settings.max_body_bytes + 1)
+            text = unpacker.decompress(body, MAX_BODY_BYTES + 1)
         except zlib.error as error:
             raise BadRequest(400, f"the body is no gzip: {error}") from error
         self._hold(len(text), held)
-        if len(text) > self._settings.max_body_bytes:
+        if len(text) > MAX_BODY_BYTES:
             raise self._too_long()
         if not unpacker.eof or unpacker.unused_data:
             raise BadRequest(400, "the body is not one whole gzip")
@@ -180,13 +184,13 @@ class Endpoint:
         Raises:
             TransientError: with it, all requests together would take more than they may.
         """
-        if self._held + size > self._settings.max_held_bytes:
+        if self._held + size > MAX_HELD_BYTES:
             raise TransientError("too much is waiting for Kafka")
         self._held += size
         held.append(size)
 
     def _too_long(self) -> BadRequest:
-        return BadRequest(413, f"the body is longer than {self._settings.max_body_bytes:,} bytes")
+        return BadRequest(413, f"the body is longer than {MAX_BODY_BYTES:,} bytes")
 
 
 def _read_otlp(body: bytes, is_json: bool, source: Source, identity: str) -> Batch:

@@ -152,14 +152,12 @@ class AlertSettings(SettingBlock):
         database: SQLAlchemy address of the alerts DB; SQLite in the state folder when None.
         database_file: holds that address instead, when it has a password.
         urgent_recipients: who is paged besides the detector's owner.
-        incomplete_after: how long an e-mail waits for a window to close while its job is down or behind.
         history_days: for how many days the alerts DB keeps findings, alerts, notifications and usage.
     """
 
     database: str | None = None
     database_file: Path | None = None
     urgent_recipients: tuple[Address, ...] = ()
-    incomplete_after: Duration = timedelta(minutes=2)
     history_days: int = Field(default=400, ge=1, le=3650)
 
     def address(self, state: Path) -> str:
@@ -215,15 +213,11 @@ class DrainSettings(ListenSettings):
     Attributes:
         credentials_file: `source:password` in each line, readable by its owner alone; without it there is no drain.
             What is not absolute begins in the project.
-        max_body_bytes: of one request, packed or unpacked. A batch of the OpenTelemetry collector has 8,192 records.
-        max_held_bytes: of all requests that wait for Kafka, together.
         only: by source, a pattern of the `app/process` of the syslog lines that it takes, such as `heroku/router`.
     """
 
     credentials_file: Path | None = None
     port: int = Field(default=8430, ge=1, le=65535)
-    max_body_bytes: int = Field(default=20_971_520, ge=1024, le=20_971_520)
-    max_held_bytes: int = Field(default=67_108_864, ge=33_554_432)
     only: dict[str, str] = {}
 
 

@@ -40,12 +40,16 @@ from tocsin.project.validation import faults_of
 PROJECT_FILE = "tocsin.toml"
 RUNNING_FILE = "running.toml"
 _UNNAMED = "local"
-_VARIABLE = re.compile("(?:DEFAULT_)?TOCSIN_([A-Z]+)")
+_VARIABLE = re.compile("(?:DEFAULT_)?TOCSIN_(.+)")
 _REMOVED = {
-    "leases": "is no setting any more: one machine supervises the jobs of an installation, or Kubernetes does; stop its"
-    " jobs on all other machines, then remove this (docs/run/storage.md)"
+    "leases": "one machine supervises the jobs of an installation, or Kubernetes does; stop its jobs on all other "
+    "machines, then remove this (docs/run/storage.md)",
+    "alerts.incomplete_after": "an e-mail waits two minutes for a window; remove this",
+    "drain.max_body_bytes": "20 MiB in one request; remove this",
+    "drain.max_held_bytes": "64 MiB in all requests that wait; remove this",
+    "runner.timeout_seconds": "the API has 10 seconds for an answer; remove this",
 }
-"""Blocks of earlier releases, and what to do instead."""
+"""Blocks and keys of earlier releases, and what holds instead."""
 
 
 class Settings(BaseSettings):
@@ -198,11 +202,19 @@ def load_settings(project: Path | None = None) -> Settings:
 
 
 def _refuse_removed(values: dict[str, Any], path: Path) -> None:
-    """Refuse blocks that an earlier release knew, in the file or in the environment, where others are passed over."""
-    given = {name: str(path) for name in values} | {
-        match[1].lower(): name for name in os.environ if (match := _VARIABLE.match(name.upper()))
-    }
-    if faults := [Fault(given[name], what, key=name) for name, what in _REMOVED.items() if name in given]:
+    """Refuse blocks and keys that an earlier release knew, in the file or in the environment."""
+    given = {name: str(path) for name in values}
+    given |= {f"{name}.{key}": str(path) for name, block in values.items() if isinstance(block, dict) for key in block}
+    for variable in os.environ:
+        if match := _VARIABLE.match(variable.upper()):
+            block, _, key = match[1].lower().partition("__")
+            given |= {block: variable, f"{block}.{key}": variable}
+    faults = [
+        Fault(given[name], f"is no setting any more: {what}", key=name)
+        for name, what in _REMOVED.items()
+        if name in given
+    ]
+    if faults:
         raise ConfigError(faults)
 
 

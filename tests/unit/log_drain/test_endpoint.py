@@ -131,8 +131,9 @@ def test_refusals(path: str, asked: dict[str, Any], status: int, told: str) -> N
     assert int(headers["content-length"]) == len(body)
 
 
-def test_a_long_body_is_refused_packed_or_not() -> None:
-    drain = Drain(max_body_bytes=2000)
+def test_a_long_body_is_refused_packed_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_BODY_BYTES", 2000)
+    drain = Drain()
     packed = gzip.compress(b"x" * 2001)
     assert drain.ask("/logs", b"x" * 1000, b"x" * 1001)[0] == 413
     assert drain.ask("/logs", packed, content_encoding="gzip")[0] == 413

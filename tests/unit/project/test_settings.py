@@ -70,8 +70,8 @@ def test_project_folder_comes_from_the_environment(tmp_path: Path, monkeypatch: 
 
 
 def test_durations_are_words(tmp_path: Path) -> None:
-    (tmp_path / "tocsin.toml").write_text('[alerts]\nincomplete_after = "3 minutes"\n')
-    assert load_settings(tmp_path).alerts.incomplete_after == timedelta(minutes=3)
+    (tmp_path / "tocsin.toml").write_text('[conditions]\nlag = "3 minutes"\n')
+    assert load_settings(tmp_path).conditions.lag == timedelta(minutes=3)
 
 
 def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_misspelt_key_names_the_nearest(tmp_path: Path) -> None:
         load_settings(tmp_path)
 
 
-def test_leases_of_an_earlier_release_are_refused_by_name_wherever_they_are_set(
+def test_settings_of_an_earlier_release_are_refused_by_name_wherever_they_are_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tocsin.toml").write_text('[leases]\ndatabase = "postgresql://db/x"\n')
@@ -97,6 +97,10 @@ def test_leases_of_an_earlier_release_are_refused_by_name_wherever_they_are_set(
     (tmp_path / "tocsin.toml").unlink()
     monkeypatch.setenv("TOCSIN_LEASES__DATABASE_FILE", "/etc/tocsin/leases")
     with pytest.raises(ConfigError, match="TOCSIN_LEASES__DATABASE_FILE: leases: is no setting any more"):
+        load_settings(tmp_path)
+    monkeypatch.delenv("TOCSIN_LEASES__DATABASE_FILE")
+    (tmp_path / "tocsin.toml").write_text("[drain]\nmax_body_bytes = 2000\n")
+    with pytest.raises(ConfigError, match=r"tocsin\.toml: drain\.max_body_bytes: is no setting any more: 20 MiB"):
         load_settings(tmp_path)
 
 

@@ -41,7 +41,6 @@ class RunnerSettings(SettingBlock):
         service_account: of the pods of jobs. Only those whose executors are pods too are given a token for the API.
         pods: by kind of job, or "supervisor": what their pods request.
         context: context of the kubeconfig; None for its current one, or for the account of the pod that asks.
-        timeout_seconds: for one answer of the API.
     """
 
     kind: Literal["local", "kubernetes"] = "local"
@@ -53,7 +52,6 @@ class RunnerSettings(SettingBlock):
     service_account: str = Field(default="tocsin-job", pattern=_LABEL)
     pods: dict[str, PodSettings] = Field(default_factory=dict)
     context: str | None = None
-    timeout_seconds: float = Field(default=10.0, gt=0, le=60)
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

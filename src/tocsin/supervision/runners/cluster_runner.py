@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _FORCED_SECONDS = 1  # never 0: that forgets a pod that its node may still run
 _SIGNALLED = 128
+_ANSWER_SECONDS = 10.0
 _LONGEST = 300
 _INVALID = 422
 
@@ -179,7 +180,7 @@ class ClusterRunner:
 
     @property
     def _timeout(self) -> dict[str, Any]:
-        return {"_request_timeout": self._settings.runner.timeout_seconds}
+        return {"_request_timeout": _ANSWER_SECONDS}
 
     def _apps(self) -> Any:
         from kubernetes.client import AppsV1Api  # noqa: PLC0415 - takes two seconds; most installations have no cluster

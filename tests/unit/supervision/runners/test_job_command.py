@@ -1,5 +1,4 @@
 import os
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ def settings(tmp_path: Path) -> Settings:
         instance="shop",
         kafka=KafkaSettings(bootstrap_servers="127.0.0.1:19092", topic_prefix="x."),
         smtp=SmtpSettings(port=2525),
-        alerts=AlertSettings(urgent_recipients=("a@example.com",), incomplete_after=timedelta(seconds=90)),
+        alerts=AlertSettings(urgent_recipients=("a@example.com",), history_days=90),
         spark=SparkSettings(heap_mb=700, archive=False, conf={"spark.a": "b"}),
     )
 
