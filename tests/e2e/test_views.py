@@ -28,7 +28,7 @@ from tocsin.kafka.topic_set import TopicSet
 from tocsin.model.errors import TransientError
 from tocsin.model.job_report import JobState
 from tocsin.sparkjob.query.work import REAL_TIME
-from tocsin.views.rebuild.rebuild_request import ask_rebuild, read_rebuild
+from tocsin.views.rebuild.rebuild_request import read_rebuild, request_rebuild
 from tocsin.views.row_query import PageQuery, ViewReader
 from tocsin.views.row_store import store_path
 from tocsin.views.view_row import ViewRow, canonical_key
@@ -94,7 +94,7 @@ def test_totals_of_all_events_equal_a_recount_after_a_kill_and_in_a_rebuild(tmp_
             build = kill_under_load(job)
         job.events.flush()
         await_that(lambda: counts(job.rows(), "stock") == truth, READY_SECONDS, lambda: job.log.read_text()[-3000:])
-        ask_rebuild(job.settings.state, job.view)
+        request_rebuild(job.settings.state, job.view)
         rebuilt = job.await_report(lambda r: r.build != build and r.is_build_complete)
         rows = job.rows()
         assert counts(rows, "stock") == truth, "all events again, from the first on"
@@ -176,7 +176,7 @@ def give_way(job: ComputeJob, value: str, build: str) -> None:
     with TopicReader(job.settings, "test", past) as topic:
         await_that(lambda: topic.bounds()[0] == topic.bounds()[1], READY_SECONDS)
         job.await_report(lambda r: r.mode == REAL_TIME and r.state is JobState.RUNNING)
-        ask_rebuild(job.settings.state, job.view)
+        request_rebuild(job.settings.state, job.view)
         await_that(lambda: not topic.partitions(), READY_SECONDS)
     last = job.await_report(lambda r: r.build != build and r.is_build_complete)
     await_that(lambda: shown(job, value).keys() == {last.build}, READY_SECONDS)

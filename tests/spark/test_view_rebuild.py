@@ -29,8 +29,7 @@ from tocsin.runtime import logs
 from tocsin.runtime.process_exit import ExitCode
 from tocsin.sparkjob.declared_function import DeclaredFunction
 from tocsin.sparkjob.events import IDENTITY, parse_events, prepare_events
-from tocsin.views.rebuild.rebuild_draft import Draft, read_draft, write_draft
-from tocsin.views.rebuild.rebuild_request import HistoryPart, Rebuild, read_rebuild
+from tocsin.views.rebuild.rebuild_request import Draft, HistoryPart, Rebuild, read_draft, read_rebuild, write_draft
 from tocsin.views.spark.computation import Computation
 from tocsin.views.view_row import ViewRow
 

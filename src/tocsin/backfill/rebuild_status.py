@@ -25,8 +25,7 @@ from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.runtime.lead import try_lead
 from tocsin.runtime.lock import Lock, LockHeld
-from tocsin.views.rebuild.rebuild_draft import end_draft, read_draft
-from tocsin.views.rebuild.rebuild_request import ask_rebuild, is_asked, unless_refused
+from tocsin.views.rebuild.rebuild_request import is_requested, read_draft, remove_draft, request_rebuild, unless_refused
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def rebuild_by_kafka(settings: Settings, name: str) -> None:
     """
     with hold_rebuild(settings, name):
         give_up(settings, name)
-        ask_rebuild(settings.state, name)
+        request_rebuild(settings.state, name)
 
 
 def give_up(settings: Settings, name: str) -> None:
@@ -110,10 +109,10 @@ def give_up(settings: Settings, name: str) -> None:
         TransientError: Kafka cannot be reached; a retry helps.
     """
     draft = read_draft(settings.state, name)
-    if draft is not None and not is_asked(settings.state, name, draft):  # else the job of the view reads them
+    if draft is not None and not is_requested(settings.state, name, draft):  # else the job of the view reads them
         with unless_refused():
             remove_topics(settings, settings.names.rebuild(name, draft.build))
-    end_draft(settings.state, name)
+    remove_draft(settings.state, name)
 
 
 def _stock(settings: Settings, source: Source, sealed: Mapping[date, DayVersion], reach: KafkaReach) -> EventStock:

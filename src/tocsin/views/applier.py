@@ -24,7 +24,7 @@ from tocsin.views.rebuild.rebuild_request import FROM_HISTORY
 from tocsin.views.row_store import RowStore, mark_final
 from tocsin.views.shown_rows import ShownRows
 from tocsin.views.sinks.sink import Sink, SinkBatch, SinkLost
-from tocsin.views.stored_row import Amends, ReadBatch, StoredRow, parts_of
+from tocsin.views.stored_row import ReadBatch, StoredRow, TopicWrite, parts_of
 from tocsin.views.view_row import RowRecord, ViewRow
 
 _log = structlog.get_logger()
@@ -49,7 +49,7 @@ class Applier:
         self.current: str | None = None
         self.is_set_back = False
         self._retired: set[str] = set()
-        self._held: Offsets | None = None
+        self._sink_offsets: Offsets | None = None
         self._reached = store.offsets()
         self.refresh()
 
@@ -64,9 +64,12 @@ class Applier:
         Args:
             partitions: that will be read from there; all if None.
         """
-        held = self._store.offsets()
-        self._reached = dict(held) if partitions is None else self._reached | {p: held.get(p, 0) for p in partitions}
-        return held
+        applied = self._store.offsets()
+        if partitions is None:
+            self._reached = dict(applied)
+        else:
+            self._reached |= {partition: applied.get(partition, 0) for partition in partitions}
+        return applied
 
     @property
     def topic_id(self) -> str:
@@ -85,46 +88,50 @@ class Applier:
         """
         if self._sink is not None:
             with self._turn():
-                self._held = self._checked(self._sink)
+                self._sink_offsets = self._check(self._sink)
 
-    def apply(self, records: Sequence[RowRecord]) -> list[Amends]:
+    def apply(self, records: Sequence[RowRecord]) -> list[TopicWrite]:
         """Apply `records`, which are in order per partition; returns what the topic should have instead of some.
 
         Raises:
             TransientError: sink or file are away or full; a retry with the same records is right.
         """
-        read = [(record, self._parsed(record)) for record in records]
+        read = [(record, self._parse(record)) for record in records]
         with self._turn():
-            held = self._store.offsets()
-            self.is_set_back = any(held.get(one.partition, 0) < self._reached.get(one.partition, 0) for one in records)
+            applied = self._store.offsets()
+            self.is_set_back = any(
+                applied.get(record.partition, 0) < self._reached.get(record.partition, 0) for record in records
+            )
             if self.is_set_back:
                 return []
-            mine = [(record, row) for record, row in read if record.offset >= held.get(record.partition, 0)]
-            amends = self._apply(mine) if mine else []
+            mine = [(record, row) for record, row in read if record.offset >= applied.get(record.partition, 0)]
+            writes = self._apply(mine) if mine else []
         self.counts["taken"] += len(read) - len(mine)
-        self._reached |= held | {record.partition: record.offset + 1 for record, _ in mine}
-        return amends
+        self._reached |= applied | {record.partition: record.offset + 1 for record, _ in mine}
+        return writes
 
-    def _apply(self, read: Sequence[tuple[RowRecord, StoredRow | None]]) -> list[Amends]:
-        done = ReadBatch(_moment(self._store.fact("final_before")))
+    def _apply(self, read: Sequence[tuple[RowRecord, StoredRow | None]]) -> list[TopicWrite]:
+        batch = ReadBatch(_parse_time(self._store.fact("final_before")))
         for record, row in read:
-            self._sort(record, row, done)
-        if self.current is None and done.rows:  # what history gives is whole only when its job says so
-            self.current = next((build for build in done.builds if not build.startswith(FROM_HISTORY)), None)
-        build = self._kept_as(self.current or "")
-        known = {row.identity: row for row in self._store.stored(done.touched) if row.build == build}
-        rows, removed, amends = self._settle(done)
+            self._add(record, row, batch)
+        if self.current is None and batch.rows:  # what history gives is whole only when its job says so
+            self.current = next((build for build in batch.builds if not build.startswith(FROM_HISTORY)), None)
+        build = self._stored_build(self.current or "")
+        known = {row.identity: row for row in self._store.find(batch.touched) if row.build == build}
+        rows, removed, writes = self._settle(batch)
         shown = [row for row in rows if row.build == build]
-        taken = {one: (known[one], done.removals[one].place) for one in removed if one in known}
-        gone = [row for row, _ in taken.values()]
+        deleted = {
+            identity: (known[identity], batch.removals[identity].place) for identity in removed if identity in known
+        }
+        gone = [row for row, _ in deleted.values()]
         if self._shown is not None:
-            shown, gone = self._shown.of_change(self.current or "", shown, taken)
+            shown, gone = self._shown.of_change(self.current or "", shown, deleted)
             rows, removed = [*rows, *shown], [*removed, *(row.identity for row in gone)]
         offsets = {record.partition: record.offset + 1 for record, _ in read}
         self._to_sink(shown, gone, offsets)
         self._store.apply(rows, removed, offsets, current=self.current)
         self.counts["applied"] += len(read)
-        return amends
+        return writes
 
     def finish(self, watermark: datetime) -> None:
         """Mark the rows of windows that end by `watermark` as final; the topic holds their last versions before now.
@@ -136,37 +143,38 @@ class Applier:
             self._finish(watermark)
 
     def _finish(self, watermark: datetime) -> None:
-        before = _moment(self._store.fact("final_before"))
+        before = _parse_time(self._store.fact("final_before"))
         is_done = before is not None and before >= watermark
         if is_done or self.current is None or self._shown is not None or self._spec.window is None:
             return
         after = before
-        while rows := self._store.closed(self.current, after, watermark):
+        while rows := self._store.closed_rows(self.current, after, watermark):
             self._to_sink(mark_final(rows), [], {})
             self._store.apply(mark_final(rows), (), {})
             after = (rows[-1].window_end or watermark) - timedelta(microseconds=1)  # others may end with it
         self._store.note(final_before=watermark.isoformat())
 
-    def ended(self, watermark: datetime) -> list[Amends]:
-        """Return removals of rows that are older than the view keeps them; up to 1,000."""
+    def expired(self, watermark: datetime) -> list[TopicWrite]:
+        """Return deletions of rows that are older than the view keeps them; up to 1,000."""
         if self._spec.keep is None or self.current is None:
             return []
-        rows = self._store.ended(self._kept_as(self.current), watermark - self._spec.keep)
-        return [Amends(None, row.identity, row.partition, row.offset) for row in rows]
+        rows = self._store.expired_rows(self._stored_build(self.current), watermark - self._spec.keep)
+        return [TopicWrite(None, row.identity, row.partition, row.offset) for row in rows]
 
-    def left_over(self, build: str, coming: Collection[str] = ()) -> Iterator[Amends]:
-        """Give what the topic should have in place of rows of builds that end with the switch to `build`.
+    def switch_writes(self, build: str, pending: Collection[str] = ()) -> Iterator[TopicWrite]:
+        """Give the writes to the topic that end all builds but `build` and those that are `pending`.
 
-        Those that `build` does not have are removed; those that lie over an earlier one of `build` give way to it.
+        Rows that `build` does not have are deleted. Those that shadow an earlier one of `build` are overwritten by it.
         """
-        into = self._kept_as(build)
-        for other in map(self._kept_as, self._store.others({build, *coming})):
+        into = self._stored_build(build)
+        for other in map(self._stored_build, self._store.other_builds({build, *pending})):
             for row in self._store.rows(other, without=into):
-                yield Amends(None, row.identity, row.partition, row.offset)
-            yield from (Amends(row, row.identity, row.partition, row.offset) for row in self._store.hidden(into, other))
+                yield TopicWrite(None, row.identity, row.partition, row.offset)
+            for row in self._store.shadowed_rows(into, other):
+                yield TopicWrite(row, row.identity, row.partition, row.offset)
 
-    def switch(self, build: str, coming: Collection[str] = ()) -> None:
-        """Let readers see `build`, which is complete, and forget the others but those that are `coming`.
+    def switch(self, build: str, pending: Collection[str] = ()) -> None:
+        """Let readers see `build`, which is complete, and forget the others but those that are `pending`.
 
         Raises: TransientError, as for `apply`; nothing has changed for the readers of the file.
         """
@@ -176,11 +184,11 @@ class Applier:
             if self._sink is not None:
                 gone = self._store.rows(self.current or "", without=build)
                 self._sink.replace(self._store.rows(build), gone, self._store.offsets())
-                self._held = self._store.offsets()
-            ended = self._store.others({build, *coming}) | ({self.current} if self.current else set())
-            self._retired = (self._retired | ended) - {build}
+                self._sink_offsets = self._store.offsets()
+            replaced = self._store.other_builds({build, *pending}) | ({self.current} if self.current else set())
+            self._retired = (self._retired | replaced) - {build}
             self._store.note(retired=sorted(self._retired), final_before=None)
-            self._store.switch(build, coming)
+            self._store.switch(build, pending)
         _log.info("build in force", build=build, before=self.current)
         self.current = build
 
@@ -207,7 +215,7 @@ class Applier:
             self.refresh()
             if self._sink is not None:
                 self._sink.replace((), (), {})
-                self._held = {}
+                self._sink_offsets = {}
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
@@ -215,7 +223,7 @@ class Applier:
             self.refresh()
             yield
 
-    def _parsed(self, record: RowRecord) -> StoredRow | None:
+    def _parse(self, record: RowRecord) -> StoredRow | None:
         """Read the row in `record`; None if it is removed there, or there is none."""
         if record.value is None:
             return None
@@ -228,83 +236,87 @@ class Applier:
             _log.warning("record left out", partition=record.partition, offset=record.offset, reason=what[:500])
             return None
 
-    def _sort(self, record: RowRecord, stored: StoredRow | None, done: ReadBatch) -> None:
+    def _add(self, record: RowRecord, stored: StoredRow | None, batch: ReadBatch) -> None:
         if record.value is None:
-            done.remove(record)
+            batch.remove(record)
         if stored is None:
             return
         if stored.build in self._retired and stored.build != self.current:
             self.counts["stale"] += 1
-            done.stale[record.key] = record
+            batch.stale[record.key] = record
             return
-        done.builds.setdefault(stored.build)
+        batch.builds.setdefault(stored.build)
         if self._shown is not None:
             stored = stored._replace(build=parts_of(stored.build))
         elif stored.build == self.current:
-            stored = stored.closed_by(done.final_before)
-        done.put(stored)
+            stored = stored.closed_by(batch.final_before)
+        batch.put(stored)
 
-    def _settle(self, done: ReadBatch) -> tuple[list[StoredRow], list[str], list[Amends]]:
+    def _settle(self, batch: ReadBatch) -> tuple[list[StoredRow], list[str], list[TopicWrite]]:
         """Decide what removals and stale records mean, given what there is."""
-        amends: list[Amends] = []
+        writes: list[TopicWrite] = []
         removed: list[str] = []
-        coming: list[StoredRow] = []
-        stored = sorted(self._store.stored(done.touched), key=lambda row: row.offset)
-        right = {row.identity: row for row in stored} | {row.identity: row for row in done.rows.values()}
-        for identity, record in done.removals.items():
+        pending: list[StoredRow] = []
+        stored = sorted(self._store.find(batch.touched), key=lambda row: row.offset)
+        right = {row.identity: row for row in stored} | {row.identity: row for row in batch.rows.values()}
+        for identity, record in batch.removals.items():
             row = right.get(identity)
             if row is not None and record.removes is not None and row.offset > record.removes:
-                amends.append(Amends(row, identity, row.partition, record.offset))
-                if self._is_of_another(row, stored):  # a build that is to come has the row, and readers lose theirs
+                writes.append(TopicWrite(row, identity, row.partition, record.offset))
+                if self._is_pending(row, stored):  # a later build has the row, and readers lose theirs
                     removed.append(identity)
-                    coming.append(row)
+                    pending.append(row)
             else:
                 removed.append(identity)
                 right.pop(identity, None)
         gone = set(removed)
-        kept = [*(row for row in done.rows.values() if row.identity not in gone), *coming]
-        for identity, record in done.stale.items():
-            amends.append(Amends(right.get(identity), identity, record.partition, record.offset))
-        return kept, removed, amends
+        rows = [*(row for row in batch.rows.values() if row.identity not in gone), *pending]
+        for identity, record in batch.stale.items():
+            writes.append(TopicWrite(right.get(identity), identity, record.partition, record.offset))
+        return rows, removed, writes
 
-    def _is_of_another(self, row: StoredRow, stored: Sequence[StoredRow]) -> bool:
-        """Return whether `row` is of a build that is to come, and `stored` has an older version of the current one."""
-        current = self._kept_as(self.current or "")
-        return row.build != current and any(one.build == current and one.identity == row.identity for one in stored)
+    def _is_pending(self, row: StoredRow, stored: Sequence[StoredRow]) -> bool:
+        """Return whether `row` is of a build that readers do not see yet, and `stored` has one that they see."""
+        current = self._stored_build(self.current or "")
+        return row.build != current and any(
+            (other.build, other.identity) == (current, row.identity) for other in stored
+        )
 
     def _to_sink(self, rows: Sequence[StoredRow], removed: Sequence[StoredRow], offsets: Offsets) -> None:
         if self._sink is None:
             return
-        held = self._checked(self._sink) if self._held is None else self._held
+        in_sink = self._check(self._sink) if self._sink_offsets is None else self._sink_offsets
         try:
-            self._put(self._sink, held, SinkBatch(rows, removed, offsets))
+            self._put(self._sink, in_sink, SinkBatch(rows, removed, offsets))
         except SinkLost:
-            self._put(self._sink, self._checked(self._sink), SinkBatch(rows, removed, offsets))
+            self._put(self._sink, self._check(self._sink), SinkBatch(rows, removed, offsets))
 
-    def _put(self, sink: Sink, held: Offsets, batch: SinkBatch) -> None:
+    def _put(self, sink: Sink, in_sink: Offsets, batch: SinkBatch) -> None:
         # After a crash between sink and file the sink is ahead: it must not see older versions again.
         # A row that is made of several has no one offset: an older sum is there for a moment, until all is read again.
         is_ahead = self._shown is None and batch.offsets
-        new = [row for row in batch.rows if not is_ahead or row.offset >= held.get(row.partition, 0)]
-        ahead = held | {partition: max(offset, held.get(partition, 0)) for partition, offset in batch.offsets.items()}
+        new = [row for row in batch.rows if not is_ahead or row.offset >= in_sink.get(row.partition, 0)]
+        ahead = in_sink | {
+            partition: max(offset, in_sink.get(partition, 0)) for partition, offset in batch.offsets.items()
+        }
         sink.apply(SinkBatch(new, batch.removed, ahead))
-        self._held = ahead
+        self._sink_offsets = ahead
 
-    def _checked(self, sink: Sink) -> Offsets:
-        """Return what `sink` holds, after filling it if that is less than what was applied."""
-        held, applied = sink.offsets(), self._store.offsets()
-        if held is not None and all(held.get(partition, 0) >= offset for partition, offset in applied.items()):
-            return held
+    def _check(self, sink: Sink) -> Offsets:
+        """Return up to where the sink has applied the topic, after filling it if the file is further."""
+        in_sink, applied = sink.offsets(), self._store.offsets()
+        if in_sink is not None and all(in_sink.get(partition, 0) >= offset for partition, offset in applied.items()):
+            return in_sink
         if applied:
-            _log.warning("filling the sink", sink=self._spec.sink, held=held, applied=applied)
+            _log.warning("filling the sink", sink=self._spec.sink, in_sink=in_sink, applied=applied)
             self.counts["refills"] += 1
         sink.replace(self._store.rows(self.current or ""), (), applied)
         return applied
 
-    def _kept_as(self, build: str) -> str:
+    def _stored_build(self, build: str) -> str:
         """Name the build under which the store has the rows of the topic."""
         return build if self._shown is None else parts_of(build)
 
 
-def _moment(text: str | None) -> datetime | None:
+def _parse_time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)

@@ -140,17 +140,17 @@ class ViewReader:
         """Return how fresh the rows are; None while there are none to show."""
         with self._translated():
             facts = {name: json.loads(value) for name, value in self._connection.execute("SELECT * FROM facts")}
-        build, told = facts.get("current"), facts.get("freshness") or {}
+        build, noted = facts.get("current"), facts.get("freshness") or {}
         if build is None:
             return None
-        age = (datetime.now(UTC) - datetime.fromisoformat(told["at"])).total_seconds() if told else math.inf
+        age = (datetime.now(UTC) - datetime.fromisoformat(noted["at"])).total_seconds() if noted else math.inf
         return Freshness(
             build=build,
-            watermark=told.get("watermark"),
-            lag_records=told["lag_records"] if age <= OVERDUE_SECONDS else None,
-            lag_seconds=told.get("lag_seconds", 0.0) + (age if OVERDUE_SECONDS < age < math.inf else 0.0),
+            watermark=noted.get("watermark"),
+            lag_records=noted["lag_records"] if age <= OVERDUE_SECONDS else None,
+            lag_seconds=noted.get("lag_seconds", 0.0) + (age if OVERDUE_SECONDS < age < math.inf else 0.0),
             version=facts["change"],
-            rebuilding=told.get("rebuilding", False),
+            rebuilding=noted.get("rebuilding", False),
         )
 
     def get(self, name: str, window: datetime | None = None) -> StoredRow | None:
@@ -199,7 +199,7 @@ class ViewReader:
             query = f"SELECT DISTINCT name FROM rows WHERE build = {_CURRENT} AND name"
             after = self._connection.execute(f"{query} >= ? ORDER BY name LIMIT ?", [name[:1], _NEAR]).fetchall()
             before = self._connection.execute(f"{query} < ? ORDER BY name DESC LIMIT ?", [name, _NEAR]).fetchall()
-        return nearest(name, [one for (one,) in (*after, *before)])
+        return nearest(name, [found for (found,) in (*after, *before)])
 
     def _rows(self, index: str, where: str, *arguments: Any) -> list[StoredRow]:
         with self._translated():

@@ -72,7 +72,7 @@ class RowStore(StateDb):
             self._builds = self._stored_builds()
             yield
 
-    def stored(self, identities: Iterable[str]) -> list[StoredRow]:
+    def find(self, identities: Iterable[str]) -> list[StoredRow]:
         """Return the rows with these identities, of all builds."""
         query = f"SELECT {COLUMNS} FROM rows WHERE build = ? AND identity = ?"
         places = [(build, identity) for identity in identities for build in self._builds]
@@ -118,11 +118,11 @@ class RowStore(StateDb):
 
     def rows(self, build: str, *, without: str | None = None) -> Iterator[StoredRow]:
         """Give the rows of `build`; only those that the build `without` does not have, if one is given."""
-        query = f"SELECT {COLUMNS} FROM rows AS one WHERE build = ? AND identity > ?"
+        query = f"SELECT {COLUMNS} FROM rows AS row WHERE build = ? AND identity > ?"
         if without is None:
             yield from self._each(query, build)
         else:
-            query += " AND NOT EXISTS (SELECT 1 FROM rows WHERE build = ? AND identity = one.identity)"
+            query += " AND NOT EXISTS (SELECT 1 FROM rows WHERE build = ? AND identity = row.identity)"
             yield from self._each(query, build, without)
 
     def _each(self, query: str, build: str, *arguments: str) -> Iterator[StoredRow]:
@@ -132,7 +132,7 @@ class RowStore(StateDb):
             yield from map(row_of, found)
             last = found[-1][1]
 
-    def named(self, build: str, name: str, *, is_prefix: bool) -> list[StoredRow]:
+    def rows_named(self, build: str, name: str, *, is_prefix: bool) -> list[StoredRow]:
         """Return the rows of `build` called `name`, or of all keys that begin with the values of `name`."""
         low, high = (f"{name}:", f"{name};") if is_prefix else (name, f"{name}\0")
         query = f"SELECT {COLUMNS} FROM rows INDEXED BY by_name WHERE build = ? AND name >= ? AND name < ?"
@@ -143,7 +143,7 @@ class RowStore(StateDb):
         with self._change():
             self._connection.execute("DELETE FROM rows WHERE build = ?", (build,))
 
-    def closed(self, build: str, after: datetime | None, until: datetime) -> list[StoredRow]:
+    def closed_rows(self, build: str, after: datetime | None, until: datetime) -> list[StoredRow]:
         """Return up to 1,000 rows that are not final, with windows that end after `after` and by `until`, in order."""
         low = -(2**62) if after is None else micros(after)
         query = f"SELECT {COLUMNS} FROM rows WHERE build = ? AND window_end > ? AND window_end <= ? AND NOT is_final"
@@ -152,28 +152,28 @@ class RowStore(StateDb):
             for found in self._all(f"{query} ORDER BY window_end LIMIT {_CHUNK}", build, low, micros(until))
         ]
 
-    def ended(self, build: str, before: datetime) -> list[StoredRow]:
+    def expired_rows(self, build: str, before: datetime) -> list[StoredRow]:
         """Return up to 1,000 rows with windows that ended before `before`."""
         query = f"SELECT {COLUMNS} FROM rows WHERE build = ? AND window_end < ? LIMIT {_CHUNK}"
         return [row_of(found) for found in self._all(query, build, micros(before))]
 
-    def switch(self, build: str, coming: Iterable[str] = ()) -> None:
-        """Let readers see `build`, and remove all others but those that are `coming`: still to begin."""
-        kept = {name for one in (build, *coming) for name in (one, parts_of(one))}
+    def switch(self, build: str, pending: Iterable[str] = ()) -> None:
+        """Let readers see `build`, and remove all others but those that are `pending`: to begin later."""
+        kept = {stored for name in (build, *pending) for stored in (name, parts_of(name))}
         with self._change():
             for other in self._builds - kept:
                 self._connection.execute("DELETE FROM rows WHERE build = ?", (other,))
             self._note({"current": build})
         self._builds &= kept
 
-    def others(self, builds: Iterable[str]) -> set[str]:
+    def other_builds(self, builds: Iterable[str]) -> set[str]:
         """List the builds that have rows, without `builds` and what the topic holds of them."""
-        return {one.removesuffix(parts_of("")) for one in self._builds} - {*builds}
+        return {build.removesuffix(parts_of("")) for build in self._builds} - {*builds}
 
-    def hidden(self, build: str, by: str) -> Iterator[StoredRow]:
+    def shadowed_rows(self, build: str, by: str) -> Iterator[StoredRow]:
         """Give the rows of `build` of which the topic holds a later version of the build `by`."""
-        query = f"""SELECT {COLUMNS} FROM rows AS one WHERE build = ? AND identity > ? AND "offset" < (
-            SELECT "offset" FROM rows WHERE build = ? AND identity = one.identity AND "partition" = one."partition")"""
+        query = f"""SELECT {COLUMNS} FROM rows AS row WHERE build = ? AND identity > ? AND "offset" < (
+            SELECT "offset" FROM rows WHERE build = ? AND identity = row.identity AND "partition" = row."partition")"""
         yield from self._each(query, build, by)
 
     def forget_offsets(self) -> None:

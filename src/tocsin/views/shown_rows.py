@@ -45,10 +45,10 @@ class ShownRows:
         shown: list[StoredRow] = []
         gone: list[StoredRow] = []
         for name, changes in touched.items():
-            here = {part.identity: part for part in (*self._stored(build, name), *(part for part, _ in changes))}
-            kept = [part for identity, part in here.items() if identity not in removed]
-            row = self._row(build, kept or [*here.values()], max((place for _, place in changes), key=_appended_at))
-            (shown if kept else gone).append(row)
+            here = {part.identity: part for part in (*self._parts(build, name), *(part for part, _ in changes))}
+            left = [part for identity, part in here.items() if identity not in removed]
+            row = self._row(build, left or [*here.values()], max((place for _, place in changes), key=_appended_at))
+            (shown if left else gone).append(row)
         return shown, gone
 
     def make_all(self, build: str) -> None:
@@ -57,7 +57,7 @@ class ShownRows:
         names = {self._name(part) for part in self._store.rows(parts_of(build))}
         rows: list[StoredRow] = []
         for name in names:
-            parts = self._stored(build, name)
+            parts = self._parts(build, name)
             rows.append(self._row(build, parts, max(map(_place, parts), key=_appended_at)))
             if len(rows) == _CHUNK:
                 self._store.apply(rows, (), {})
@@ -67,12 +67,12 @@ class ShownRows:
     def _name(self, part: StoredRow) -> str:
         return name_of(part.key[column] for column in self._key)
 
-    def _stored(self, build: str, name: str) -> list[StoredRow]:
-        return self._store.named(parts_of(build), name, is_prefix=self._is_total)
+    def _parts(self, build: str, name: str) -> list[StoredRow]:
+        return self._store.rows_named(parts_of(build), name, is_prefix=self._is_total)
 
     def _row(self, build: str, parts: list[StoredRow], place: Place) -> StoredRow:
         latest: dict[str, StoredRow] = {}
-        for part in sorted(parts, key=lambda one: (one.window_start is not None, one.window_start)):
+        for part in sorted(parts, key=lambda part: (part.window_start is not None, part.window_start)):
             latest[part.name] = part
         last = parts[0] if self._is_total else next(iter(latest.values()))
         key = {column: last.key[column] for column in self._key}

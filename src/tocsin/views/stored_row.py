@@ -90,13 +90,13 @@ def parts_of(build: str) -> str:
 
 
 @dataclass(frozen=True)
-class Amends:
-    """A record that the topic should have, because a later one took the place of what is right.
+class TopicWrite:
+    """An upsert or a deletion to write to the topic.
 
     Attributes:
-        row: that is right; None if the one that is written should be removed.
+        row: to write again; None to delete it.
         identity, partition: of the row.
-        offset: of the record that is wrong.
+        offset: of the version that this replaces.
     """
 
     row: StoredRow | None
@@ -106,14 +106,14 @@ class Amends:
 
 
 class ReadBatch:
-    """The last word of a batch of records on each row.
+    """The last version of each row in a batch of records.
 
     Attributes:
         final_before: windows that ended by then are final.
         builds: in the order in which they came.
         rows: by build and identity.
         removals: records that remove a row, by its identity.
-        stale: records of builds that are over, likewise.
+        stale: records of replaced builds, likewise.
     """
 
     def __init__(self, final_before: datetime | None) -> None:
@@ -170,5 +170,5 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(one) for key, one in value.items()}
-    return [_finite(one) for one in value] if isinstance(value, list) else value
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list) else value

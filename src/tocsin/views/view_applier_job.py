@@ -24,7 +24,7 @@ from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.storage.job_folders import stored_folder
 from tocsin.views.applier import Applier
-from tocsin.views.rebuild.rebuild_request import coming_builds
+from tocsin.views.rebuild.rebuild_request import pending_builds
 from tocsin.views.row_store import RowStore, store_path
 from tocsin.views.sinks.sink import missing_address, open_sink
 from tocsin.views.view_topic import SharedViewTopic, ViewTopic, read_row_record
@@ -133,8 +133,8 @@ class ViewApplierJob:
         messages = self._topic.poll(_BATCH, _POLL_SECONDS)
         if messages:
             try:
-                amends = applier.apply([read_row_record(message) for message in messages])
-                self._topic.amend(amends)
+                writes = applier.apply([read_row_record(message) for message in messages])
+                self._topic.write(writes)
             except TransientError:
                 self._topic.again()
                 raise
@@ -159,7 +159,7 @@ class ViewApplierJob:
             self._topic.again()
         elif self._mark is None and report is not None and self._topic.is_leading:
             self._mark = _Mark(report, ends)
-        self._tell(store, applier, report)
+        self._report(store, applier, report)
 
     def _conclude(self, report: JobReport, applier: Applier) -> None:
         """Act on what the compute job had reported when it had written what is applied by now."""
@@ -168,14 +168,14 @@ class ViewApplierJob:
             if not report.is_build_complete:
                 return
             view, state = self._spec.name, self._settings.state
-            coming = coming_builds(state, stored_folder(self._settings, compute_job(view)), view)
-            self._topic.amend(applier.left_over(report.build, coming))
-            applier.switch(report.build, coming)
+            pending = pending_builds(state, stored_folder(self._settings, compute_job(view)), view)
+            self._topic.write(applier.switch_writes(report.build, pending))
+            applier.switch(report.build, pending)
         if report.watermark is None:
             return
         applier.finish(report.watermark)
-        if self._topic.has_reached(self._removing) and (gone := applier.ended(report.watermark)):
-            self._topic.amend(gone)
+        if self._topic.has_reached(self._removing) and (gone := applier.expired(report.watermark)):
+            self._topic.write(gone)
             self._removing = self._topic.look()
 
     def _freshness(self, measured: JobReport, *, is_rebuilding: bool) -> dict[str, object]:
@@ -188,13 +188,13 @@ class ViewApplierJob:
             "rebuilding": is_rebuilding,
         }
 
-    def _tell(self, store: RowStore, applier: Applier, report: JobReport | None) -> None:
+    def _report(self, store: RowStore, applier: Applier, report: JobReport | None) -> None:
         watermark = None if report is None else report.watermark
-        rebuilds = report is not None and bool(report.build) and report.build != applier.current
+        is_rebuilding = report is not None and bool(report.build) and report.build != applier.current
         if report is not None and report.has_lag:
             self._measured = report
         if self._topic.is_leading and self._measured is not None:
-            store.note(freshness=self._freshness(self._measured, is_rebuilding=rebuilds))
+            store.note(freshness=self._freshness(self._measured, is_rebuilding=is_rebuilding))
         self._retry.recovered()
         counts = {**applier.counts, "refused": 0 if self._sink is None else self._sink.refused}
         if isinstance(self._topic, SharedViewTopic):
@@ -203,7 +203,7 @@ class ViewApplierJob:
             counts[TOPICS_RECREATED] = self._topic.recreated
         self._reporter.update(
             state=JobState.RUNNING,
-            reason="a new build is filling; readers see the one before" if rebuilds else self._unwritten,
+            reason="a new build is filling; readers see the one before" if is_rebuilding else self._unwritten,
             rows_in=applier.counts["applied"],
             rows_out=applier.counts["applied"] - applier.counts["unusable"],
             batch_id=self._batches,

@@ -1,4 +1,4 @@
-"""Tell of each view where it is kept and how fresh it is, or why there is nothing to read yet."""
+"""Summarise a view: where it is kept and how fresh it is, or why there is nothing to read yet."""
 
 from __future__ import annotations
 
@@ -46,8 +46,11 @@ def summarise(settings: Settings, spec: ViewSpec) -> ViewSummary:
         TransientError: its file cannot be read now.
     """
     freshness = None
-    with contextlib.suppress(FileNotFoundError), contextlib.closing(ViewReader(store_path(settings, spec.name))) as one:
-        freshness = one.freshness()
+    with (
+        contextlib.suppress(FileNotFoundError),
+        contextlib.closing(ViewReader(store_path(settings, spec.name))) as reader,
+    ):
+        freshness = reader.freshness()
     return ViewSummary(
         name=spec.name,
         title=spec.title,

@@ -15,7 +15,7 @@ from tocsin.model.names import view_job
 from tocsin.model.sizes import EVENT_BYTES
 from tocsin.project.settings import Settings
 from tocsin.views.applier import Applier
-from tocsin.views.stored_row import Amends
+from tocsin.views.stored_row import TopicWrite
 from tocsin.views.view_row import RowRecord
 
 _REMOVES = "removes"
@@ -42,12 +42,12 @@ class ViewTopic(TopicFollower):
         applier.note_topic(self.topic_id)
         return True
 
-    def amend(self, amends: Iterable[Amends]) -> None:
-        """Write what the topic should have; returns when Kafka has it."""
-        for one in amends:
-            value = None if one.row is None else one.row.to_record()
-            headers = {} if one.row is not None else {"headers": {_REMOVES: str(one.offset).encode()}}
-            self._writer.write(self._reader.name, value, one.identity, partition=one.partition, **headers)
+    def write(self, writes: Iterable[TopicWrite]) -> None:
+        """Write upserts and deletions to the topic; returns when Kafka has them."""
+        for row_write in writes:
+            value = None if row_write.row is None else row_write.row.to_record()
+            headers = {} if row_write.row is not None else {"headers": {_REMOVES: str(row_write.offset).encode()}}
+            self._writer.write(self._reader.name, value, row_write.identity, partition=row_write.partition, **headers)
         self._writer.flush()
 
 
@@ -87,8 +87,8 @@ class SharedViewTopic(ViewTopic):
         self._reader.seek(self._next)
 
     def _take(self, partitions: list[int]) -> Offsets:
-        first, done = self._ends.bounds(partitions)[0], self._positions(partitions)
-        starts = {partition: max(low, done.get(partition, 0)) for partition, low in first.items()}
+        first, applied = self._ends.bounds(partitions)[0], self._positions(partitions)
+        starts = {partition: max(low, applied.get(partition, 0)) for partition, low in first.items()}
         _log.info("partitions taken over", partitions=partitions)
         self.partitions |= {*partitions}
         self._next = (self._next or {}) | starts
@@ -104,8 +104,8 @@ class SharedViewTopic(ViewTopic):
         self._all = there  # Kafka assigns new ones by itself
 
     def _others(self) -> Offsets:
-        held = self._positions([])
-        return {partition: held.get(partition, 0) for partition in self._all if partition not in self.partitions}
+        applied = self._positions([])
+        return {partition: applied.get(partition, 0) for partition in self._all if partition not in self.partitions}
 
     def _positions(self, partitions: list[int]) -> Offsets:
         return {} if self._applier is None else self._applier.positions(partitions)

@@ -12,7 +12,7 @@ from tests.unit.views.view_scene import view_spec
 from tocsin.backfill.backfill_planning import Sealed
 from tocsin.backfill.rebuild_planning import SEVERAL, EventStock, RebuildPlan, plan_rebuild
 from tocsin.history.places import begin
-from tocsin.views.rebuild.rebuild_draft import Draft
+from tocsin.views.rebuild.rebuild_request import Draft
 
 DAYS = [date(2026, 11, 10) + timedelta(days=number) for number in range(10)]
 NOW = begin(DAYS[9]) + timedelta(hours=15)
@@ -109,8 +109,8 @@ def test_no_further_back_than_the_view_keeps() -> None:
 
 def test_a_draft_goes_on_with_its_own_days_alone() -> None:
     draft = Draft("r", "b", {DAYS[0]: "v0", DAYS[1]: "v1"})
-    assert draft.goes_on_with({DAYS[0]: "v0", DAYS[1]: "v1", DAYS[2]: "v2"})
-    assert draft.goes_on_with({DAYS[1]: "v1"}), "the view keeps the first no longer"
+    assert draft.continues({DAYS[0]: "v0", DAYS[1]: "v1", DAYS[2]: "v2"})
+    assert draft.continues({DAYS[1]: "v1"}), "the view keeps the first no longer"
     for other in ({DAYS[0]: "v0", DAYS[1]: "v1b"}, {DAYS[0]: "v0"}, {DAYS[0]: "v0", DAYS[2]: "v2"}, {DAYS[1]: "v2"}):
-        assert not draft.goes_on_with(other)
-    assert not Draft("r", "b", {DAYS[1]: "v1"}).goes_on_with({DAYS[0]: "v0", DAYS[1]: "v1"}), "imported since"
+        assert not draft.continues(other)
+    assert not Draft("r", "b", {DAYS[1]: "v1"}).continues({DAYS[0]: "v0", DAYS[1]: "v1"}), "imported since"

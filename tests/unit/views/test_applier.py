@@ -105,7 +105,7 @@ def test_a_new_build_fills_while_readers_see_the_one_before(store: RowStore, pat
     applier.apply([record(view_row("a", 1), 0), record(view_row("gone", 1), 1)])
     applier.apply([record(view_row("a", 7, build="b"), 2), record(view_row("new", 7, build="b"), 3)])
     assert seen(path, "a") == sink.counts() == {"a": 1, "gone": 1}
-    (left,) = applier.left_over("b")
+    (left,) = applier.switch_writes("b")
     assert (left.row, left.identity, left.offset) == (None, view_row("gone", 1).identity, 1)
     applier.switch("b")
     assert seen(path, "b") == sink.counts() == {"a": 7, "new": 7}
@@ -152,8 +152,8 @@ def test_rows_of_closed_windows_are_final_and_old_ones_are_removed(store: RowSto
     applier.apply([record(view_row("late", 1, window=0), 21)])
     assert [row.is_final for row in reader.page(PageQuery()).rows] == [True, True, False, True]
     reader.close()
-    assert applier.ended(NOON + 70 * SECOND) == []
-    old = applier.ended(NOON + 75 * SECOND)
+    assert applier.expired(NOON + 70 * SECOND) == []
+    old = applier.expired(NOON + 75 * SECOND)
     assert [one.offset for one in old] == [0, 21]
     applier.apply([record(None, 30 + n, key=one.identity, removes=one.offset) for n, one in enumerate(old)])
     assert seen(path) == {"a": 1}
@@ -253,21 +253,21 @@ def test_what_history_gives_waits_for_its_job_and_outlives_the_switch_to_another
     assert seen(path) == sink.counts() == {"a": 7, "b": 3}
     applier.apply([record(view_row("a", 9, build="history-2"), 4), record(view_row("a", 8, build="third"), 5)])
     applier.switch("third", {"history-2"})
-    assert {row.build for row in store.stored([A])} == {"history-2", "third"}, "what is over goes"
+    assert {row.build for row in store.find([A])} == {"history-2", "third"}, "what is over goes"
     applier.switch("history-2")
-    assert {row.build for row in store.stored([A])} == {"history-2"}
+    assert {row.build for row in store.find([A])} == {"history-2"}
     applier.apply([record(view_row("a", 4, build="history-3"), 6), record(view_row("c", 1, build="history-3"), 7)])
     applier.apply([record(view_row("a", 5, build="fourth"), 8), record(view_row("c", 2, build="history-3"), 9)])
-    assert [(one.row, one.offset) for one in applier.left_over("fourth")] == [(None, 9)], "it was given up"
+    assert [(one.row, one.offset) for one in applier.switch_writes("fourth")] == [(None, 9)], "it was given up"
     applier.switch("fourth")
-    assert {row.build for row in [*store.stored([A]), *store.rows("history-3")]} == {"fourth"}
+    assert {row.build for row in [*store.find([A]), *store.rows("history-3")]} == {"fourth"}
 
 
 def test_the_topic_gets_back_what_the_stream_wrote_over_it_meanwhile(store: RowStore, path: Path) -> None:
     applier = Applier(view_spec(), store, None)
     applier.apply([record(view_row("a", 1), 0), record(view_row("a", 7, build="history-1"), 1)])
     applier.apply([record(view_row("a", 2), 2), record(view_row("b", 2, build="history-1"), 3)])
-    (amends,) = applier.left_over("history-1")
+    (amends,) = applier.switch_writes("history-1")
     assert amends.row is not None and (amends.row.build, amends.row.values) == ("history-1", {"count": 7})
     applier.switch("history-1")
     applier.apply([record(view_row("a", 7, build="history-1"), 4)])
@@ -282,4 +282,4 @@ def test_a_row_that_readers_lose_stays_in_the_build_that_is_to_come(store: RowSt
     assert amends.row is not None
     assert (seen(path), sink.counts()) == ({}, {}), "it is older than the view keeps it, and that is told once"
     assert (amends.row.build, amends.row.values) == ("history-1", {"count": 5})
-    assert [row.build for row in store.stored([A])] == ["history-1"]
+    assert [row.build for row in store.find([A])] == ["history-1"]

@@ -64,14 +64,14 @@ def test_an_idle_instance_is_taken_off_and_comes_back_once(store: RowStore, tmp_
     applier = Applier(counters(), store, sink)
     applier.apply([record(part("web.1", 5), 0), record(part("web.2", 7), 1), record(part("web.2", 9, period=1), 2)])
     applier.finish(NOON + KEEP)
-    assert applier.ended(NOON + 2 * KEEP) == []
-    gone = applier.ended(NOON + 2 * KEEP + SECOND)
+    assert applier.expired(NOON + 2 * KEEP) == []
+    gone = applier.expired(NOON + 2 * KEEP + SECOND)
     assert {(one.partition, one.offset) for one in gone} == {(0, 0), (0, 1)}, "what the topic no longer needs"
     applier.apply([record(None, 3 + n, key=one.identity, removes=one.offset) for n, one in enumerate(gone)])
     assert seen(tmp_path) == sink.counts() == {"requests": 9}
     applier.apply([record(part("web.1", 1, period=2), 5)])
     assert seen(tmp_path) == sink.counts() == {"requests": 10}
-    last = applier.ended(NOON + 9 * KEEP)
+    last = applier.expired(NOON + 9 * KEEP)
     applier.apply([record(None, 6 + n, key=one.identity, removes=one.offset) for n, one in enumerate(last)])
     assert seen(tmp_path) == sink.counts() == {}
 
@@ -98,7 +98,7 @@ def test_another_build_is_shown_when_it_is_complete(store: RowStore, tmp_path: P
     applier.apply([record(part("web.1", 5), 0), record(part("old", 1, metric="old"), 1)])
     applier.apply([record(part("web.1", 6, build="b"), 2), record(part("web.2", 1, build="b"), 3)])
     assert seen(tmp_path) == sink.counts() == {"requests": 5, "old": 1}
-    left = [*applier.left_over("b")]
+    left = [*applier.switch_writes("b")]
     assert [one.offset for one in left] == [1]
     applier.switch("b")
     applier.apply([record(None, 4, key=one.identity, removes=one.offset) for one in left])

@@ -40,8 +40,17 @@ from tocsin.sparkjob.declared_function import DeclaredFunction
 from tocsin.sparkjob.events import no_records, parse_events, prepare_events, used_columns
 from tocsin.sparkjob.session import kafka_sink
 from tocsin.tables.spark.joined_tables import open_tables
-from tocsin.views.rebuild.rebuild_draft import Draft, end_draft, read_draft, write_draft
-from tocsin.views.rebuild.rebuild_request import HistoryPart, Rebuild, ask_rebuild, build_name, is_asked
+from tocsin.views.rebuild.rebuild_request import (
+    Draft,
+    HistoryPart,
+    Rebuild,
+    build_name,
+    is_requested,
+    read_draft,
+    remove_draft,
+    request_rebuild,
+    write_draft,
+)
 from tocsin.views.spark.view_plan import FUNCTION, read_plan
 from tocsin.views.spark.view_rows import make_rows
 
@@ -141,8 +150,8 @@ class _Drafting:
         assert since is not None, "history computes days"
         events_from = None if self._look.spec.computed.window is not None else begin(min(self._draft.days))
         part = HistoryPart(self._draft.build, since, self._look.offsets, events_from)
-        ask_rebuild(state, name, Rebuild(id=self._draft.request, history=part))
-        end_draft(state, name)
+        request_rebuild(state, name, Rebuild(id=self._draft.request, history=part))
+        remove_draft(state, name)
         return self._look.plan
 
     def _begun(self) -> Draft:
@@ -160,8 +169,8 @@ class _Drafting:
 
         state = self._settings.state
         draft = read_draft(state, spec.name)
-        fits = draft is not None and draft.build == named(draft.request) and draft.goes_on_with(plan.days)
-        if draft is None or not fits or is_asked(state, spec.name, draft):
+        fits = draft is not None and draft.build == named(draft.request) and draft.continues(plan.days)
+        if draft is None or not fits or is_requested(state, spec.name, draft):
             give_up(self._settings, spec.name)
             request = Rebuild().id
             draft = Draft(request, named(request))
@@ -180,7 +189,7 @@ class _Drafting:
         if look.spec.version != self._look.spec.version:
             raise TransientError(f"{look.spec.path} has changed meanwhile; run it again, and it begins anew")
         check(look, incomplete=self._incomplete)
-        if not look.plan.days or not self._draft.goes_on_with(look.plan.days):
+        if not look.plan.days or not self._draft.continues(look.plan.days):
             raise TransientError("days of history have changed meanwhile; run it again, and it begins anew")
         return look
 

@@ -1,1 +1,1 @@
-"""Compute a view anew."""
+"""Requests to compute a view anew, and the days of one that is being computed from history."""

@@ -7,11 +7,12 @@ that is made twice, or while no job runs, loses nothing, and no job has to take 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import structlog
@@ -20,7 +21,6 @@ from tocsin.kafka.topic_set import Position
 from tocsin.model.errors import TocsinError, TransientError
 from tocsin.runtime import state_file
 from tocsin.storage.stored_path import StoredPath
-from tocsin.views.rebuild.rebuild_draft import Draft, read_draft
 
 FROM_HISTORY = "history-"
 """How the name of a build begins of which a part is computed from sealed days: its rows come before its job does."""
@@ -55,15 +55,39 @@ class Rebuild:
     history: HistoryPart | None = None
 
 
-def ask_rebuild(state: Path, view: str, rebuild: Rebuild | None = None) -> Rebuild:
+@dataclass(frozen=True)
+class Draft:
+    """A build that is being computed from history: `<state>/views/<name>.draft.json` says which days are on its topic.
+
+    A run that was killed goes on behind the last day that it noted. What was made of another version of the view, or
+    of other versions of its days, never gets into the same build.
+
+    Attributes:
+        request: id of the rebuild, which is to be asked for once all days are there.
+        build: its name.
+        days: that are on the topic, in order, each with the versions that it was made of.
+    """
+
+    request: str
+    build: str
+    days: dict[date, str] = field(default_factory=dict)
+
+    def continues(self, days: Mapping[date, str]) -> bool:
+        """Return whether it has a beginning of `days`; what was dropped before them does not matter."""
+        first = min(days, default=date.max)
+        done = [(day, version) for day, version in self.days.items() if day >= first]
+        return done == list(itertools.islice(days.items(), len(done)))
+
+
+def request_rebuild(state: Path, view: str, rebuild: Rebuild | None = None) -> Rebuild:
     """Let `view` be computed anew; readers see the old rows until then. Without a part from history, by Kafka alone.
 
     Raises:
         OSError: the state folder cannot be written.
     """
-    asked = rebuild or Rebuild()
-    state_file.write(_path(state, view), Rebuild, asked)
-    return asked
+    request = rebuild or Rebuild()
+    state_file.write(_path(state, view), Rebuild, request)
+    return request
 
 
 def read_rebuild(state: Path, view: str) -> Rebuild | None:
@@ -71,10 +95,29 @@ def read_rebuild(state: Path, view: str) -> Rebuild | None:
     return state_file.read(_path(state, view), Rebuild, None)
 
 
-def is_asked(state: Path, view: str, draft: Draft) -> bool:
+def read_draft(state: Path, view: str) -> Draft | None:
+    """Read the draft of `view`; None if there is none, or it cannot be read."""
+    return state_file.read(_draft_path(state, view), Draft, None)
+
+
+def write_draft(state: Path, view: str, draft: Draft) -> None:
+    """Replace the draft of `view`.
+
+    Raises:
+        OSError: the state folder cannot be written; it is as before.
+    """
+    state_file.write(_draft_path(state, view), Draft, draft)
+
+
+def remove_draft(state: Path, view: str) -> None:
+    """Remove the draft of `view`: it is asked for, or nobody wants it any more."""
+    _draft_path(state, view).unlink(missing_ok=True)
+
+
+def is_requested(state: Path, view: str, draft: Draft) -> bool:
     """Return whether the latest request is for `draft` already: its run ended just before it would have removed it."""
-    asked = read_rebuild(state, view)
-    return asked is not None and asked.id == draft.request
+    request = read_rebuild(state, view)
+    return request is not None and request.id == draft.request
 
 
 def build_name(version: str, fingerprint: str, rebuild: str, *, from_history: bool = False) -> str:
@@ -103,12 +146,12 @@ def next_build(base: StoredPath, version: str, fingerprint: str, rebuild: Rebuil
     return build_name(version, fingerprint, "" if rebuild is None else rebuild.id)
 
 
-def note_begun(base: StoredPath, build: str) -> None:
+def record_begin(base: StoredPath, build: str) -> None:
     """Note that the job with its checkpoints in `base` has begun `build`, which has a part from history."""
     state_file.write(base / _BEGUN, str, build)
 
 
-def coming_builds(state: Path, base: StoredPath, view: str) -> set[str]:
+def pending_builds(state: Path, base: StoredPath, view: str) -> set[str]:
     """Name the builds of `view` that history is giving a part of, or has given, and that no other has replaced.
 
     Args:
@@ -116,10 +159,10 @@ def coming_builds(state: Path, base: StoredPath, view: str) -> set[str]:
         base: folder of the checkpoints of the job that computes the view.
         view: name of the view.
     """
-    draft, asked = read_draft(state, view), read_rebuild(state, view)  # in this order: one becomes the other
+    draft, request = read_draft(state, view), read_rebuild(state, view)  # in this order: one becomes the other
     found = {draft.build} if draft is not None else set()
-    if asked is not None and asked.history is not None:
-        found.add(asked.history.build)
+    if request is not None and request.history is not None:
+        found.add(request.history.build)
     return {build for build in found if _may_run(base, build)}
 
 
@@ -141,3 +184,7 @@ def unless_refused() -> Iterator[None]:
         raise
     except TocsinError as error:
         _log.warning("events of history left on Kafka", reason=str(error))
+
+
+def _draft_path(state: Path, view: str) -> Path:
+    return state / "views" / f"{view}.draft.json"

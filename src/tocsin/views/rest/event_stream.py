@@ -63,7 +63,7 @@ class Followers:
 
     async def events(self, follower: Follower) -> AsyncIterator[str]:
         """Give the events of `follower` while there is a server."""
-        said = time.monotonic()
+        sent_at = time.monotonic()
         try:
             yield ": following\n\n"
             while not self.stopping:
@@ -71,9 +71,9 @@ class Followers:
                 for event in events:
                     yield event
                 if events:
-                    said = time.monotonic()
-                elif time.monotonic() - said > _ALIVE_SECONDS:
-                    said = time.monotonic()
+                    sent_at = time.monotonic()
+                elif time.monotonic() - sent_at > _ALIVE_SECONDS:
+                    sent_at = time.monotonic()
                     yield ": alive\n\n"
                 await asyncio.sleep(_LOOK_SECONDS)
         finally:

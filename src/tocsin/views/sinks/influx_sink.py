@@ -56,7 +56,7 @@ class InfluxSink:
             raise ConfigError.one("views.influx", what)
         self.refused = 0
         self._measurement = spec.table
-        self._held: Offsets | None = None
+        self._offsets: Offsets | None = None
         login, parts = parts, parts._replace(netloc=parts.netloc.rpartition("@")[2])
         self._is_second = parts.path.endswith("/api/v2/write")
         removal = "delete" if self._is_second else "query"
@@ -71,13 +71,13 @@ class InfluxSink:
 
     def offsets(self) -> Offsets | None:
         """See `Sink`: none before this process has filled it."""
-        return self._held
+        return self._offsets
 
     def apply(self, batch: SinkBatch) -> None:
         """See `Sink`."""
         self._remove(batch.removed)
         self._write(batch.rows)
-        self._held = dict(batch.offsets)
+        self._offsets = dict(batch.offsets)
 
     def replace(self, rows: Iterable[StoredRow], gone: Iterable[StoredRow], offsets: Offsets) -> None:
         """See `Sink`."""
@@ -85,7 +85,7 @@ class InfluxSink:
             self._write(chunk)
         for chunk in _chunks(gone, _REMOVALS):
             self._remove(chunk)
-        self._held = dict(offsets)
+        self._offsets = dict(offsets)
 
     def close(self) -> None:
         """See `Sink`."""
@@ -93,23 +93,23 @@ class InfluxSink:
     def _write(self, rows: Sequence[StoredRow]) -> None:
         lines = [line for row in rows if (line := self._line(row)) is not None]
         if lines:
-            self._post(lines, self._written)
+            self._post(lines, self._write_request)
 
     def _remove(self, rows: Sequence[StoredRow]) -> None:
         if self._is_second:  # it takes one at a time
             for row in rows:
-                self._post([json.dumps(self._predicate(row))], self._deleted)
+                self._post([json.dumps(self._predicate(row))], self._delete_request)
         elif rows:
-            self._post([self._statement(row) for row in rows], self._asked)
+            self._post([self._statement(row) for row in rows], self._query_request)
 
-    def _written(self, lines: Sequence[str]) -> urllib.request.Request:
+    def _write_request(self, lines: Sequence[str]) -> urllib.request.Request:
         headers = self._headers | {"Content-Type": "text/plain; charset=utf-8"}
         return urllib.request.Request(self._url, "\n".join(lines).encode(), headers)
 
-    def _asked(self, statements: Sequence[str]) -> urllib.request.Request:
+    def _query_request(self, statements: Sequence[str]) -> urllib.request.Request:
         return urllib.request.Request(self._removal_url, urlencode({"q": ";".join(statements)}).encode(), self._headers)
 
-    def _deleted(self, predicates: Sequence[str]) -> urllib.request.Request:
+    def _delete_request(self, predicates: Sequence[str]) -> urllib.request.Request:
         headers = self._headers | {"Content-Type": "application/json"}
         return urllib.request.Request(self._removal_url, "".join(predicates).encode(), headers)
 
@@ -126,7 +126,7 @@ class InfluxSink:
         except (OSError, ValueError) as error:
             raise TransientError(f"InfluxDB: {error}") from error
         else:
-            faults = [one["error"] for one in found.get("results", ()) if "error" in one]
+            faults = [result["error"] for result in found.get("results", ()) if "error" in result]
             if not faults:
                 return
             text = faults[0]
@@ -162,7 +162,7 @@ class InfluxSink:
         """Write the removal of a row as version 2 takes it."""
         start, end = row.window_start or _FIRST, row.window_start or _LAST
         tags = {"_measurement": self._measurement} | {name: _plain(value) for name, value in row.key.items()}
-        wanted = " AND ".join(f"{_identifier(name)}={_identifier(_stored(text))}" for name, text in tags.items())
+        wanted = " AND ".join(f"{_identifier(name)}={_identifier(_tag_text(text))}" for name, text in tags.items())
         return {"start": f"{start:{_MOMENT}}", "stop": f"{end:{_MOMENT}}", "predicate": wanted}
 
 
@@ -171,13 +171,13 @@ def _name(text: str) -> str:
     return (f"{text} " if text.endswith("\\") else text).translate(_SPECIAL)
 
 
-def _stored(text: str) -> str:
+def _tag_text(text: str) -> str:
     """Return the text that the server keeps of a tag that was written by `_name`."""
     return (f"{text} " if text.endswith("\\") else text).replace("\n", "\\n")
 
 
 def _literal(text: str) -> str:
-    return "'" + _stored(text).replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return "'" + _tag_text(text).replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _identifier(text: str) -> str:

@@ -55,24 +55,24 @@ class PostgresSink:
         self._open: psycopg.Connection | None = None
         self._types: dict[str, str] = {}
         self._known: set[str] = set()
-        self._told: Offsets | None = None
+        self._expected: Offsets | None = None
 
     def offsets(self) -> Offsets | None:
         """See `Sink`. A table that is gone, or has lost a column, is a view that is not there."""
         with self._transaction() as connection:
-            self._told = self._held(connection) if self._is_whole(connection) else None
+            self._expected = self._read_offsets(connection) if self._is_whole(connection) else None
         self._known |= self._types.keys()
-        return self._told
+        return self._expected
 
     def apply(self, batch: SinkBatch) -> None:
         """See `Sink`."""
         with self._transaction() as connection:
-            if not self._is_whole(connection) or self._held(connection) != self._told:
+            if not self._is_whole(connection) or self._read_offsets(connection) != self._expected:
                 raise SinkLost("PostgreSQL does not have the offsets of the last batch")
             self._remove(connection, batch.removed)
             self._put(connection, batch.rows)
             self._remember(connection, batch.offsets)
-        self._told, self._known = dict(batch.offsets), {*self._types}
+        self._expected, self._known = dict(batch.offsets), {*self._types}
 
     def replace(self, rows: Iterable[StoredRow], gone: Iterable[StoredRow], offsets: Offsets) -> None:
         """See `Sink`. In one transaction: readers see the old rows or the new ones."""
@@ -87,7 +87,7 @@ class PostgresSink:
                     chunk = []
             self._put(connection, chunk)
             self._remember(connection, offsets)
-        self._told, self._known = dict(offsets), {*self._types}
+        self._expected, self._known = dict(offsets), {*self._types}
 
     def close(self) -> None:
         """See `Sink`."""
@@ -118,7 +118,7 @@ class PostgresSink:
         statement = "CREATE TABLE IF NOT EXISTS {} (view text PRIMARY KEY, offsets jsonb NOT NULL)"
         connection.execute(sql.SQL(statement).format(sql.Identifier(_OFFSETS)))
 
-    def _held(self, connection: psycopg.Connection) -> Offsets | None:
+    def _read_offsets(self, connection: psycopg.Connection) -> Offsets | None:
         query = sql.SQL("SELECT offsets FROM {} WHERE view = %s FOR UPDATE").format(sql.Identifier(_OFFSETS))
         found = connection.execute(query, [self._consumer]).fetchone()
         return None if found is None else {int(partition): offset for partition, offset in found[0].items()}

@@ -63,7 +63,7 @@ class RedisSink:
         self.refused = 0
         self._consumer, self._table = consumer, spec.table
         self._names_hashes = spec.key == ("hash", "field")
-        self._told = ""
+        self._expected = ""
         options: dict[str, Any] = {"socket_timeout": _SECONDS, "socket_connect_timeout": _SECONDS}
         try:
             self._client = redis.Redis.from_url(address, **options)
@@ -73,14 +73,18 @@ class RedisSink:
 
     def offsets(self) -> Offsets | None:
         """See `Sink`."""
-        with _reaching():
-            held: Any = self._client.get(self._consumer)
-        self._told = "" if held is None else held.decode()
-        return {int(partition): offset for partition, offset in json.loads(self._told).items()} if self._told else None
+        with _translating_errors():
+            found: Any = self._client.get(self._consumer)
+        self._expected = "" if found is None else found.decode()
+        return (
+            {int(partition): offset for partition, offset in json.loads(self._expected).items()}
+            if self._expected
+            else None
+        )
 
     def apply(self, batch: SinkBatch) -> None:
         """See `Sink`."""
-        self._run([*self._removals(batch.removed), *self._puts(batch.rows)], _text(batch.offsets), self._told)
+        self._run([*self._removals(batch.removed), *self._puts(batch.rows)], _text(batch.offsets), self._expected)
 
     def replace(self, rows: Iterable[StoredRow], gone: Iterable[StoredRow], offsets: Offsets) -> None:
         """See `Sink`. In chunks: until the last one, which remembers the offsets, readers see rows of both."""
@@ -95,17 +99,17 @@ class RedisSink:
         self._client.close()
 
     def _run(self, words: list[str | int], offsets: str, expected: str) -> None:
-        with _reaching():
+        with _translating_errors():
             done = self._script(keys=[self._consumer], args=[expected, offsets, to_json(words)])
         if not done:
             raise SinkLost("Redis does not have the offsets of the last batch")
-        self._told = offsets
+        self._expected = offsets
 
     def _puts(self, rows: Iterable[StoredRow]) -> list[str | int]:
         words: list[str | int] = []
         for row in rows:
             if self._names_hashes:
-                words += ["F", str(row.key["hash"]), 2, str(row.key["field"]), _written(row.values["value"])]
+                words += ["F", str(row.key["hash"]), 2, str(row.key["field"]), _to_text(row.values["value"])]
             else:
                 fields = [word for name, value in _fields(row) for word in (name, value)]
                 words += ["P", self._key(row), len(fields), *fields]
@@ -128,12 +132,12 @@ class RedisSink:
 def _fields(row: StoredRow) -> Iterator[tuple[str, str]]:
     for name, value in row.values.items():
         if value is not None:
-            yield name, _written(value)
+            yield name, _to_text(value)
     if row.window_start is not None:
-        yield "final", _written(row.is_final)
+        yield "final", _to_text(row.is_final)
 
 
-def _written(value: Any) -> str:
+def _to_text(value: Any) -> str:
     """Write a value as text: numbers as JSON does, texts as they are, null as nothing."""
     if value is None:
         return ""
@@ -156,7 +160,7 @@ def _chunks(rows: Iterable[StoredRow]) -> Iterator[list[StoredRow]]:
 
 
 @contextmanager
-def _reaching() -> Iterator[None]:
+def _translating_errors() -> Iterator[None]:
     try:
         yield
     except (redis.RedisError, OSError) as error:

@@ -52,7 +52,7 @@ class Sink(Protocol):
         """Apply `batch` and remember its offsets, all or nothing.
 
         Raises:
-            SinkLost: what it remembers is not what it was told last.
+            SinkLost: what it remembers is not what this process wrote last.
         """
 
     def replace(self, rows: Iterable[StoredRow], gone: Iterable[StoredRow], offsets: Offsets) -> None:

@@ -34,10 +34,10 @@ from tocsin.sparkjob.session import kafka_sink
 from tocsin.storage.job_folders import JobFolders
 from tocsin.views.rebuild.rebuild_request import (
     HistoryPart,
-    coming_builds,
     next_build,
-    note_begun,
+    pending_builds,
     read_rebuild,
+    record_begin,
     unless_refused,
 )
 from tocsin.views.spark.view_plan import FUNCTION, read_plan
@@ -103,7 +103,7 @@ class Computation:
         stored = self.folders.stored
         if self._history is not None:
             begin_at(stored, name, self._history.offsets, self._history.since)
-            note_begun(stored, name)
+            record_begin(stored, name)
         checkpoint = open_checkpoint(
             self.folders, name, run.topics, Retention(None, self.query.plan.reach), lambda: None
         )
@@ -122,7 +122,7 @@ class Computation:
     def _remove_other_topics(self) -> None:
         """Remove the topics of builds that were replaced; those of a rebuild that still runs stay."""
         names, view = self._settings.names, self.spec.name
-        builds = coming_builds(self._settings.state, self.folders.stored, view)
+        builds = pending_builds(self._settings.state, self.folders.stored, view)
         kept = {self._past_topic, *(names.rebuild(view, build) for build in builds)}
         with unless_refused():
             remove_topics(self._settings, names.rebuild(view, ""), kept)
