@@ -99,7 +99,7 @@ def _plain(value: Any) -> Any:
     if kind == "kvlist_value":
         return _fields(value.kvlist_value.values)
     if kind == "array_value":
-        return [_plain(one) for one in value.array_value.values]
+        return [_plain(item) for item in value.array_value.values]
     if kind == "bytes_value":
         return value.bytes_value.hex()
     return None if kind is None else getattr(value, kind)

@@ -92,13 +92,13 @@ class BatchSender:
     def _insist(self, body: bytes, headers: dict[str, str]) -> None:
         deadline = time.monotonic() + self._patience
         while True:
-            status, told = self._ask(body, headers)
+            status, answer = self._ask(body, headers)
             if status // 100 == 2:
                 return
             if status // 100 == 4 and status != 429:
-                raise ConfigError.one(self._url, f"answers {status}: {told}")
+                raise ConfigError.one(self._url, f"answers {status}: {answer}")
             if time.monotonic() > deadline:
-                raise TransientError(f"{self._url} has not taken a batch for {self._patience:.0f} s: {told}")
+                raise TransientError(f"{self._url} has not taken a batch for {self._patience:.0f} s: {answer}")
             self.sent.retries += 1
             time.sleep(_PAUSE_SECONDS)
 

@@ -59,7 +59,7 @@ class ReplayReport(BaseModel, frozen=True):
     @property
     def has_failed(self) -> bool:
         """Return whether an event had no answer, one of 500 or more, or was refused."""
-        return any(one in (NO_ANSWER, REFUSED) or one.startswith("5") for one in self.outcomes)
+        return any(outcome in (NO_ANSWER, REFUSED) or outcome.startswith("5") for outcome in self.outcomes)
 
 
 @dataclass
@@ -123,9 +123,8 @@ class Progress:
         """Sum up."""
         with self._lock:
             ordered = sorted(self.latencies)
-            shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
             latency = (
-                {n: ordered[math.ceil(share * len(ordered)) - 1] for n, share in shares.items()} if ordered else None
+                {n: ordered[math.ceil(share * len(ordered)) - 1] for n, share in _SHARES.items()} if ordered else None
             )
             return ReplayReport(
                 planned=planned,

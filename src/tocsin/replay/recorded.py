@@ -75,27 +75,27 @@ def find_range(
     return ReplayRange(start=start, end=end, starts=starts, ends=ends)
 
 
-def read_range(topic: TopicReader, wanted: ReplayRange, position: Offsets) -> Iterator[RecordedEvent]:
-    """Read the events of `wanted` from `position` on, in order of time as far as each partition is.
+def read_range(topic: TopicReader, span: ReplayRange, position: Offsets) -> Iterator[RecordedEvent]:
+    """Read the events of `span` from `position` on, in order of time as far as each partition is.
 
     What a crash made an ingest write again is left out, and so are ticks and what is no event.
 
     Raises:
         TransientError: Kafka cannot be reached; a retry helps.
     """
-    partitions = [_read(topic, wanted, partition, start) for partition, start in position.items()]
-    yield from heapq.merge(*partitions, key=lambda one: one.time)
+    partitions = [_read(topic, span, partition, start) for partition, start in position.items()]
+    yield from heapq.merge(*partitions, key=lambda event: event.time)
 
 
-def _read(topic: TopicReader, wanted: ReplayRange, partition: int, start: int) -> Iterator[RecordedEvent]:
+def _read(topic: TopicReader, span: ReplayRange, partition: int, start: int) -> Iterator[RecordedEvent]:
     read = _Read()
-    end = wanted.ends[partition]
+    end = span.ends[partition]
     while start < end:
         block = list(topic.records(partition, start, min(start + _BLOCK, end)))
         start += _BLOCK
-        for one in filter(None, map(_recorded, block)):
-            if read.is_new(one.origin, one.values["raw_offset"]) and wanted.start <= one.time < wanted.end:
-                yield one
+        for event in filter(None, map(_parse_event, block)):
+            if read.is_new(event.origin, event.values["raw_offset"]) and span.start <= event.time < span.end:
+                yield event
 
 
 class _Read:
@@ -119,7 +119,7 @@ class _Read:
         return not known & bit
 
 
-def _recorded(message: Message) -> RecordedEvent | None:
+def _parse_event(message: Message) -> RecordedEvent | None:
     value = message.value() or b""
     if is_tick(value):
         return None

@@ -97,9 +97,9 @@ class Replay:
 
         def keep_up() -> None:
             target.poll()
-            self._keep(progress)
+            self._save_position(progress)
 
-        self._keep(progress)
+        self._save_position(progress)
         clock = PacedClock(pace, stop, keep_up)
         try:
             for event in read_range(self._topic, self.range, self._position):
@@ -116,14 +116,14 @@ class Replay:
             try:
                 target.finish()
             finally:
-                self._keep(progress)
+                self._save_position(progress)
         if stop.is_set():
             return False
         self._file.unlink(missing_ok=True)
         return True
 
-    def _keep(self, progress: Progress) -> None:
-        """Write down up to where all is settled: the next run goes on from there."""
+    def _save_position(self, progress: Progress) -> None:
+        """Save up to where all is settled: the next run continues from there."""
         position = self.range.position | progress.position()
         state_file.write(self._file, ReplayRange, self.range.model_copy(update={"position": position}))
 
