@@ -14,6 +14,7 @@ from urllib3.exceptions import MaxRetryError
 
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.project.blocks.runner_settings import RunnerSettings
+from tocsin.project.blocks.view_settings import ViewSettings
 from tocsin.project.setting_blocks import AlertSettings
 from tocsin.project.settings import Settings, load_settings
 from tocsin.supervision.runners.cluster_runner import ClusterRunner
@@ -198,9 +199,11 @@ def test_without_a_login_the_fault_names_the_setting(settings: Settings, monkeyp
 
 def test_an_address_with_a_password_is_refused_for_it_would_be_seen(settings: Settings) -> None:
     alerts = AlertSettings(database="postgresql://tocsin:hunter2@db/alerts")
+    views = ViewSettings(redis="redis://:hunter2@cache/0", postgres="postgresql://tocsin@db/views")
     with pytest.raises(ConfigError, match=r"alerts\.database: holds a password; put it into the Secret") as refused:
-        ClusterRunner(settings.model_copy(update={"alerts": alerts}))
+        ClusterRunner(settings.model_copy(update={"alerts": alerts, "views": views}))
     assert "hunter2" not in str(refused.value)
+    assert [fault.key for fault in refused.value.faults] == ["alerts.database", "views.redis"]
 
 
 def test_a_cluster_needs_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
