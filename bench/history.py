@@ -25,7 +25,7 @@ from bench.figures import table
 from bench.past import Expected, Past, day_before, land_past
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import DayVersion
-from tocsin.history.land.landing_ledger import read_ledger
+from tocsin.history.landing_ledger import read_ledger
 from tocsin.history.places import Places
 from tocsin.history.spark.seal import Sealer
 from tocsin.history.spark.sealed_days import sealed_events

@@ -9,11 +9,10 @@ from datetime import UTC, date, datetime, timedelta
 import numpy as np
 import pyarrow as pa
 
-from tocsin.history.land.arrow_events import PARTITION, arrow_schema, columns_of
-from tocsin.history.land.landing import LandingWriter
-from tocsin.history.land.landing_ledger import Entry, OffsetSpan, record
+from bench.landed import LandingWriter, arrow_schema
+from tocsin.history.landing_ledger import Entry, OffsetSpan, record
 from tocsin.history.places import Places, begin
-from tocsin.model.source import Source
+from tocsin.model.source import Source, columns_of
 from tocsin.project.settings import Settings
 
 _AT_ONCE = 500_000
@@ -76,8 +75,7 @@ def land_past(settings: Settings, source: Source, past: Past) -> Expected:
     for day in past.dates:
         writer = LandingWriter(places, f"{day:%Y%m%d}T235959000Z", source)
         for some in happened(past, day):
-            table = events(source, day, people, some)
-            writer.write(table.append_column(PARTITION, pa.array(np.zeros(table.num_rows, np.int32))))
+            writer.write(events(source, day, people, some))
         moment, begins_at = begin(day) + timedelta(days=1, hours=2), _first_offset(past, day)
         span = OffsetSpan(from_offset=begins_at, to_offset=begins_at + past.rows, events=past.rows, newest_tick=moment)
         record(

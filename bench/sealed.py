@@ -18,10 +18,9 @@ from pyarrow import parquet
 from bench.past import Happened, Numbers, Past, events, happened, names
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import DayVersion, SealedFile, paths, write_version
-from tocsin.history.land.arrow_events import columns_of
 from tocsin.history.parquet_files import digest
 from tocsin.history.places import Places, end, stamp
-from tocsin.model.source import Source
+from tocsin.model.source import Source, columns_of
 from tocsin.project.settings import Settings
 from tocsin.quality.day_facts import DayFacts
 

@@ -5,14 +5,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 import time
-from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
+from datetime import UTC, datetime
 from typing import Any
-from unittest import mock
 
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsing_context_manager
@@ -51,32 +48,6 @@ def begins(dag: Any) -> list[Any]:
     return [timetable.summary, [key.name for key, _ in timetable.asset_condition.iter_assets()]]
 
 
-def nights(dag: Any) -> list[str] | None:
-    """When the runs of one day go on though no day is due; `manual` and `due` where such runs at noon do, too."""
-    if not dag.has_task("is_due"):
-        return None
-    known, task = DagSerialization.from_dict(DagSerialization.to_dict(dag)), dag.get_task("is_due")
-
-    def goes_on(run: Any, *due: bool) -> bool:
-        listed = json.dumps([{"day": "2026-01-29", "due": one} for one in due])
-        with (
-            mock.patch("tocsin.airflow.dags.history_dags.tocsin", return_value=listed),
-            contextlib.redirect_stdout(None),
-        ):
-            return bool(task.python_callable(*task.op_args, dag_run=run))
-
-    first = datetime(2026, 1, 30, tzinfo=UTC)
-    runs = known.iter_dagrun_infos_between(first, first + timedelta(hours=23, minutes=59))
-    found = [
-        str(run.run_after)
-        for run in runs
-        if goes_on(SimpleNamespace(run_type="scheduled", logical_date=run.logical_date, run_after=run.run_after))
-    ]
-    noon = {"logical_date": None, "run_after": first + timedelta(hours=12)}
-    found += ["manual"] if goes_on(SimpleNamespace(run_type="manual", **noon)) else []
-    return found + (["due"] if goes_on(SimpleNamespace(run_type="scheduled", **noon), False, True) else [])
-
-
 def faulty(dag: Any) -> list[str]:
     """Name the params that keep the button of a form disabled as it opens: required, and empty."""
     required = {name: "null" not in param.schema.get("type", "null") for name, param in dag.params.items()}
@@ -102,7 +73,6 @@ def main() -> None:
             "paused": dag.is_paused_upon_creation,
             "retries": {task.task_id: task.retries for task in dag.tasks},
             "schedule": str(dag.schedule),
-            "nights": nights(dag),
             "begins": begins(dag),
             "tags": sorted(dag.tags),
             "rules": {task.task_id: str(task.trigger_rule.value) for task in dag.tasks},

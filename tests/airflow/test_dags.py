@@ -127,19 +127,13 @@ def test_the_supervisor_looks_at_drift_and_each_minute_in_any_case(found: dict[s
     assert found["dags"]["supervisor"]["begins"] == ["Asset or * * * * *", ["drift"]]
 
 
-def test_the_run_after_two_one_by_hand_and_any_that_finds_a_day_due_seal(found: dict[str, Any]) -> None:
+def test_history_is_sealed_each_night_and_its_source_owner_hears_of_a_failure(found: dict[str, Any]) -> None:
     history = found["dags"]["history__logins"]
-    assert history["begins"] == ["10 * * * *", []]
-    assert history["nights"] == ["2026-01-30 02:10:00+00:00", "manual", "due"]
-
-
-def test_history_is_landed_each_hour_and_its_source_owner_hears_of_a_failure(found: dict[str, Any]) -> None:
-    history = found["dags"]["history__logins"]
-    assert history["schedule"] != "None"
+    assert history["begins"] == ["10 2 * * *", []]
     assert history["max_active_runs"] == 1
     assert history["mail"] == ["platform@example.com", "security@example.com"], "of the source, and of its detector"
     announced = {"announce__failed_logins": 2, "announce__logins": 2}
-    assert history["retries"] == {"land": 2, "is_due": 1, "seal": 1, "catch_up": 1, "all_well": 0} | announced
+    assert history["retries"] == {"seal": 1, "catch_up": 1, "all_well": 0} | announced
     assert history["pools"] == ["backfill", "default_pool"]
 
 

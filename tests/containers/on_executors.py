@@ -24,7 +24,7 @@ def works_on_executors(stack: Composed, jobs: str) -> str:
 
 def keeps_state_apart(stack: Composed, jobs: str) -> str:
     """Checkpoints and history are in the bucket; the state folder has no checkpoint"""
-    stack.execute(jobs, "tocsin", "history", "land", "--source", "logins")  # its hour may not have come
+    stack.execute(jobs, "tocsin", "history", "seal", "--source", "logins")  # the night may not have come
     checkpoints, history = _objects(stack, "checkpoints"), _objects(stack, "history")
     assert history
     assert any("/commits/" in path and "failed_logins" in path for path in checkpoints), checkpoints

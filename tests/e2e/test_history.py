@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.rig.broker import Broker
 from tests.rig.detect_job import DETECTOR, WINDOW, DetectJob, Topic, detect_job, text
+from tests.rig.landing import land
 from tests.rig.object_store import object_store
 from tests.rig.sink_servers import emptied, running
 from tests.rig.waiting import patient
@@ -26,7 +27,6 @@ from tocsin.backfill.backfill_ledger import Backfills
 from tocsin.history.care import verify
 from tocsin.history.day_status import DayState, known, standing
 from tocsin.history.day_table import DayTable
-from tocsin.history.land.landing import land
 from tocsin.history.places import begin
 from tocsin.model.source import Source
 from tocsin.project.blocks.history_settings import HistorySettings

@@ -27,8 +27,7 @@ from tocsin.history.day_status import DayState, list_days, published_days
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import paths
 from tocsin.history.history_retention import tidy
-from tocsin.history.land.landing import landing_lock
-from tocsin.history.land.landing_ledger import read_ledger, sweep
+from tocsin.history.landing_ledger import landing_lock, read_ledger, sweep
 from tocsin.history.places import Places, begin
 from tocsin.model.errors import ConfigError, TransientError
 from tocsin.project.blocks.history_settings import HistorySettings

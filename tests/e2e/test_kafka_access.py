@@ -29,11 +29,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
 
 from tests.rig.compute_job import Events
 from tests.rig.detect_job import text
+from tests.rig.landing import land
 from tests.rig.samples.project import copy_project
 from tests.rig.secured_broker import SecuredBroker, allow_scram
 from tests.rig.waiting import await_that, awaited, patient
 from tocsin.dev.servers.ports import free_ports
-from tocsin.history.land.landing import land
 from tocsin.ingest.producer import LineProducer
 from tocsin.kafka.job_reports import read_reports
 from tocsin.kafka.reader import TopicReader

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]  # as in ingest.topics
 
 from tests.rig.broker import Broker, recreate
 from tests.rig.detect_job import DetectJob, Topic, detect_job
+from tests.rig.landing import land
 from tests.rig.waiting import await_that, patient
 from tocsin.history.care import verify
-from tocsin.history.land.bounded_reader import BoundedReader, TopicAnew
-from tocsin.history.land.landing import land, land_again, landing_lock
-from tocsin.history.land.landing_ledger import Entry, OffsetSpan, read_ledger, record
+from tocsin.history.landing_ledger import Entry, landing_lock, read_ledger, record
 from tocsin.history.places import Places
+from tocsin.history.spark.landing import count_by_day
+from tocsin.kafka.reader import TopicReader
 from tocsin.kafka.topics import ensure_topics
-from tocsin.model.errors import ConfigError, TransientError
+from tocsin.model.errors import TransientError
+from tocsin.model.source import tick_value
 from tocsin.project.catalog import read_catalog
 from tocsin.project.setting_blocks import KafkaSettings
 from tocsin.runtime.lock import LockHeld
+from tocsin.sparkjob.batch_session import shared_session
 
 NOW = datetime.now(UTC)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def session() -> Iterator[None]:
+    with shared_session():
+        yield
 
 
 @pytest.fixture
@@ -96,24 +108,40 @@ def test_what_retention_removed_is_a_hole_in_the_ledger(job: DetectJob) -> None:
 
 
 @pytest.mark.parametrize("events", [2, 9])
-def test_a_topic_that_was_made_anew_is_not_read_on_by_mistake_however_long_it_is(job: DetectJob, events: int) -> None:
+def test_a_recreated_topic_is_read_from_its_start_however_long_it_is(job: DetectJob, events: int) -> None:
     topic, source = job.make_topics(), job.source
     send(topic, 5)
-    first = land(job.settings, source)
+    topic.tick(NOW)
+    topic.flush()
+    land(job.settings, source)
     recreate(job.settings.kafka, job.settings.names.events("logins"), 2)
     send(Topic(job.settings), events)
-    with pytest.raises(TopicAnew, match=r"was deleted and created again .* --source logins --anew"):
-        land(job.settings, source)
-    with pytest.raises(ConfigError, match="was deleted and created again"):
-        land_again(job.settings, source, first.run)
-    entry = land(job.settings, source, anew=True)
+    entry = land(job.settings, source)
     assert (entry.events, offsets(entry)) == (events, {0: (0, events), 1: (0, 0)})
     (hole,) = entry.partitions[0].holes
-    assert (hole.is_of_former_topic, hole.to_offset, hole.offsets) == (True, 5, 1)
+    assert (hole.is_of_former_topic, hole.to_offset, hole.offsets) == (True, 6, 1)
     assert land(job.settings, source).events == 0
     ledger = read_ledger(Places.of(job.settings, "logins"))
+    assert ledger.read_through is None, "no tick of the new topic has come"
     assert ledger.partitions(NOW.date(), timedelta(hours=1))[0].holes == (hole,), "the day that may lack events says so"
     assert verify(job.settings, source) == []
+
+
+def test_offsets_that_kafka_does_not_give_are_holes(job: DetectJob) -> None:
+    topic, source = job.make_topics(), job.source
+    send(topic, 3)
+    producer = Producer(job.settings.kafka.for_librdkafka() | {"transactional.id": job.settings.names.prefix + "t"})
+    producer.init_transactions(patient(30))
+    producer.begin_transaction()
+    producer.produce(job.settings.names.events("logins"), tick_value(NOW), partition=0)
+    producer.commit_transaction(patient(30))  # its mark takes an offset
+    send(topic, 2)
+    entry = land(job.settings, source)
+    assert (entry.events, offsets(entry)[0]) == (5, (0, 7))
+    (hole,) = entry.partitions[0].holes
+    assert (hole.offsets, hole.removed) == (1, False)
+    assert hole.from_offset in (4, 5, 6), "Kafka writes the mark a moment later"
+    assert hole.after is not None and hole.before is not None and hole.after <= hole.before
 
 
 def test_a_ledger_of_before_ids_were_noted_goes_on(job: DetectJob) -> None:
@@ -125,24 +153,54 @@ def test_a_ledger_of_before_ids_were_noted_goes_on(job: DetectJob) -> None:
     assert land(job.settings, source).events == 2
 
 
-def test_a_run_whose_files_are_broken_is_read_anew_as_long_as_kafka_keeps_it(job: DetectJob) -> None:
+def test_what_is_broken_is_read_again_without_the_entries_from_there_on(job: DetectJob) -> None:
     topic, source = job.make_topics(), job.source
     send(topic, 5)
     entry = land(job.settings, source)
-    send(topic, 5)
     path = job.settings.history_folder / entry.files[0].path
     path.write_bytes(b"broken")
     assert any(str(path) in fault for fault in verify(job.settings, source))
-    again = land_again(job.settings, source, entry.run)
-    assert (again.run, again.events, offsets(again)) == (entry.run, 5, offsets(entry))
+    send(topic, 5)
+    (Places.of(job.settings, "logins").ledger / f"{entry.run}.json").unlink()
+    assert land(job.settings, source).events == 10
     assert verify(job.settings, source, checksums=True) == []
-    assert land(job.settings, source).events == 5
-    remove_before(job, 2)
-    with pytest.raises(ConfigError, match="no longer has"):
-        land_again(job.settings, source, entry.run)
-    with pytest.raises(ConfigError, match="is in no ledger"):
-        land_again(job.settings, source, "20200101T000000000Z")
-    assert path.exists()
+
+
+def test_records_are_read_as_a_detector_reads_them(job: DetectJob) -> None:
+    declared = job.settings.project / "sources" / "logins.toml"
+    kinds = {"i": "int", "l": "bigint", "d": "double", "b": "boolean", "t": "timestamp", "s": "string"}
+    columns = "\n".join(f'{name} = "{kind}"' for name, kind in kinds.items())
+    declared.write_text(declared.read_text().replace("[columns]", f"[columns]\n{columns}"))
+    topic, source = job.make_topics(), job.source
+    at = "2026-11-19T12:00:00.123456Z"
+    identity = {"raw_topic": "raw.logins", "raw_partition": 0, "event_time": at, "ingested_at": at, "user_id": "u"}
+    odd: list[dict[str, Any]] = [
+        {"i": 7, "l": 2**40, "d": 1.0e10, "b": True, "t": at, "s": 'a"\\\n\u2028\ud83d\ude00'},
+        {"i": -(2**31), "l": -(2**63), "d": 4.9e-324, "b": False, "t": "1971-01-01T00:00:00.000000Z", "s": ""},
+        {"i": None, "l": None, "d": -0.0, "b": None, "t": None, "s": None},
+        {},
+        {"i": "7", "d": "x", "b": "true", "l": 1},
+        {"s": {"a": [1, "x"]}, "unknown": 1},
+    ]
+    unreadable = [b"", b"null", b"{", b'{"raw_topic":"raw.logins"}', b"\xff\xfe", b'{"tick":true}']
+    for number, one in enumerate(odd):
+        topic.write(json.dumps(identity | {"raw_offset": number} | one).encode(), 0)
+    for value in unreadable:
+        topic.write(value, 0)
+    topic.flush()
+    entry = land(job.settings, source)
+    assert (entry.events, entry.partitions[0].unreadable) == (len(odd), len(unreadable))
+    rows = pq.read_table(job.settings.history_folder / entry.files[0].path, partitioning=None).to_pylist()
+    found = [tuple(row[name] for name in kinds) for row in sorted(rows, key=lambda row: row["raw_offset"])]
+    moment = datetime.fromisoformat(at)
+    assert found == [
+        (7, 2**40, 1.0e10, True, moment, 'a"\\\n\u2028\U0001f600'),
+        (-(2**31), -(2**63), 4.9e-324, False, datetime(1971, 1, 1, tzinfo=UTC), ""),
+        (None, None, -0.0, None, None, None),
+        (None,) * 6,
+        (None, 1, None, None, None, None),
+        (None, None, None, None, None, '{"a":[1,"x"]}'),
+    ]
 
 
 def quarantined(job: DetectJob, count: int) -> None:
@@ -163,8 +221,6 @@ def test_what_went_to_quarantine_is_counted_once_whatever_becomes_of_the_run(job
     second = land(job.settings, job.source)
     assert [one.quarantined and one.quarantined.positions for one in (first, second)] == [{0: 3}, {0: 5}]
     assert [one.quarantined and sum(one.quarantined.days.values()) for one in (first, second)] == [3, 2]
-    again = land_again(job.settings, job.source, first.run)
-    assert again.quarantined == first.quarantined
     ledger = read_ledger(Places.of(job.settings, "logins"))
     now = datetime.now(UTC).date()
     assert sum(ledger.quarantined(day) for day in {NOW.date(), now}) == 5
@@ -191,10 +247,9 @@ def test_records_are_told_by_their_day_without_being_read(job: DetectJob) -> Non
     ]:  # fmt: skip
         producer.produce(name, b"{}", partition=partition, timestamp=int(moment.timestamp() * 1000))
     assert producer.flush(30) == 0
-    with BoundedReader(job.settings, name, "days") as reader:
-        reader.begin({}, {})
-        days = {first: reader.by_day(date(2026, 1, first), date(2026, 1, 4)) for first in (1, 2, 4)}
-        assert next(iter(reader.chunks(records=10, size=10_000))).values == [b"{}"] * 6, "and can be read after it"
+    with TopicReader(job.settings, "days", name) as reader:
+        bounds, last = reader.bounds(), date(2026, 1, 4)
+        days = {first: count_by_day(reader, *bounds, date(2026, 1, first), last) for first in (1, 2, 4)}
     assert days[1] == {date(2026, 1, 1): 1, date(2026, 1, 2): 2, date(2026, 1, 3): 1, date(2026, 1, 4): 2}
     assert days[2] == {date(2026, 1, 2): 3, date(2026, 1, 3): 1, date(2026, 1, 4): 2}, "what is older counts as first"
     assert days[4] == {date(2026, 1, 4): 6}
@@ -209,4 +264,4 @@ def test_one_at_a_time_and_kafka_away(job: DetectJob) -> None:
     with pytest.raises(TransientError, match="cannot reach Kafka"):
         land(away, source)
     assert read_ledger(Places.of(job.settings, "logins")).entries == ()
-    assert OffsetSpan(from_offset=0, to_offset=1, events=1).events == land(job.settings, source).events
+    assert land(job.settings, source).events == 1

@@ -27,7 +27,6 @@ from tests.rig.sink_servers import emptied, running
 from tests.rig.waiting import await_that
 from tocsin.alerts.store.queries import open_store
 from tocsin.backfill.parity.parity_report import ParityReport
-from tocsin.history.land.landing import land
 from tocsin.history.places import Places, begin
 from tocsin.model.job_report import JobReport
 from tocsin.model.names import INDEXER
@@ -121,7 +120,6 @@ def write_past(file: Path) -> Path:
 
 def backfill(one: Installation, commands: Commands) -> None:
     """The same day from history, and what it says instead of the stream in the alerts DB."""
-    land(one.settings, one.catalog.source(SOURCE))
     past = write_past(one.settings.project / "past.jsonl")
     commands.run("history", "import", "--source", SOURCE, str(past), code=1)  # a row of it is refused
     (refused,) = find_all(Places.of(one.settings, SOURCE).root / "refused" / SOURCE, "*.jsonl")

@@ -25,10 +25,10 @@ from tests.rig.kept_release import (
     totals,
     unpack,
 )
+from tests.rig.landing import land
 from tests.rig.observed import DETECT, DETECTOR, SOURCE
 from tests.rig.waiting import await_that
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter, list_alerts, list_findings, open_store
-from tocsin.history.land.landing import land
 from tocsin.kafka.record_writer import RecordWriter
 from tocsin.model.names import compute_job
 from tocsin.model.sizes import EVENT_BYTES

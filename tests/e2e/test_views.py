@@ -20,8 +20,8 @@ from confluent_kafka.admin import AdminClient
 from tests.rig.broker import Broker
 from tests.rig.compute_job import ComputeJob
 from tests.rig.detect_job import READY_SECONDS
+from tests.rig.landing import land
 from tests.rig.waiting import await_that, patient, repeated
-from tocsin.history.land.landing import land
 from tocsin.history.places import begin
 from tocsin.kafka.reader import TopicReader
 from tocsin.kafka.topic_set import TopicSet

@@ -19,19 +19,19 @@ import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
 from sqlalchemy import func, select
 
+from bench.landed import LandingWriter, arrow_schema
 from tests.rig.airflow_api import Api
 from tests.rig.samples.backfills import finding
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
 from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
 from tocsin.alerts.store.schema import notifications
-from tocsin.history.land.arrow_events import PARTITION, arrow_schema, columns_of
-from tocsin.history.land.landing import LandingWriter
-from tocsin.history.land.landing_ledger import Entry, ImportedFile, record
+from tocsin.history.landing_ledger import Entry, ImportedFile, record
 from tocsin.history.places import IMPORTED, Places, begin
 from tocsin.kafka.reader import Offsets, TopicReader
 from tocsin.model.finding import Origin
 from tocsin.model.job_report import JobState
+from tocsin.model.source import columns_of
 from tocsin.project.catalog import read_catalog
 from tocsin.project.source_file import read_source
 from tocsin.runtime.heartbeat import read_beat
@@ -187,8 +187,7 @@ class Running:
             for offset, (at, user) in enumerate(times)
         ]
         writer = LandingWriter(places, f"{IMPORTED}past", source)
-        table = pa.Table.from_pylist(rows, arrow_schema(columns))
-        writer.write(table.append_column(PARTITION, pa.array([-1] * len(rows), pa.int32())))
+        writer.write(pa.Table.from_pylist(rows, arrow_schema(columns)), partition=-1)
         now, file = datetime.now(UTC), ImportedFile(name="past.log", sha256="00", rows=len(rows), refused=0)
         about = {"run": writer.run, "began": now, "ended": now, "columns": columns, "imported": file}
         record(places, Entry(**about, files=tuple(writer.files)))

@@ -21,11 +21,11 @@ from pathlib import Path
 from tests.rig.broker import Broker
 from tests.rig.detect_job import Topic, text
 from tests.rig.installation import READY_SECONDS, Installation
+from tests.rig.landing import land
 from tests.rig.observed import DETECT, SOURCE
 from tests.rig.samples.project import ROOT, copy_project
 from tests.rig.waiting import await_that
 from tocsin.alerts.store.queries import AlertFilter, list_alerts, open_store
-from tocsin.history.land.landing import land
 from tocsin.ingest.producer import LineProducer
 from tocsin.kafka.topic_set import partition_of
 from tocsin.model.names import INDEXER, compute_job, flow_job, ingest_job, view_job

@@ -11,13 +11,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from bench.landed import LandingWriter, arrow_schema
 from tocsin.history.day_table import DayTable
-from tocsin.history.land.arrow_events import PARTITION, arrow_schema, columns_of
-from tocsin.history.land.landing import LandingWriter
-from tocsin.history.land.landing_ledger import Entry, OffsetSpan, Quarantined, read_ledger, record
+from tocsin.history.landing_ledger import Entry, OffsetSpan, Quarantined, read_ledger, record
 from tocsin.history.places import Places, begin
 from tocsin.history.spark.seal import SealedDay, Sealer
-from tocsin.model.source import Source
+from tocsin.model.source import Source, columns_of
 from tocsin.project.settings import Settings
 from tocsin.project.source_file import read_source
 from tocsin.quality.day_facts import DayFacts
@@ -85,8 +84,7 @@ class History:
         columns = columns_of(declared)
         rows = list(events)
         writer = LandingWriter(self.places, f"20261120T{self._runs:09d}Z", declared)
-        table = pa.Table.from_pylist(rows, arrow_schema(columns))
-        writer.write(table.append_column(PARTITION, pa.array([0] * len(rows), pa.int32())))
+        writer.write(pa.Table.from_pylist(rows, arrow_schema(columns)))
         moment = datetime(2026, 11, 20, 12, tzinfo=UTC)
         span = OffsetSpan(from_offset=0, to_offset=0, events=len(rows), newest_append=moment, newest_tick=moment)
         entry = Entry(

@@ -263,7 +263,7 @@ def test_a_corrupt_landed_file_fails_its_day_alone_which_is_told_until_it_is_sea
     assert list(program.outcome.failed) == [DAY]
     why = program.outcome.failed[DAY]
     assert f"logins {DAY}: a landed file is broken: {path}" in why
-    assert f"`tocsin history land --again {broken.run}` lands it again" in why
+    assert f"remove {program.history.places.ledger}/{broken.run}.json and all entries of later runs" in why
     assert program.published() == {BEFORE: EVENTS, DAY: EVENTS, AFTER: EVENTS}, "what counted before stays"
     standing = program.listed()[DAY]
     assert (standing.state, standing.rows) == ("outdated", EVENTS)

@@ -18,7 +18,7 @@ from tocsin.history.care import verify, withdraw
 from tocsin.history.day_status import known
 from tocsin.history.day_versions import read_version
 from tocsin.history.history_retention import tidy
-from tocsin.history.land.landing_ledger import read_ledger
+from tocsin.history.landing_ledger import read_ledger
 from tocsin.history.seal_planning import plan
 from tocsin.history.spark import import_files
 from tocsin.history.spark.seal import SealedDay, Sealer

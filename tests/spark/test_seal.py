@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,7 @@ from tocsin.history.care import roll_back, verify
 from tocsin.history.day_table import audit_branch
 from tocsin.history.day_versions import read_version
 from tocsin.history.history_retention import tidy
-from tocsin.history.land.arrow_events import PARTITION, columns_of, parse
-from tocsin.history.land.landing_ledger import read_ledger
+from tocsin.history.landing_ledger import read_ledger
 from tocsin.history.places import begin
 from tocsin.history.spark.seal import SealedDay, Sealer, Unsealable
 from tocsin.history.spark.sealed_days import sealed_events, with_tick
@@ -30,7 +29,7 @@ from tocsin.quality.day_facts import ColumnChange
 from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Severity
 from tocsin.quality.verdict_files import Records
-from tocsin.sparkjob.events import event_columns, parse_events
+from tocsin.sparkjob.events import parse_events
 from tocsin.storage.stored_path import remove_tree
 
 NEXT = DAY + timedelta(days=1)
@@ -215,43 +214,6 @@ def test_landed_files_that_lie_there_twice_change_nothing(spark: SparkSession, t
     assert history.seal(spark).version.facts.rows == 10
 
 
-def test_landing_reads_events_as_spark_reads_them(spark: SparkSession, tmp_path: Path) -> None:
-    history = History(tmp_path)
-    kinds = {"i": "int", "l": "bigint", "d": "double", "b": "boolean", "t": "timestamp", "s": "string"}
-    source = history.source.model_copy(update={"columns": history.source.columns | kinds})
-    identity = {"raw_topic": "raw.logins", "raw_partition": 0, "source": "logins", "schema_version": 1, "user_id": "u"}
-    at = "2026-11-19T12:00:00.123456Z"
-    odd: list[dict[str, Any]] = [
-        {"i": 7, "l": 2**40, "d": 1.0e10, "b": True, "t": at, "s": 'a"\\\n\u2028\ud83d\ude00'},
-        {"i": -(2**31), "l": -(2**63), "d": 4.9e-324, "b": False, "t": "1971-01-01T00:00:00.000000Z", "s": ""},
-        {"i": None, "l": None, "d": -0.0, "b": None, "t": None, "s": None},
-        {},
-        {"s": 7, "i": 2**31 - 1, "d": 3},
-        {"s": {"a": [1, "x"]}, "unknown": 1},
-        {"s": True},
-        {"i": "7", "d": "x", "b": "true", "l": 1},
-    ]
-    values = [
-        json.dumps(identity | {"raw_offset": number, "event_time": at, "ingested_at": at} | one).encode()
-        for number, one in enumerate(odd)
-    ]
-    values += [b'{"tick":true,"event_time":"2026-11-19T12:00:01.000000Z"}']
-    landed = [parse([value], [0], columns_of(source)).table.drop_columns([PARTITION]) for value in values]
-    history.source = source
-    rows = [row for table in landed for row in table.to_pylist()]
-    history.land(rows, source=source)
-    (path,) = [history.places.root / file.path for file in read_ledger(history.places).files(DAY)]
-    ours = spark.read.parquet(str(path)).orderBy("raw_offset")
-    theirs = parse_events(spark.createDataFrame([(value,) for value in values], "value binary"), source)
-    theirs = theirs.where("tick is null").drop("tick").orderBy("raw_offset")
-    assert [(one.name, one.dataType) for one in ours.schema] == [(one.name, one.dataType) for one in theirs.schema]
-    assert [one.name for one in ours.schema] == [name for name in event_columns(source) if name != "tick"]
-    assert ours.collect() == theirs.collect()
-    whole = parse(values[:4], [0] * 4, columns_of(source)).table.to_pylist()
-    assert [row | {PARTITION: 0} for row in rows[:4]] == whole, "all at once is as one by one"
-    assert rows[0]["event_time"] == datetime(2026, 11, 19, 12, 0, 0, 123456, UTC)
-
-
 def test_a_range_of_history_counts_each_event_once_and_only_its_own_windows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -265,8 +227,9 @@ def test_a_range_of_history_counts_each_event_once_and_only_its_own_windows(
             at = begin(DAY) + timedelta(hours=1, seconds=starts.get(user, 5.0), milliseconds=number)
             values.append(_record(len(values), user, at))
     values += values[50:90]  # written twice, as after a crash
-    parsed = parse(values, [0] * len(values), columns_of(history.source))
-    history.land(parsed.table.drop_columns([PARTITION]).to_pylist())
+    records = spark.createDataFrame([(value,) for value in values], "value binary")
+    parsed = parse_events(records, history.source).drop("tick")
+    history.land(row.asDict() for row in parsed.collect())
     version = history.seal(spark).version
     wanted = Range(
         start=begin(DAY) + timedelta(hours=1),

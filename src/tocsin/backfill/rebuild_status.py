@@ -10,8 +10,8 @@ from tocsin.backfill.backfill_planning import Sealed
 from tocsin.backfill.rebuild_planning import EventStock, RebuildPlan, is_from_history, plan_rebuild
 from tocsin.history.day_status import published_days, why_not
 from tocsin.history.day_versions import DayVersion
-from tocsin.history.land.kafka_reach import KafkaReach, find_reach
-from tocsin.history.land.landing_ledger import read_ledger
+from tocsin.history.kafka_reach import KafkaReach, find_reach
+from tocsin.history.landing_ledger import read_ledger
 from tocsin.history.places import IMPORTED, Places
 from tocsin.history.seal_planning import oldest_kept
 from tocsin.kafka.reader import TopicReader

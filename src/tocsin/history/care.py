@@ -12,8 +12,7 @@ import structlog
 from tocsin.history.day_status import known, record_refused, standing
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import BrokenVersion, DayVersion, note_version, paths, read_version, whole_versions
-from tocsin.history.land.landing import landing_lock
-from tocsin.history.land.landing_ledger import Entry, LandedFile, LandingLedger, read_ledger, record
+from tocsin.history.landing_ledger import Entry, LandedFile, LandingLedger, landing_lock, read_ledger, record
 from tocsin.history.parquet_files import digest
 from tocsin.history.parquet_files import fault as fault_of
 from tocsin.history.places import Places, import_run

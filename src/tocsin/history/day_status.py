@@ -12,9 +12,9 @@ from pydantic import BaseModel
 
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import BrokenVersion, DayVersion, read_version, whole_versions
-from tocsin.history.land.landing_ledger import LandingLedger, read_ledger
+from tocsin.history.landing_ledger import LandingLedger, read_ledger
 from tocsin.history.places import Places, begin, end
-from tocsin.history.seal_planning import SealFacts, SealPlan, due, missing, oldest_kept, plan
+from tocsin.history.seal_planning import SealFacts, SealPlan, missing, oldest_kept, plan
 from tocsin.history.seal_runs import verdict_text
 from tocsin.model.source import Source
 from tocsin.project.settings import Settings
@@ -63,7 +63,6 @@ class DayStanding(BaseModel, frozen=True):
         severity: of the verdict on its latest version; null when there is none.
         report: of that verdict, relative to the state folder.
         published_at: when the version that counts was published; null when none does.
-        due: whether it is to be sealed at once: it is ready, and was not sealed or tried within the last 20 hours.
         refused: whether the gate refuses the latest version; an earlier one may count.
         note: what it waits for, why it could not be sealed or was refused, who accepted it; empty when there is nothing
             to say.
@@ -80,7 +79,6 @@ class DayStanding(BaseModel, frozen=True):
     severity: str | None = None
     report: str | None = None
     published_at: datetime | None = None
-    due: bool = False
     refused: bool = False
     note: str = ""
 
@@ -192,32 +190,31 @@ def _refusal(settings: Settings, day: DayStanding) -> str:
 
 def _obstacle(source: Source, day: date, standing: DayStanding | None) -> str:
     name, now = source.name, datetime.now(UTC)
-    land, seal = f"`tocsin history land --source {name}`", f"`tocsin history seal --source {name}`"
+    seal = f"`tocsin history seal --source {name}`"
     if now < begin(day):
         return "it has not begun yet"
     if now < end(day):
         part = ", and only a part of it is sealed" if standing is not None and standing.version else ""
-        return f"it is not over yet{part}; then {land} and {seal} publish it"
+        return f"it is not over yet{part}; then {seal} publishes it"
     state = DayState.MISSING if standing is None else standing.state
     if state is DayState.READY or (
         standing is not None and standing.version
     ):  # a version that counts is one of half the day
         return f"it has not been sealed since it was over; run {seal}"
     reasons = {
-        DayState.WAITING: f"{standing.note if standing else ''}; run {land}, then {seal}",
+        DayState.WAITING: f"{standing.note if standing else ''}; run {seal}",
         DayState.FAILED: f"{standing.note if standing else ''}; {seal} retries",
         DayState.REFUSED: f"the quality gate refused it; {standing.note if standing else ''}",
         DayState.TOO_OLD: f"history is kept for {source.history_days} days (history_days)",
     }
     load = f"`tocsin history import --source {name} FILE`"
-    nothing = f"nothing has landed for it; run {land} if Kafka still has it, else {load}, then {seal}"
+    nothing = f"nothing has landed for it; run {seal} if Kafka still has it, else {load} before"
     return reasons.get(state, nothing)
 
 
 def standing(source: str, facts: SealFacts) -> list[DayStanding]:
     """Every day of which there is anything, and those that are missing between them, the oldest first."""
     planned = plan(facts)
-    at_once = due(facts, planned.ready)
     days = {
         *facts.ledger.by_day,
         *facts.ledger.withdrawn,
@@ -228,11 +225,11 @@ def standing(source: str, facts: SealFacts) -> list[DayStanding]:
     }
     gaps = {day: DayStanding(source=source, day=day, state=DayState.MISSING, note=_MISSING)
             for day in missing(facts, days)}  # fmt: skip
-    return [gaps.get(day) or _standing(source, day, facts, planned, day in at_once)
+    return [gaps.get(day) or _standing(source, day, facts, planned)
             for day in sorted(days | gaps.keys())]  # fmt: skip
 
 
-def _standing(source: str, day: date, facts: SealFacts, planned: SealPlan, at_once: bool) -> DayStanding:
+def _standing(source: str, day: date, facts: SealFacts, planned: SealPlan) -> DayStanding:
     versions = facts.versions.get(day, ())
     current = next((one for one in versions if one.version == facts.published.get(day)), None)
     latest = versions[-1] if versions else None
@@ -250,7 +247,6 @@ def _standing(source: str, day: date, facts: SealFacts, planned: SealPlan, at_on
         severity=latest.severity if latest else None,
         report=latest.report if latest else None,
         published_at=current.published_at if current else None,
-        due=at_once,
         refused=latest is not None and latest.refused and state not in (DayState.WITHDRAWN, DayState.TOO_OLD),
         note="; ".join(filter(None, (_reason(day, facts, planned), accepted, *_withdrawn(day, facts.ledger)))),
     )

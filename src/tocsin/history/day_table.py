@@ -32,10 +32,9 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.transforms import DayTransform
 from sqlalchemy.exc import DBAPIError
 
-from tocsin.history.land.arrow_events import columns_of
 from tocsin.history.places import Places, begin, end
 from tocsin.model.errors import ConfigError, TocsinError, TransientError
-from tocsin.model.source import Source
+from tocsin.model.source import Source, columns_of
 from tocsin.project.settings import Settings
 from tocsin.storage.s3_store import file_io_of
 from tocsin.storage.stored_path import StoredPath

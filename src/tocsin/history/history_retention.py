@@ -14,8 +14,7 @@ import structlog
 
 from tocsin.history.day_table import KEPT, DayTable
 from tocsin.history.day_versions import DayVersion, whole_versions
-from tocsin.history.land.landing import landing_lock
-from tocsin.history.land.landing_ledger import LandingLedger, forget, read_ledger, sweep
+from tocsin.history.landing_ledger import LandingLedger, forget, landing_lock, read_ledger, sweep
 from tocsin.history.places import VERSION_FILE, Places, end
 from tocsin.history.seal_planning import Retention
 from tocsin.model.source import Source

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
 from tocsin.history.day_versions import DayVersion
-from tocsin.history.land.landing_ledger import LandingLedger
+from tocsin.history.landing_ledger import LandingLedger
 from tocsin.history.places import end
 from tocsin.quality.unsealed_days import Unsealed
-
-_AGAIN = timedelta(hours=20)
 
 
 @dataclass(frozen=True)
@@ -107,9 +105,9 @@ def plan(facts: SealFacts) -> SealPlan:
 
     A day needs it when something has landed for it that its latest version has not, when that version was sealed before
     the day was over, or when it was not brought to its end. It is ready once `grace` has passed since its end and
-    landing has read beyond that, as the ticks tell; a day of imported events alone needs no ticks. What the gate has
+    Kafka was read beyond that, as the ticks tell; a day of imported events alone needs no ticks. What the gate has
     refused is sealed again when more lands or the rules by which it was judged have changed, and any day when an import
-    that is in it was withdrawn. A day without events is sealed, too, if landing has covered it from begin to end: empty
+    that is in it was withdrawn. A day without events is sealed, too, if readings covered it from begin to end: empty
     is not missing.
     """
     ready, waiting, too_old, retention = [], {}, [], facts.retention
@@ -125,26 +123,10 @@ def plan(facts: SealFacts) -> SealPlan:
     return SealPlan(tuple(ready), waiting, tuple(too_old))
 
 
-def due(facts: SealFacts, ready: Iterable[date]) -> frozenset[date]:
-    """Those of the `ready` days that are to be sealed at once, not in the next night.
-
-    Not a day that was sealed or tried within the last 20 hours, and since it was over: late events, and what fails
-    again, would start Spark each hour.
-    """
-    return frozenset(day for day in ready if facts.now - _tried_at(day, facts) >= _AGAIN)
-
-
-def _tried_at(day: date, facts: SealFacts) -> datetime:
-    never = datetime.min.replace(tzinfo=facts.now.tzinfo)
-    tries = [version.sealed_at for version in facts.versions.get(day, ())]
-    tries += [facts.unsealed[day].at] if day in facts.unsealed else []
-    return max((at for at in tries if at >= end(day)), default=never)
-
-
 def missing(facts: SealFacts, days: Iterable[date]) -> tuple[date, ...]:
     """The days between the first and the last of `days` of which there is nothing, as far as they are history.
 
-    Those that landing follows are not among them: they are empty, or landing will say so.
+    Those since the first reading of Kafka are not among them: they are empty, or the next reading will say so.
     """
     there = set(days)
     if not there:
@@ -165,7 +147,7 @@ def oldest_kept(now: datetime, period: timedelta) -> datetime:
 
 
 def _covered(facts: SealFacts) -> Iterator[date]:
-    """Days that landing has followed from begin to end, as far as they are history."""
+    """Days that Kafka was read for from begin to end, as far as they are history."""
     first, through = facts.ledger.first, facts.ledger.read_through
     if first is None or through is None:
         return
@@ -194,9 +176,9 @@ def _reason_to_wait(day: date, facts: SealFacts) -> str | None:
         return None
     through = facts.ledger.read_through
     if through is None:
-        return "landing has read no tick yet, so the day may be incomplete; is its ingest running?"
+        return "no tick was read from Kafka yet, so the day may be incomplete; is its ingest running?"
     if through < over:
-        return f"landing has read up to {through:%Y-%m-%d %H:%M:%S} UTC, and the day may last until {over:%H:%M}"
+        return f"Kafka was read up to {through:%Y-%m-%d %H:%M:%S} UTC, and the day may last until {over:%H:%M}"
     return None
 
 

@@ -1,10 +1,13 @@
-"""Seal the days of a source that need it, or the given ones, in one Spark session."""
+"""Land the new events of a source and seal the days that need it, or the given ones, in one Spark session."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cache
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -13,9 +16,10 @@ from tocsin.history.day_table import DayTable
 from tocsin.history.history_retention import tidy
 from tocsin.history.seal_planning import plan
 from tocsin.history.seal_runs import Sealing, begin_sealing, sealed_since
+from tocsin.history.spark.landing import land_new
 from tocsin.history.spark.seal import SealedDay, Sealer
 from tocsin.job import Batch
-from tocsin.model.errors import TocsinError
+from tocsin.model.errors import TocsinError, TransientError
 from tocsin.model.names import sealing_job
 from tocsin.model.source import Source
 from tocsin.project.catalog import read_catalog
@@ -30,6 +34,9 @@ from tocsin.runtime.lead import try_lead
 from tocsin.runtime.process_exit import ExitCode
 from tocsin.runtime.progress import report_progress
 from tocsin.sparkjob.batch_session import running_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Afterwards = Callable[[Settings, Source], None]
 """Called once the days are sealed, unless the disk is full."""
@@ -47,6 +54,7 @@ class SealingOutcome:
         waiting: days that are not ready, and what they wait for.
         disk: whether one failed because the disk is full or cannot be written.
         refused_before: days that an earlier try of the same run has sealed and the gate has refused.
+        unread: why the new events in Kafka could not be read; empty if they were.
     """
 
     sealed: list[SealedDay] = field(default_factory=list)
@@ -54,11 +62,12 @@ class SealingOutcome:
     waiting: dict[date, str] = field(default_factory=dict)
     disk: bool = False
     refused_before: tuple[date, ...] = ()
+    unread: str = ""
 
     @property
     def code(self) -> ExitCode:
         """The code of the worst day."""
-        if self.failed:
+        if self.failed or self.unread:
             return ExitCode.UNWRITABLE if self.disk else ExitCode.FAILED
         verdicts = {one.verdict.severity for one in self.sealed}
         if self.refused_before or Severity.CRITICAL in verdicts:
@@ -66,36 +75,46 @@ class SealingOutcome:
         return ExitCode.WARNED if Severity.WARNING in verdicts else ExitCode.OK
 
 
-def seal(settings: Settings, source: Source, days: Iterable[date] = (), run_id: str = "") -> SealingOutcome:
-    """Seal `days`, whether they are ready or not; without any, all that need it. Tidies up behind.
+def seal(
+    settings: Settings, source: Source, days: Iterable[date] = (), run_id: str = "", *, reads: bool = True
+) -> SealingOutcome:
+    """Land what is new in Kafka, then seal `days`, ready or not; without any, all that need it. Tidies up behind.
+
+    If `reads` is false, or Kafka cannot be reached, it seals what has landed before.
 
     A day that fails harms no other: the next one is sealed. With a `run_id`, what an earlier try of that run was
     refused counts too, for it is not sealed again.
 
     Raises:
-        LockHeld: another seal of this source runs; a retry helps once it has ended.
+        LockHeld: another seal of this source, or an import, runs; a retry helps once it has ended.
         ConfigError: the source or the gate's suites must be fixed first.
         TransientError: the catalogue does not answer; a retry helps.
         BrokenLedger: an entry of the ledger cannot be read.
     """
     job, outcome = sealing_job(source.name), SealingOutcome()
-    with try_lead(settings, settings.checkpoint(job) / "lock"), DayTable(settings, source) as table:
+    with (
+        try_lead(settings, settings.checkpoint(job) / "lock"),
+        DayTable(settings, source) as table,
+        ExitStack() as stack,
+    ):
+        session = cache(lambda: stack.enter_context(running_batch(settings, job)))
         table.check()
         run = begin_sealing(settings, source.name, run_id) if run_id else None
         gate = DayGate(settings, source)
+        if reads:
+            outcome.unread = _land_new(settings, source, session)
         facts = known(settings, source, table)
         planned = plan(facts)
         wanted = tuple(sorted(set(days))) or planned.ready
         outcome.waiting = {day: why for day, why in planned.waiting.items() if day not in wanted}
         if wanted:
-            with running_batch(settings, job) as spark:
-                sealer = Sealer(spark, settings, source, table, gate)
-                for chunk in sealer.chunks(wanted, facts.ledger):
-                    report_progress("days sealed", len(outcome.sealed) + len(outcome.failed), len(wanted))
-                    done = sealer.seal_all(chunk, facts.ledger)
-                    for day in chunk:
-                        _add(outcome, day, done[day])
-                    _record(settings, source, outcome, chunk)
+            sealer = Sealer(session(), settings, source, table, gate)
+            for chunk in sealer.chunks(wanted, facts.ledger):
+                report_progress("days sealed", len(outcome.sealed) + len(outcome.failed), len(wanted))
+                done = sealer.seal_all(chunk, facts.ledger)
+                for day in chunk:
+                    _add(outcome, day, done[day])
+                _record(settings, source, outcome, chunk)
         if run is not None:
             outcome.refused_before = _refused_before(settings, source, run, outcome)
         if not outcome.disk:
@@ -121,6 +140,16 @@ def run(batch: Batch, afterwards: Afterwards) -> int:
     if not outcome.sealed and not outcome.failed:
         log.info("nothing to seal", source=source.name)
     return outcome.code
+
+
+def _land_new(settings: Settings, source: Source, session: Callable[[], SparkSession]) -> str:
+    """Land the new events in Kafka; returns why that was not possible, or ""."""
+    try:
+        land_new(settings, source, session)
+    except TransientError as error:
+        log.error("new events not read", source=source.name, error=str(error))
+        return str(error)
+    return ""
 
 
 def _add(outcome: SealingOutcome, day: date, done: SealedDay | Exception) -> None:

@@ -178,6 +178,11 @@ class Source(BaseModel, frozen=True, extra="forbid"):
         return form == SYSLOG or (form not in ("iso8601", *EPOCHS) and "y" not in pattern_letters(form))
 
 
+def columns_of(source: Source) -> dict[str, str]:
+    """Names and types of the columns of landed and sealed events of `source`, in order."""
+    return EVENT_COLUMNS | source.columns
+
+
 def tick_value(moment: datetime) -> bytes:
     """The value of a tick record; its key is null."""
     return f'{TICK_START},"event_time":"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"}}'.encode()

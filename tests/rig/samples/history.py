@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from tocsin.history.day_versions import DayVersion
-from tocsin.history.land.landing_ledger import Entry, ImportedFile, LandedFile, LandingLedger, OffsetSpan
+from tocsin.history.landing_ledger import Entry, ImportedFile, LandedFile, LandingLedger, OffsetSpan
 from tocsin.quality.day_facts import DayFacts, Hole
 
 DAY = date(2026, 11, 19)

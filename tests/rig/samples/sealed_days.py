@@ -10,15 +10,14 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
+from bench.landed import LandingWriter, arrow_schema
 from tests.rig.samples.history import DAY, NOON, facts_of
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import DayVersion, SealedFile, paths, write_version
-from tocsin.history.land.arrow_events import PARTITION, arrow_schema, columns_of
-from tocsin.history.land.landing import LandingWriter
-from tocsin.history.land.landing_ledger import Entry, OffsetSpan, read_ledger, record
+from tocsin.history.landing_ledger import Entry, OffsetSpan, read_ledger, record
 from tocsin.history.parquet_files import digest
 from tocsin.history.places import Places, begin, stamp
-from tocsin.model.source import Source
+from tocsin.model.source import Source, columns_of
 from tocsin.project.settings import Settings
 from tocsin.project.source_file import read_source
 from tocsin.runtime.state_file import write_whole
@@ -45,7 +44,7 @@ def landed(settings: Settings, run: str, rows: int | pa.Table, *, at: int = 0, s
     count = table.num_rows
     places = Places.of(settings, source.name)
     writer = LandingWriter(places, run, source)
-    writer.write(table.append_column(PARTITION, pa.array([0] * count, pa.int32())))
+    writer.write(table)
     entry = Entry(
         run=run,
         began=datetime(2026, 11, 18, 12, tzinfo=UTC),

@@ -15,11 +15,13 @@ from tests.rig.waiting import await_that, patient
 from tocsin.alerts.notify.channel import Message
 from tocsin.alerts.notify.notices import NoticeFiles
 from tocsin.dev.unattended import history_rounds
-from tocsin.dev.unattended.history_rounds import HistoryRounds, last_night, next_round
+from tocsin.dev.unattended.history_rounds import HistoryRounds, next_round
+from tocsin.history.landing_ledger import record
+from tocsin.history.places import Places
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import load_settings
 
-LAND, SEAL = "history land --source logins", "history seal --source logins"
+SEAL = "history seal --source logins"
 BACKFILL = "backfill --yes --detector failed_logins"
 NOON, NIGHT = datetime(2026, 11, 20, 12, 10, tzinfo=UTC), datetime(2026, 11, 20, 2, 10, tzinfo=UTC)
 
@@ -56,33 +58,28 @@ def test_a_round_begins_at_ten_past_each_hour(after: str, then: str) -> None:
     assert next_round(datetime(2026, 11, 20, 23, 10, 1, tzinfo=UTC)) == datetime(2026, 11, 21, 0, 10, tzinfo=UTC)
 
 
-def test_it_lands_each_hour_and_does_the_rest_at_night_whatever_failed_before(rounds: HistoryRounds) -> None:
-    rounds._night = last_night(NIGHT - timedelta(hours=1))
-    assert ran(rounds, NIGHT - timedelta(hours=1)) == [LAND]
-    assert ran(rounds, NIGHT + timedelta(hours=1)) == [LAND, SEAL, BACKFILL]
-    assert ran(rounds, NOON) == [LAND]
-    assert ran(rounds, NIGHT + timedelta(days=1)) == [LAND, SEAL, BACKFILL]
+def test_a_source_has_its_night_once_kafka_was_read_behind_it_and_each_hour_until_then(rounds: HistoryRounds) -> None:
+    assert ran(rounds, NOON) == [SEAL, BACKFILL], "it was never read; all of it fails"
+    assert ran(rounds, NOON + timedelta(hours=1)) == [SEAL, BACKFILL]
+    entry = landed(rounds._settings, "run-1", 3).model_copy(update={"began": NIGHT + timedelta(minutes=1)})
+    record(Places.of(rounds._settings, "logins"), entry)
+    assert ran(rounds, NOON) == []
+    assert ran(rounds, NIGHT + timedelta(days=1)) == [SEAL, BACKFILL]
 
 
 def test_a_step_that_fails_is_mailed_once_until_it_has_succeeded(rounds: HistoryRounds) -> None:
     fine = HistoryRounds(rounds._settings, [sys.executable, "-c", ""])
     outbox = NoticeFiles(rounds._settings.state)
     for one in (rounds, rounds):
-        one._step("history", "land", "--source", "logins")
+        one._step("history", "seal", "--source", "logins")
     (name,) = outbox.waiting()
     mail = outbox.read(name)
     assert mail is not None
-    assert mail.subject == "[tocsin] history: `history land` failed"
-    assert "tocsin history land --source logins" in mail.text
+    assert mail.subject == "[tocsin] history: `history seal` failed"
+    assert "tocsin history seal --source logins" in mail.text
     rounds._command = fine._command
-    rounds._step("history", "land", "--source", "logins")
+    rounds._step("history", "seal", "--source", "logins")
     assert rounds._failing == set()
-
-
-def test_a_day_that_is_due_is_sealed_at_any_hour(rounds: HistoryRounds) -> None:
-    rounds._night = last_night(NOON)
-    landed(rounds._settings, "run-1", 3)
-    assert ran(rounds, NOON) == [LAND, SEAL, BACKFILL]
 
 
 def test_stopping_ends_the_step_that_runs_and_begins_no_other(rounds: HistoryRounds, tmp_path: Path) -> None:
@@ -111,7 +108,7 @@ def test_a_step_that_hangs_is_ended_with_all_below_it_and_mailed_and_the_next_on
         f"open({str(tmp_path / 'below')!r}, 'a').write(f'{{child.pid}} {{sys.argv[1]}}\\n'); {deaf}"
     )
     hung = HistoryRounds(rounds._settings, [sys.executable, "-c", script])
-    hung._step("history", "land", "--source", "logins")
+    hung._step("history", "seal", "--source", "logins")
     hung._step("backfill", "--yes")
     began = [line.split() for line in (tmp_path / "below").read_text().splitlines()]
     assert [word for _, word in began] == ["history", "backfill"]
@@ -119,7 +116,7 @@ def test_a_step_that_hangs_is_ended_with_all_below_it_and_mailed_and_the_next_on
     subjects = [
         mail.subject for name in NoticeFiles(rounds._settings.state).waiting() if (mail := read_mail(rounds, name))
     ]
-    assert set(subjects) == {"[tocsin] history: `history land` hung", "[tocsin] history: `backfill` hung"}
+    assert set(subjects) == {"[tocsin] history: `history seal` hung", "[tocsin] history: `backfill` hung"}
 
 
 def read_mail(rounds: HistoryRounds, name: str) -> Message | None:

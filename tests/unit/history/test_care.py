@@ -13,7 +13,7 @@ from tocsin.history.care import accept, roll_back, verify, withdraw
 from tocsin.history.day_status import DayState, list_days
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import read_version
-from tocsin.history.land.landing_ledger import record
+from tocsin.history.landing_ledger import record
 from tocsin.history.parquet_files import digest
 from tocsin.history.places import IMPORTED, VERSION_FILE, Places, begin
 from tocsin.history.sealing import seal
@@ -192,7 +192,7 @@ def _refuse(settings: Settings, version: str) -> None:
         subject="logins", day=DAY, run_id=version, judged_at=datetime.now(UTC), checks=(rule,), report=report
     )
     records.write(VerdictRecord(verdict=verdict), "page")
-    seal(settings, LOGINS)
+    seal(settings, LOGINS, reads=False)
 
 
 def test_a_day_that_the_gate_refuses_is_published_by_name(settings: Settings, places: Places) -> None:
@@ -210,7 +210,7 @@ def test_a_day_that_the_gate_refuses_is_published_by_name(settings: Settings, pl
     assert day.note.startswith("Accepted by ann <ops> at ")
     assert day.note.endswith("UTC: a holiday.")
     assert refused_days(settings.state, "logins") == {}
-    seal(settings, LOGINS)
+    seal(settings, LOGINS, reads=False)
     assert refused_days(settings.state, "logins") == {}, "it stays accepted"
     records = Records(settings.state)
     page = (settings.state / records.place("logins", DAY, "v3")).read_text()

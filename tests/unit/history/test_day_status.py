@@ -10,7 +10,7 @@ from tests.rig.samples import sealed_days
 from tests.rig.samples.history import DAY, NOON, entry, imported, ledger, version
 from tests.rig.samples.sealed_days import LOGINS, ROOT
 from tocsin.history.day_status import DayStanding, DayState, list_days, standing, why_not
-from tocsin.history.land.landing_ledger import LandingLedger
+from tocsin.history.landing_ledger import LandingLedger
 from tocsin.history.seal_planning import SealFacts
 from tocsin.project.settings import Settings
 from tocsin.quality.unsealed_days import Unsealed
@@ -47,12 +47,12 @@ def test_a_day_that_could_not_be_sealed_says_when_and_why() -> None:
 def test_a_day_that_cannot_be_read_says_why_and_which_command_makes_it(tmp_path: Path) -> None:
     settings, today = Settings(state=tmp_path, project=ROOT), datetime.now(UTC).date()
     why = why_not(settings, LOGINS)
-    land, seal = "`tocsin history land --source logins`", "`tocsin history seal --source logins`"
+    seal = "`tocsin history seal --source logins`"
     assert why(DAY) == (
-        f"is not published: nothing has landed for it; run {land} if Kafka still has it, else "
-        f"`tocsin history import --source logins FILE`, then {seal}"
+        f"is not published: nothing has landed for it; run {seal} if Kafka still has it, else "
+        "`tocsin history import --source logins FILE` before"
     )
-    assert why(today) == f"is not published: it is not over yet; then {land} and {seal} publish it"
+    assert why(today) == f"is not published: it is not over yet; then {seal} publishes it"
     assert why(today + timedelta(days=1)) == "is not published: it has not begun yet"
     sealed_days.landed(settings, "r1", 5)
     assert why_not(settings, LOGINS)(DAY) == f"is not published: it has not been sealed since it was over; run {seal}"

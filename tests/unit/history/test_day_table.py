@@ -12,13 +12,13 @@ import pytest
 from pyarrow import parquet
 from pyiceberg.catalog.sql import SqlCatalog
 
+from bench.landed import arrow_schema
 from tests.rig.samples.history import DAY
 from tests.rig.sink_servers import emptied
 from tocsin.history.day_table import BrokenTable, DayTable, audit_branch
-from tocsin.history.land.arrow_events import arrow_schema, columns_of
 from tocsin.history.places import Places, begin
 from tocsin.model.errors import ConfigError
-from tocsin.model.source import Source
+from tocsin.model.source import Source, columns_of
 from tocsin.project.blocks.history_settings import HistorySettings
 from tocsin.project.settings import Settings
 from tocsin.project.source_file import read_source

@@ -5,9 +5,8 @@ from typing import Any
 
 from tests.rig.samples.history import DAY, NOON, entry, facts_of, imported, ledger, version
 from tocsin.history.day_versions import DayVersion
-from tocsin.history.land.landing_ledger import LandingLedger
-from tocsin.history.seal_planning import Retention, SealFacts, SealPlan, due, plan
-from tocsin.quality.unsealed_days import Unsealed
+from tocsin.history.landing_ledger import LandingLedger
+from tocsin.history.seal_planning import Retention, SealFacts, SealPlan, plan
 
 NEXT = DAY + timedelta(days=1)
 ONE = timedelta(days=1)
@@ -25,7 +24,7 @@ def test_a_day_is_ready_when_its_grace_is_over_and_landing_has_read_beyond_it() 
     assert planned(ledger(entry("r1", DAY)), now=early).waiting == {DAY: "waiting until 2026-11-20 01:00 UTC"}
     behind = planned(ledger(entry("r1", DAY, tick=early)))
     assert behind.ready == ()
-    assert "landing has read up to 2026-11-20 00:59:00 UTC" in behind.waiting[DAY]
+    assert "Kafka was read up to 2026-11-20 00:59:00 UTC" in behind.waiting[DAY]
     silent = planned(ledger(entry("r1", DAY, tick=None)))
     assert "is its ingest running?" in silent.waiting[DAY]
 
@@ -124,25 +123,3 @@ def test_a_clock_that_is_ahead_and_empty_days_outdate_nothing() -> None:
         assert retention(ledger(), ahead, *published).has(first)
         assert not retention(ledger(), ahead, *published).has(first - ONE)
     assert retention(ledger(), ahead).has(date(2005, 1, 1)), "nothing was ever published"
-
-
-def test_a_ready_day_is_due_at_any_hour_unless_it_was_just_tried() -> None:
-    def is_due(**known: Any) -> bool:
-        kept = {"grace": timedelta(hours=1), "kept": timedelta(days=60), "now": NOON, "published": {}, "versions": {}}
-        return due(SealFacts(ledger=ledger(entry("r1", DAY)), **{**kept, **known}), [DAY]) == {DAY}
-
-    def sealed(at: datetime) -> dict[str, Any]:
-        return {"versions": {DAY: [version("v1", "r1").model_copy(update={"sealed_at": at})]}}
-
-    def tried(at: datetime) -> dict[str, Any]:
-        return {"unsealed": {DAY: Unsealed(reason="the disk is full", at=at)}}
-
-    over, hour = datetime(2026, 11, 20, tzinfo=UTC), timedelta(hours=1)
-    assert is_due()
-    assert not is_due(**sealed(NOON - hour))
-    assert not is_due(**tried(NOON - hour))
-    assert is_due(**sealed(over - hour)), "before it was over"
-    later = {"now": over + 21 * hour}
-    assert is_due(**sealed(over + hour), **later)
-    assert is_due(**tried(over + hour), **later)
-    assert not is_due(**sealed(over + hour), **tried(over + 2 * hour), **later)

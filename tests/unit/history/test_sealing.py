@@ -39,6 +39,7 @@ def sealed(severity: Severity) -> SealedDay:
         (["critical", "warning"], {}, 20),
         (["critical"], {"failed": {DAY: "broken"}}, 1),
         (["pass"], {"failed": {DAY: "full"}, "disk": True}, 4),
+        (["pass", "critical"], {"unread": "Kafka is away"}, 1),
     ],
 )
 def test_the_exit_code_says_the_worst_of_all_days(severities: list[str], failed: dict[str, Any], code: int) -> None:
@@ -51,6 +52,6 @@ def test_a_night_without_a_day_to_seal_tidies_up(tmp_path: Path) -> None:
     records = Records(settings.state)
     verdict = Verdict(subject="logins", day=day, run_id="v1", judged_at=datetime.now(UTC), checks=())
     records.write(VerdictRecord(verdict=verdict), "page")
-    seal(settings, LOGINS)
+    seal(settings, LOGINS, reads=False)
     tidy_after_sealing(settings, LOGINS)
     assert records.subjects() == []

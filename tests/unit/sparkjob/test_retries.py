@@ -19,7 +19,7 @@ from tocsin.backfill.spark import backfill_run
 from tocsin.backfill.spark.backfill_run import BackfillOutcome
 from tocsin.history import sealing
 from tocsin.history.day_versions import DayVersion, write_version
-from tocsin.history.land.landing_ledger import record
+from tocsin.history.landing_ledger import record
 from tocsin.history.places import Places
 from tocsin.history.spark.seal import SealedDay
 from tocsin.job import Batch
@@ -81,6 +81,7 @@ def room(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Room:
     monkeypatch.setattr(sealing, "running_batch", no_spark)
     monkeypatch.setattr(sealing, "Sealer", lambda *given: room)
     monkeypatch.setattr(sealing, "tidy", lambda *given: None)
+    monkeypatch.setattr(sealing, "land_new", lambda *given: None)
     places = Places.of(settings, "logins")
     record(places, entry("run-1", GOOD, DAY))
     return room

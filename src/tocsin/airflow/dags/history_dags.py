@@ -1,20 +1,18 @@
-"""One DAG for each source: land each hour, seal and publish days once they are ready, run the detectors over them."""
+"""One DAG for each source: read the new events each night, seal and publish the days, run the detectors over them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
+from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, CronTriggerTimetable, TriggerRule
 
 from tocsin.airflow.addresses import REPORTS, address_of
 from tocsin.airflow.dags.mail_dag import DaysRefused, FailedRunMail, LostDaysMail, RunMail
 from tocsin.airflow.tasks.announcement import announcement
 from tocsin.airflow.tasks.backfill_task import Backfill
-from tocsin.airflow.tasks.command import tocsin
 from tocsin.airflow.tasks.program import GatedProgram, Program
 from tocsin.history.seal_runs import seal_outcomes
 from tocsin.model.names import backfill_dag, history_dag
@@ -23,12 +21,11 @@ from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import load_settings
 from tocsin.quality.unsealed_days import refusal, refused_days
 
-_NIGHT = 2
 _DOC = """
-Lands new events of the source each hour. If a day is ready that was never sealed, the same run seals it, at any hour,
-so a machine that was off at night catches up when it starts. The run at 02:10 UTC and triggered runs seal all days
-that need it, judge them and publish them. `refresh_tables` then makes the tables of this history that hold tomorrow.
-`catch_up` backfills the published days that lack findings, with all detectors of the source in one Spark session.
+The run at 02:10 UTC and triggered runs read what is new in Kafka, seal all days that need it, judge them and publish
+them. If the machine was off at night, the run begins when Airflow starts. `refresh_tables` then makes the tables of
+this history that hold tomorrow. `catch_up` backfills the published days that lack findings, with all detectors of the
+source in one Spark session.
 
 A day with a critical verdict is not published and fails the run, even if a retry fixes everything else: {owner} gets
 one mail with the broken rules and the day's report. The version published before still counts, and other days are
@@ -59,21 +56,13 @@ def _dag(source: Source, detectors: Mapping[str, str], *, tables: bool) -> DAG:
         description=f"History of {source.title}",
         doc_md=_DOC.format(owner=source.owner, asset=history_dag(source.name)),
         tags={"history", source.name},
-        schedule=CronTriggerTimetable("10 * * * *", timezone="UTC"),
+        schedule=CronTriggerTimetable("10 2 * * *", timezone="UTC"),
         catchup=False,
         max_active_runs=1,
         is_paused_upon_creation=False,
         on_failure_callback=FailedRunMail(source.owner),
         default_args={"owner": source.owner, "on_failure_callback": mail, "retry_delay": timedelta(minutes=5)},
     ) as dag:
-        land = PythonOperator(
-            task_id="land",
-            python_callable=_land,
-            op_args=[source.name],
-            retries=2,
-            execution_timeout=timedelta(minutes=50),
-        )
-        due = ShortCircuitOperator(task_id="is_due", python_callable=_is_due, op_args=[source.name], retries=1)
         # It seals all days that need it; what the gate refuses is not sealed again.
         arguments = [source.name, "--run-id={{ run_id }}"]
         seal = GatedProgram(
@@ -81,7 +70,7 @@ def _dag(source: Source, detectors: Mapping[str, str], *, tables: bool) -> DAG:
         )
         # A run has failed when its last task has: what is refused must not look well because what followed it was.
         all_well = PythonOperator(task_id="all_well", python_callable=check_refused, op_args=[source.name])
-        land >> due >> seal >> all_well
+        seal >> all_well
         seal >> announcement(source.name, history_dag(source.name), seal.mail)
         _follow_up(source, detectors, seal, all_well, tables=tables)
     return dag
@@ -109,22 +98,6 @@ def seal_mail(source: str, owner: str) -> LostDaysMail:
         what="history",
         then="A refused day is sealed again when more events land for it, a failed one the next night.",
     )
-
-
-def _land(source: str) -> None:
-    print(tocsin("history", "land", "--source", source))
-
-
-def _is_due(source: str, dag_run: Any) -> bool:
-    """Return whether this run seals: a day is due, it is the nightly run, or somebody triggered it."""
-    moment = dag_run.logical_date or dag_run.run_after or datetime.now(UTC)
-    if dag_run.run_type == "manual" or moment.hour == _NIGHT:
-        return True
-    due = [one["day"] for one in json.loads(tocsin("history", "list", "--source", source, "--json")) if one["due"]]
-    print("due:", *due)
-    if not due:
-        check_refused(source)
-    return bool(due)
 
 
 def check_refused(source: str) -> None:

@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 from tocsin.history.day_status import published_days
 from tocsin.history.day_versions import paths
-from tocsin.history.land.kafka_reach import find_reach
-from tocsin.history.land.landing_ledger import read_ledger
+from tocsin.history.kafka_reach import find_reach
+from tocsin.history.landing_ledger import read_ledger
 from tocsin.history.places import Places
 from tocsin.kafka.reader import TopicReader
 from tocsin.model.errors import ConfigError, TocsinError

@@ -13,7 +13,7 @@ from tocsin.backfill.parity.reasons import Circumstances, Lack, explained, prove
 from tocsin.backfill.spark.recompute import Doubt, Identity, recompute, stream_lacks
 from tocsin.history.day_status import published_days, why_not
 from tocsin.history.day_versions import BrokenVersion, DayVersion, read_version
-from tocsin.history.land.landing_ledger import LandingLedger, read_ledger
+from tocsin.history.landing_ledger import LandingLedger, read_ledger
 from tocsin.history.places import Places, begin, end
 from tocsin.ingest.quarantine import Selection, list_quarantined
 from tocsin.kafka.job_reports import read_reports

@@ -1,4 +1,4 @@
-"""`tocsin history`: land, seal, accept, list, verify and take back the days that are kept beyond Kafka."""
+"""`tocsin history`: seal, accept, list, verify and take back the days that are kept beyond Kafka."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.data.import_command import import_, seal_and_tell, withdraw
-from tocsin.cli.output import as_json, counted, line, note, table, utc
+from tocsin.cli.output import as_json, counted, line, table, utc
 
 if TYPE_CHECKING:
     from tocsin.history.day_status import DayStanding
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tocsin.model.source import Source
     from tocsin.project.settings import Settings
 
-app = typer.Typer(help="Keep days of events beyond Kafka: land, seal, inspect, roll back.", no_args_is_help=True)
+app = typer.Typer(help="Keep days of events beyond Kafka: seal, inspect, roll back.", no_args_is_help=True)
 
 _Source = Annotated[str, typer.Option("--source", help="Its name.")]
 _Sources = Annotated[str | None, typer.Option("--source", help="Only of this source.")]
@@ -30,8 +30,6 @@ _Days = Annotated[
         "--day", formats=["%Y-%m-%d"], metavar="DAY", help="Seal this day even if it is not ready; may be repeated."
     ),
 ]
-_Again = Annotated[str | None, typer.Option("--again", metavar="RUN", help="Land the events of this run again.")]
-_Anew = Annotated[bool, typer.Option("--anew", help="Start at the beginning of the topic, which was recreated.")]
 _To = Annotated[
     str | None, typer.Option("--to", metavar="VERSION", help="The version to go back to; default: the one before.")
 ]
@@ -39,27 +37,10 @@ _Checksums = Annotated[bool, typer.Option("--checksums", help="Compare checksums
 
 
 @app.command()
-def land(source: _Source, again: _Again = None, anew: _Anew = False) -> None:
-    """Land a source's events since the last run, up to the current end of its topic."""
-    from tocsin.history.land.landing import land as land_now
-    from tocsin.history.land.landing import land_again
-    from tocsin.history.places import writing_history
-
-    settings, declared = _project(source)
-    with writing_history(settings):
-        entry = land_again(settings, declared, again) if again else land_now(settings, declared, anew=anew)
-    days = ", ".join(str(day) for day in sorted({file.day for file in entry.files}))
-    line(f"run {entry.run}: landed {counted(entry.events, 'event')}{f' of {days}' if days else ''}")
-    for partition, span in entry.partitions.items():
-        for hole in span.holes:
-            note(f"{entry.topic}[{partition}]: {hole.sentence}", style="yellow")
-
-
-@app.command()
 def seal(source: _Source, days: _Days = None) -> None:
-    """Seal and publish all days of a source that need it, or the named ones. Starts Spark.
+    """Read a source's new events from Kafka, then seal and publish all days that need it, or the named ones.
 
-    Exit code 1 when a day is not published.
+    Starts Spark. Exit code 1 when a day is not published, or Kafka could not be read.
     """
     settings, declared = _project(source)
     if not seal_and_tell(settings, declared, [day.date() for day in days or ()]):
@@ -111,7 +92,7 @@ def list_(source: _Sources = None, json: options.Json = False) -> None:
         as_json(found)
         return
     columns = ("SOURCE", "DAY", "STATE", "EVENTS", "LANDED", "BYTES", "VERDICT", "VERSION", "NOTE")
-    table(columns, _rows(found), empty="no history yet; run: tocsin history land --source NAME")
+    table(columns, _rows(found), empty="no history yet; run: tocsin history seal --source NAME")
 
 
 @app.command()

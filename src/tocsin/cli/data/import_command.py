@@ -74,7 +74,7 @@ def import_(
         elif has_landed and not (seal or backfill):
             line(f"tocsin history seal --source {source} publishes the days")
         if has_landed and (seal or backfill):
-            is_good &= seal_and_tell(settings, declared)
+            is_good &= seal_and_tell(settings, declared, reads=False)
         if has_landed and backfill:
             is_good &= run_due(settings, [spec.name for spec in catalog.detectors_of(source)])
     if not is_good:
@@ -111,16 +111,21 @@ def withdraw(
         line(f"{days_text(rest)}: tocsin history seal --source {source} publishes them without these events")
 
 
-def seal_and_tell(settings: Settings, declared: Source, days: Sequence[date] = ()) -> bool:
-    """Seal `days`, or all that need it, and tell the outcome; return whether each is published."""
+def seal_and_tell(settings: Settings, declared: Source, days: Sequence[date] = (), *, reads: bool = True) -> bool:
+    """Seal `days`, or all that need it, and tell the outcome; return whether each is published.
+
+    `reads` says whether new events are read from Kafka before.
+    """
     from tocsin.backfill.backfill_retention import tidy_after_sealing
     from tocsin.history.places import writing_history
     from tocsin.history.sealing import seal as seal_days
 
     with writing_history(settings), progress():
-        outcome = seal_days(settings, declared, days)
+        outcome = seal_days(settings, declared, days, reads=reads)
         if not outcome.disk:
             tidy_after_sealing(settings, declared)
+    if outcome.unread:
+        note(f"new events not read: {outcome.unread}", style="red")
     for one in outcome.sealed:
         part = "" if one.version.whole else " up to now; backfills wait until it is over and sealed again"
         line(f"{one.day} {one.version.version}: {one.version.state}{part}. {one.verdict.text}")
@@ -130,7 +135,7 @@ def seal_and_tell(settings: Settings, declared: Source, days: Sequence[date] = (
         line(f"{day} {why}")
     if not outcome.sealed and not outcome.failed:
         line("nothing to seal")
-    return not outcome.failed and all(one.verdict.publishable for one in outcome.sealed)
+    return not outcome.failed and not outcome.unread and all(one.verdict.publishable for one in outcome.sealed)
 
 
 def _imported(

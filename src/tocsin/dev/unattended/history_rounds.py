@@ -1,4 +1,4 @@
-"""Land, seal and backfill by the clock, without Airflow: what the DAGs `history__<source>` do with it."""
+"""Seal and backfill by the clock, without Airflow: what the DAGs `history__<source>` do with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import structlog
 
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.alerts.notify.notices import operators, put
-from tocsin.history.day_status import list_days
+from tocsin.history.landing_ledger import read_ledger
+from tocsin.history.places import Places
 from tocsin.model.durations import span
 from tocsin.model.source import Source
 from tocsin.project.catalog import Catalog, read_catalog
@@ -50,16 +51,14 @@ def last_night(moment: datetime) -> datetime:
 class HistoryRounds:
     """A round at the start, then one at ten past each hour, on a thread of its own.
 
-    Each round lands the new events of every source. If a day of it is due, or it is the first round since 02:10
-    UTC, it also seals, makes the tables of this history anew, and backfills the detectors. Each step is the command of
-    that name, in a process of its own: one that fails, hangs, or is killed, harms neither the next one nor the jobs.
+    A round is about each source whose topic was not read since the last 02:10 UTC: it reads and seals, makes the tables
+    of this history anew, and backfills the detectors. Each step is the command of that name, in a process of its own:
+    one that fails, hangs, or is killed, harms neither the next one nor the jobs.
     """
 
     def __init__(self, settings: Settings, command: Sequence[str] = (sys.executable, "-m", "tocsin.cli")) -> None:
         """Nothing is started yet; `command` is that of Tocsin."""
         self._settings, self._command = settings, command
-        # A round may begin late, after one that took longer than an hour.
-        self._night = last_night(datetime.now(UTC))
         self._failing: set[str] = set()  # people have heard of
         self._ended, self._child_lock = threading.Event(), threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
@@ -95,21 +94,19 @@ class HistoryRounds:
 
     def round(self, catalog: Catalog, moment: datetime) -> None:
         """Do all that is due at `moment`."""
-        night = last_night(moment)
-        is_nightly = night > self._night
-        self._night = max(night, self._night)
         for source in catalog.sources.values():
-            self._step("history", "land", "--source", source.name)
-            if is_nightly or self._is_due(source):
-                self._step("history", "seal", "--source", source.name)
-                for table in catalog.history_tables(source.name):
-                    self._step("table", "--refresh", table.name)
-                specs = [one for one in catalog.detectors_of(source.name) if one.sources == (source.name,)]
-                if specs:
-                    self._step("backfill", "--yes", *(word for one in specs for word in ("--detector", one.name)))
+            if not self._is_due(source, last_night(moment)):
+                continue
+            self._step("history", "seal", "--source", source.name)
+            for table in catalog.history_tables(source.name):
+                self._step("table", "--refresh", table.name)
+            specs = [one for one in catalog.detectors_of(source.name) if one.sources == (source.name,)]
+            if specs:
+                self._step("backfill", "--yes", *(word for one in specs for word in ("--detector", one.name)))
 
-    def _is_due(self, source: Source) -> bool:
-        return any(day.due for day in list_days(self._settings, source))
+    def _is_due(self, source: Source, night: datetime) -> bool:
+        last = read_ledger(Places.of(self._settings, source.name)).last
+        return last is None or last.began < night
 
     def _step(self, *words: str) -> None:
         path = self._settings.log(LOG)

@@ -9,10 +9,9 @@ from pyspark.sql import functions as F
 
 from tocsin.flows.spark.flow_plan import apply_flow, plan_flow
 from tocsin.flows.spark.flow_rows import OBSERVATION, make_events
-from tocsin.history.land.arrow_events import columns_of
 from tocsin.history.spark.table_versions import tables_of_days
 from tocsin.model.flow import FlowSpec
-from tocsin.model.source import Source
+from tocsin.model.source import Source, columns_of
 from tocsin.project.catalog import Catalog
 from tocsin.project.settings import Settings
 from tocsin.sparkjob.columns import JSON_TIMES

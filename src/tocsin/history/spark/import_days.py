@@ -15,8 +15,7 @@ from pyspark.sql import functions as F
 
 from tocsin.history.day_status import published_days
 from tocsin.history.day_versions import DayVersion
-from tocsin.history.land.landing import landing_lock
-from tocsin.history.land.landing_ledger import ImportedFile, read_ledger, sweep
+from tocsin.history.landing_ledger import ImportedFile, landing_lock, read_ledger, sweep
 from tocsin.history.places import Places, import_run
 from tocsin.history.spark.import_files import Imported, ImportWork
 from tocsin.history.spark.sealed_days import sealed_events

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import cache, partial
-from io import BytesIO
 from pathlib import Path
 
 import structlog
-from pyarrow import compute, parquet
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tocsin.history.day_status import published_days
 from tocsin.history.day_versions import DayVersion
-from tocsin.history.land.arrow_events import columns_of
-from tocsin.history.land.landing import landing_lock
-from tocsin.history.land.landing_ledger import Entry, ImportedFile, LandedFile, is_lost, read_ledger, record, sweep
+from tocsin.history.landing_ledger import (
+    PARTITION,
+    Entry,
+    ImportedFile,
+    LandedFile,
+    is_lost,
+    landing_lock,
+    read_ledger,
+    record,
+    sweep,
+)
 from tocsin.history.places import Places, import_run
 from tocsin.history.spark.file_records import (
     as_read,
@@ -34,23 +39,21 @@ from tocsin.history.spark.file_records import (
     staged_name,
 )
 from tocsin.history.spark.flowed_events import FlowedEvents
+from tocsin.history.spark.landing import DAY, RUN, figures_of, move_to_landing, write_by_day
 from tocsin.history.spark.shared_scratch import shared_scratch
 from tocsin.ingest.files.past_rows import FileForm, form_of, stage
 from tocsin.model.errors import ConfigError
 from tocsin.model.names import landing_job
-from tocsin.model.source import Source
+from tocsin.model.source import Source, columns_of
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.quality.suites.row_rules import RowRule
 from tocsin.runtime.progress import report_progress
 from tocsin.sparkjob.batch_session import running_batch
 from tocsin.sparkjob.session import scratch_folder
-from tocsin.storage.stored_path import StoredPath, find_all, move_in, open_stored
+from tocsin.storage.stored_path import StoredPath, move_in
 
-PARTITION = -1
-"""The partition under which the ledger counts imported rows."""
-
-_RUN, _DAY = "tocsin_run", "tocsin_day"
+_PARTITION = -1  # under which the ledger counts imported rows
 _BYTES_AT_ONCE = 64 * 1_048_576
 
 log = structlog.get_logger()
@@ -248,9 +251,10 @@ class ImportWork:
         run = F.lit(import_run(files[0].sha256)) if len(files) == 1 else run_of("raw_topic")
         folder = self.folder / f"landing-{import_run(files[0].sha256)}"
         self._write(good_events(read, self.origin), run, folder / "good")
-        bad = read.where("reasons != ''").withColumn(_RUN, run)
+        bad = read.where("reasons != ''").withColumn(RUN, run)
         reasons, refused_days = self._refuse(bad, folder / "refused"), _refused_days(bad)
-        moved, landed = self._move(folder / "good"), []
+        figures = figures_of(self.spark, folder / "good", self.source.lateness)
+        moved, landed = move_to_landing(folder / "good", self.places, figures), []
         for file in files:
             name = import_run(file.sha256)
             own, counts = tuple(moved.get(name, ())), refused_days.get(name, {})
@@ -273,48 +277,36 @@ class ImportWork:
         """Write the events of each run and day, in one file unless there are many."""
         flows = FlowedEvents(self.spark, self.settings, read_catalog(self.settings.project))
         events = flows.made_of(read, self.origin, self.source)
-        events = events.withColumns({_RUN: run, _DAY: F.to_date("event_time")})
+        events = events.withColumns({RUN: run, DAY: F.to_date("event_time"), PARTITION: F.lit(_PARTITION)})
         # Else each task writes a file for each day that it meets: thousands where times are scattered.
-        events = events.hint("rebalance", _RUN, _DAY)
-        self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        events.write.partitionBy(_RUN, _DAY).option("compression", "zstd").parquet(str(folder))
+        events = events.hint("rebalance", RUN, DAY)
+        write_by_day(events, folder)
 
     def _refuse(self, bad: DataFrame, folder: StoredPath) -> dict[str, dict[str, int]]:
         """Write the rows that cannot be used where people can read them; how many there are by run and reason."""
-        each = bad.select(_RUN, F.explode(F.split("reasons", ",")).alias("reason"))
+        each = bad.select(RUN, F.explode(F.split("reasons", ",")).alias("reason"))
         counts: dict[str, dict[str, int]] = {}
-        for row in each.groupBy(_RUN, "reason").count().collect():
-            counts.setdefault(row[_RUN], {})[row["reason"]] = row["count"]
+        for row in each.groupBy(RUN, "reason").count().collect():
+            counts.setdefault(row[RUN], {})[row["reason"]] = row["count"]
         if counts:
             text = F.coalesce(F.try_validate_utf8(F.col("value").cast("string")), F.hex("value"))
             shown = F.struct(
                 F.col("offset").alias("row"), F.split("reasons", ",").alias("reasons"), text.alias("value")
             )
-            ordered = bad.repartition(1, _RUN).sortWithinPartitions(_RUN, "offset")
-            ordered.select(_RUN, F.to_json(shown).alias("row")).write.partitionBy(_RUN).text(str(folder))
+            ordered = bad.repartition(1, RUN).sortWithinPartitions(RUN, "offset")
+            ordered.select(RUN, F.to_json(shown).alias("row")).write.partitionBy(RUN).text(str(folder))
             for run in counts:
-                (written,) = (folder / f"{_RUN}={run}").glob("part-*.txt")
+                (written,) = (folder / f"{RUN}={run}").glob("part-*.txt")
                 move_in(written, self.places.refused(run))
         return counts
-
-    def _move(self, folder: StoredPath) -> dict[str, list[LandedFile]]:
-        """Move what Spark has written to its place in landing; returns it by run."""
-        landed: dict[str, list[LandedFile]] = {}
-        for path in find_all(folder, f"{_RUN}=*/{_DAY}=*/*.parquet"):
-            run = path.parent.parent.name.removeprefix(f"{_RUN}=")
-            day = date.fromisoformat(path.parent.name.removeprefix(f"{_DAY}="))
-            target = self.places.landed(day, run) / path.name
-            landed.setdefault(run, []).append(_landed_file(path, self.places.within(target), day))
-            move_in(path, target)
-        return landed
 
 
 def _refused_days(bad: DataFrame) -> dict[str, dict[date | None, int]]:
     """Count refused rows by run and day; a faulty time tells no day."""
     day = F.when(~F.col("reasons").contains("time_"), F.to_date("event_time"))
     counts: dict[str, dict[date | None, int]] = {}
-    for row in bad.groupBy(_RUN, day.alias("day")).count().collect():
-        counts.setdefault(row[_RUN], {})[row["day"]] = row["count"]
+    for row in bad.groupBy(RUN, day.alias("day")).count().collect():
+        counts.setdefault(row[RUN], {})[row["day"]] = row["count"]
     return counts
 
 
@@ -343,20 +335,3 @@ def _with_shares(refused: Mapping[date, int], unknown: int, weights: Mapping[dat
         if share:
             counts[day] = counts.get(day, 0) + share
     return dict(sorted(counts.items()))
-
-
-def _landed_file(path: StoredPath, target: Path, day: date) -> LandedFile:
-    """Describe the file `path` that becomes `target` in history."""
-    with open_stored(path) as file:
-        content = file.read()
-    times = parquet.read_table(BytesIO(content), columns=["event_time", "ingested_at"])
-    return LandedFile(
-        path=target,
-        day=day,
-        rows={PARTITION: times.num_rows},
-        late=0,
-        newest_event=compute.max(times["event_time"]).as_py(),
-        newest_append=compute.max(times["ingested_at"]).as_py(),
-        bytes=len(content),
-        sha256=hashlib.sha256(content).hexdigest(),
-    )

@@ -1,4 +1,4 @@
-"""Read the current day of a source, which is not sealed yet: from Kafka, by the code that lands and seals."""
+"""Read the current day of a source, which is not sealed yet: from Kafka, by the code that seals."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from datetime import UTC, date, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tocsin.history.land.landing import land_aside
-from tocsin.history.land.landing_ledger import Entry
+from tocsin.history.landing_ledger import Entry
 from tocsin.history.places import Places, begin
 from tocsin.history.spark.landed_day import LandedDay
+from tocsin.history.spark.landing import land_since
 from tocsin.history.spark.sealed_days import sealed_events
 from tocsin.model.durations import EPOCH
 from tocsin.model.source import Source
@@ -45,7 +45,7 @@ def read_open_day(spark: SparkSession, settings: Settings, source: Source, folde
     """
     day = datetime.now(UTC).date()
     places = Places(folder, source.name)
-    entry, since = land_aside(settings, source, places, begin(day))
+    entry, since = land_since(settings, source, begin(day), places, spark)
     landed = LandedDay(spark, places, source, day, [entry] if entry.of(day) else []).events()
     events = sealed_events(spark, places, source, {}) if landed is None else landed
     return OpenDay(

@@ -6,7 +6,6 @@ A seal writes a new folder, so whatever goes wrong with it, what is published st
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,25 +24,25 @@ from pyspark.sql import functions as F
 from tocsin.history.day_status import day_rules
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import BrokenVersion, DayVersion, SealedFile, note_version, paths, read_version
-from tocsin.history.land.arrow_events import columns_of
-from tocsin.history.land.landing_ledger import Entry, LandedFile, LandingLedger
+from tocsin.history.landing_ledger import Entry, LandedFile, LandingLedger
 from tocsin.history.parquet_files import digest, fault, rows_in
 from tocsin.history.places import IMPORTED, Places, begin, end, stamp
 from tocsin.history.seal_planning import chunks
 from tocsin.history.spark.file_records import file_topic
 from tocsin.history.spark.landed_day import LandedDay
+from tocsin.history.spark.landing import disk_failure
 from tocsin.history.spark.sealed_days import DAY, events_by_day
 from tocsin.history.spark.shared_scratch import shared_scratch
 from tocsin.model.durations import days_text
 from tocsin.model.errors import TocsinError, TransientError
 from tocsin.model.names import sealing_job
-from tocsin.model.source import Source
+from tocsin.model.source import Source, columns_of
 from tocsin.project.catalog import read_catalog
 from tocsin.project.settings import Settings
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Severity, Verdict
-from tocsin.runtime.failures import in_a_line, is_disk, is_store, is_unwritable, refusal, root_cause
+from tocsin.runtime.failures import in_a_line, is_disk
 from tocsin.sparkjob.events import IDENTITY
 from tocsin.sparkjob.query.gaps import removed_upstream
 from tocsin.storage.stored_path import ObjectPath, StoredPath, find_all, move_in, remove_tree, size_of
@@ -165,11 +164,8 @@ class Sealer:
                 note_version(self.settings, self.places, day, version)
         except (PySparkException, Py4JError) as error:  # the latter where Java has thrown an Error, as on a full disk
             _discard(folders.values())
-            if is_unwritable(str(error)) or (isinstance(self.places.root, Path) and refusal(self.places.root)):
-                raise OSError(errno.ENOSPC, f"no room, or no permission, to seal {what}") from error
-            if isinstance(self.places.root, ObjectPath) and is_store(str(error)):
-                reason = root_cause(error)
-                raise TransientError(f"{what}: the object store did not answer, or refused: {reason}") from error
+            if failure := disk_failure(self.places, f"sealing {what}", error):
+                raise failure from error
             raise Unsealable(f"{what}: Spark cannot seal it: {in_a_line(error)}") from error
         except BaseException:
             _discard(folders.values())
@@ -369,11 +365,15 @@ def _check(places: Places, file: LandedFile, entry: Entry) -> None:
         Unsealable: it is not.
     """
     broken = fault(places.root / file.path, size=file.bytes, rows=file.total, sha256=file.sha256)
-    if broken is not None:
-        what = f"{places.source} {file.day}: a landed file is broken: {broken}"
-        raise Unsealable(
-            f"{what}; `tocsin history land --again {entry.run}` lands it again while Kafka keeps the events"
-        )
+    if broken is None:
+        return
+    what = f"{places.source} {file.day}: a landed file is broken: {broken}; restore it from a backup"
+    if entry.imported is not None:
+        raise Unsealable(f"{what}, or withdraw the import and import the file again")
+    raise Unsealable(
+        f"{what}; or, while Kafka keeps its events, remove {places.ledger}/{entry.run}.json and all entries of later"
+        " runs there: the next seal reads them again"
+    )
 
 
 def _discard(folders: Iterable[StoredPath]) -> None:

@@ -181,8 +181,7 @@ _ADVICE = {
     "checkpoint folder names the offsets, and the windows that lack them. A backfill makes up for what a detector did "
     "not read. What an ingest did not read is lost: import it from where the senders keep it.",
     Condition.RECREATED: "Delete a topic only together with the checkpoints of the jobs that read it. Windows that "
-    "were open are left out; a backfill of the day counts what has landed. Landing of a source whose events topic it "
-    "was stops until `tocsin history land --source SOURCE --anew`.",
+    "were open are left out; a backfill of the day counts what has landed.",
     Condition.WAITING: "Nothing is lost while Kafka keeps the records. Jobs go on by themselves once it is there.",
     Condition.IGNORING: "Detectors do not see these records. Make the patterns of `ignore` in the source's file "
     "narrower, unless nearly all records are of no use.",

@@ -191,8 +191,8 @@ def test_a_day_without_a_backfill_is_told_with_the_way_out(here: Installation) -
             "not been backfilled",
             "`tocsin backfill --detector failed_logins --from 2026-11-19 --to 2026-11-19`",
         ),
-        (date(2026, 11, 17), "it is not published: nothing has landed", "`tocsin history land --source logins`"),
-        (datetime.now(UTC).date(), "it is not published: it is not over yet", "publish it"),
+        (date(2026, 11, 17), "it is not published: nothing has landed", "`tocsin history seal --source logins`"),
+        (datetime.now(UTC).date(), "it is not published: it is not over yet", "publishes it"),
     ):
         with pytest.raises(ConfigError, match=what) as told:
             here.compare(day)

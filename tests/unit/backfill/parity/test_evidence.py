@@ -7,7 +7,7 @@ from tests.rig.samples.history import DAY, NOON, entry, ledger
 from tests.rig.samples.sealed_days import LOGINS, landed, sealed
 from tocsin.backfill.backfill_ledger import Made, Published
 from tocsin.backfill.parity.day_parity import inputs, lacks
-from tocsin.history.land.landing_ledger import read_ledger
+from tocsin.history.landing_ledger import read_ledger
 from tocsin.history.places import Places
 from tocsin.model.errors import ConfigError
 from tocsin.project.settings import Settings

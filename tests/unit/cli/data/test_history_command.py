@@ -13,7 +13,7 @@ from tests.rig.samples.history import DAY, imported
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import landed, sealed
 from tocsin.cli.app import tell
-from tocsin.history.land.landing_ledger import record
+from tocsin.history.landing_ledger import record
 from tocsin.history.places import Places
 from tocsin.history.spark.import_files import Imported
 from tocsin.model.errors import ConfigError, TransientError
@@ -35,7 +35,7 @@ def run(*words: str) -> Result:
 
 def test_an_empty_history_says_how_to_begin(settings: Settings) -> None:
     done = run("list")
-    assert (done.exit_code, "run: tocsin history land --source NAME" in done.output) == (0, True)
+    assert (done.exit_code, "run: tocsin history seal --source NAME" in done.output) == (0, True)
     assert run("show", "--source", "logins", "2026-11-19").output.startswith("2026-11-19 has no sealed version; 0 runs")
 
 
@@ -145,11 +145,11 @@ def test_a_mistake_in_the_call_is_told(settings: Settings) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_told_as_such(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    def land(*_: object, **__: object) -> None:
+    def seal(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tocsin.history.land.landing.land", land)
-    done = run("land", "--source", "logins")
+    monkeypatch.setattr("tocsin.history.sealing.seal", seal)
+    done = run("seal", "--source", "logins")
     assert isinstance(done.exception, TransientError)
     assert "history cannot be used: No space left on device" in str(done.exception)
 

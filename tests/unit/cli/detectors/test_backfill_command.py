@@ -120,7 +120,7 @@ def test_a_day_that_was_asked_for_and_cannot_be_run_says_why_and_is_no_success(s
     today = str(datetime.now(UTC).date())
     for words in (("--from", today, "--to", today), ("--from", today), ("--to", today, "--from", today, "--json")):
         done = run(*words, "--yes")
-        assert "is not published: it is not over yet; then `tocsin history land" in done.output, words
+        assert "is not published: it is not over yet; then `tocsin history seal" in done.output, words
         assert (done.exit_code, runs.asked) == (0 if "--json" in words else 1, [])
     assert run("--from", today, "--plan").exit_code == 0
     done = run("--from", str(DAY), "--to", str(DAY + timedelta(days=1)), "--yes")

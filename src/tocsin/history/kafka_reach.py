@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 
-from tocsin.history.land.landing_ledger import Entry, LandingLedger
+from tocsin.history.landing_ledger import Entry, LandingLedger
 from tocsin.history.places import end
 from tocsin.kafka.reader import Offsets, TopicReader
 from tocsin.kafka.topic_identity import is_recreated

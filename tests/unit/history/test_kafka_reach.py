@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from tests.rig.samples.sealed_days import LOGINS
-from tocsin.history.land.kafka_reach import find_reach
-from tocsin.history.land.landing_ledger import Entry, LandedFile, LandingLedger, OffsetSpan
+from tocsin.history.kafka_reach import find_reach
+from tocsin.history.landing_ledger import Entry, LandedFile, LandingLedger, OffsetSpan
 from tocsin.kafka.reader import TopicReader
 
 NOON = datetime(2026, 11, 19, 12, tzinfo=UTC)

@@ -7,8 +7,7 @@ import pytest
 
 from tests.rig.samples.history import DAY, NOON, entry, imported, ledger
 from tests.rig.samples.sealed_days import landed
-from tocsin.history.land.bounded_reader import Stretch
-from tocsin.history.land.landing_ledger import BrokenLedger, Quarantined, forget, read_ledger, record, sweep
+from tocsin.history.landing_ledger import BrokenLedger, Quarantined, forget, read_ledger, record, sweep
 from tocsin.history.places import Places, stamp
 from tocsin.project.settings import Settings
 from tocsin.quality.day_facts import Hole
@@ -118,12 +117,3 @@ def test_a_ledger_that_is_gone_is_no_reason_to_remove_what_has_landed(tmp_path: 
     remove_tree(places.landed(DAY, "r1"))
     sweep(places, read_ledger(places))
     assert list(places.landed_folders()) == [], "the first run was killed"
-
-
-def test_what_a_run_lacked_from_the_first_is_not_lost_when_it_is_read_again() -> None:
-    stretch = Stretch(0, 10, 0)
-    stretch.skip(4, removed=True, before=None)
-    known = Hole(from_offset=0, to_offset=4, removed=True)
-    assert stretch.lost_since([known]) == []
-    assert stretch.lost_since([known.model_copy(update={"to_offset": 3})]) == stretch.holes
-    assert stretch.lost_since([]) == stretch.holes

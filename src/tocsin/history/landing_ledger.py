@@ -1,7 +1,8 @@
 """The ledger of landing: which offsets and which files of a source have landed, one small file for each run.
 
-A run writes its files first and its entry last, in one atomic step, so a run without an entry never was. Entries follow
-one another without a break: each begins at the offsets where the one before ended.
+A run is one reading of the events topic by a seal, or one import. It writes its files first and its entry last, in one
+atomic step, so a run without an entry never was. The entries of readings follow one another without a break: each
+begins at the offsets where the one before ended, so the ledger is also the position in Kafka.
 """
 
 from __future__ import annotations
@@ -18,9 +19,17 @@ from pydantic import BaseModel, ValidationError
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.places import Places, begin, end
 from tocsin.model.errors import TocsinError
+from tocsin.model.names import landing_job
+from tocsin.project.settings import Settings
 from tocsin.quality.day_facts import Hole, PartitionFacts
+from tocsin.runtime.lead import try_lead
+from tocsin.runtime.lock import Lock
 from tocsin.runtime.state_file import write_whole
+from tocsin.storage.claim import claim_history
 from tocsin.storage.stored_path import StoredPath, find_all, read_each, remove_tree
+
+PARTITION = "tocsin_partition"
+"""A column of landed files: the partition of the events topic; -1 in imported files."""
 
 log = structlog.get_logger()
 
@@ -247,6 +256,17 @@ class LandingLedger:
                     found.append(f"run {entry.run} {what}")
                 ends[partition] = span.to_offset
         return found
+
+
+def landing_lock(settings: Settings, source: str) -> Lock:
+    """The right to write into landing and ledger of `source`.
+
+    Raises:
+        LockHeld: another process has it.
+        ConfigError: another installation writes history there.
+    """
+    claim_history(settings)
+    return try_lead(settings, settings.checkpoint(landing_job(source)) / "lock")
 
 
 def read_ledger(places: Places) -> LandingLedger:

@@ -1,1 +1,0 @@
-"""Land records of Kafka, and of files, as Parquet."""

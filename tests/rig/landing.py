@@ -1,0 +1,15 @@
+"""Land what is new in a topic, as a seal does before it seals."""
+
+from __future__ import annotations
+
+from tocsin.history.landing_ledger import Entry
+from tocsin.history.spark.landing import land_new
+from tocsin.model.names import landing_job
+from tocsin.model.source import Source
+from tocsin.project.settings import Settings
+from tocsin.sparkjob.batch_session import running_batch
+
+
+def land(settings: Settings, source: Source) -> Entry:
+    with running_batch(settings, landing_job(source.name)) as spark:
+        return land_new(settings, source, lambda: spark)
