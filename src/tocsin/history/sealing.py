@@ -7,13 +7,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Any
 
 import structlog
 
 from tocsin.history.day_status import known, record_refused
 from tocsin.history.day_table import DayTable
 from tocsin.history.history_retention import tidy
+from tocsin.history.landing_ledger import LandingLedger
 from tocsin.history.seal_planning import plan
 from tocsin.history.seal_runs import Sealing, begin_sealing, sealed_since
 from tocsin.history.spark.landing import land_new
@@ -34,9 +35,6 @@ from tocsin.runtime.lead import try_lead
 from tocsin.runtime.process_exit import ExitCode
 from tocsin.runtime.progress import report_progress
 from tocsin.sparkjob.batch_session import running_batch
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 Afterwards = Callable[[Settings, Source], None]
 """Called once the days are sealed, unless the disk is full."""
@@ -108,13 +106,7 @@ def seal(
         wanted = tuple(sorted(set(days))) or planned.ready
         outcome.waiting = {day: why for day, why in planned.waiting.items() if day not in wanted}
         if wanted:
-            sealer = Sealer(session(), settings, source, table, gate)
-            for chunk in sealer.chunks(wanted, facts.ledger):
-                report_progress("days sealed", len(outcome.sealed) + len(outcome.failed), len(wanted))
-                done = sealer.seal_all(chunk, facts.ledger)
-                for day in chunk:
-                    _add(outcome, day, done[day])
-                _record(settings, source, outcome, chunk)
+            _seal_days(Sealer(session(), settings, source, table, gate), wanted, facts.ledger, outcome)
         if run is not None:
             outcome.refused_before = _refused_before(settings, source, run, outcome)
         if not outcome.disk:
@@ -142,7 +134,7 @@ def run(batch: Batch, afterwards: Afterwards) -> int:
     return outcome.code
 
 
-def _land_new(settings: Settings, source: Source, session: Callable[[], SparkSession]) -> str:
+def _land_new(settings: Settings, source: Source, session: Callable[[], Any]) -> str:
     """Land the new events in Kafka; returns why that was not possible, or ""."""
     try:
         land_new(settings, source, session)
@@ -150,6 +142,15 @@ def _land_new(settings: Settings, source: Source, session: Callable[[], SparkSes
         log.error("new events not read", source=source.name, error=str(error))
         return str(error)
     return ""
+
+
+def _seal_days(sealer: Sealer, days: Sequence[date], ledger: LandingLedger, outcome: SealingOutcome) -> None:
+    for chunk in sealer.chunks(days, ledger):
+        report_progress("days sealed", len(outcome.sealed) + len(outcome.failed), len(days))
+        done = sealer.seal_all(chunk, ledger)
+        for day in chunk:
+            _add(outcome, day, done[day])
+        _record(sealer.settings, sealer.source, outcome, chunk)
 
 
 def _add(outcome: SealingOutcome, day: date, done: SealedDay | Exception) -> None:

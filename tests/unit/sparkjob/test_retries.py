@@ -23,6 +23,7 @@ from tocsin.history.landing_ledger import record
 from tocsin.history.places import Places
 from tocsin.history.spark.seal import SealedDay
 from tocsin.job import Batch
+from tocsin.model.source import Source
 from tocsin.project.settings import Settings
 from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 from tocsin.runtime.process_exit import ExitCode
@@ -41,6 +42,7 @@ class Room:
     """Whether there is room to seal GOOD; the gate refuses DAY."""
 
     settings: Settings
+    source: Source = LOGINS
     is_there: bool = False
 
     def chunks(self, days: Iterable[date], _ledger: object) -> list[tuple[date, ...]]:
