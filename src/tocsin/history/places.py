@@ -4,6 +4,7 @@
 
     <history folder, or its URI>/
       landing/<source>/dt=2026-11-21/run=<run>/part-00000.parquet    as landed, in the order in which events came
+      landing/<source>/reading/...                                   what a seal is reading from Kafka
       ledger/<source>/<run>.json                                     what each run landed; its last act
       days/<source>/dt=2026-11-21/<version>/*.parquet                sealed, one file for each bucket
       days/<source>/dt=2026-11-21/<version>/_version.json            what the version holds; the last act of sealing

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -161,6 +162,8 @@ def move_in(file: StoredPath, target: StoredPath) -> None:
     if isinstance(target, Path):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(str(file), target)
+        with target.open("rb") as moved:
+            os.fsync(moved.fileno())  # a ledger that names it must not outlive it in a power cut
         return
     files, key = target.store.files, target.key
     with open_stored(file) as content, target.store.answering(key), files.open_output_stream(key) as stream:

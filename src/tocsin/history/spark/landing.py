@@ -37,7 +37,6 @@ from tocsin.history.landing_ledger import (
 )
 from tocsin.history.parquet_files import digest
 from tocsin.history.places import Places, end, stamp
-from tocsin.history.spark.shared_scratch import shared_scratch
 from tocsin.kafka.reader import Offsets, TopicReader
 from tocsin.kafka.topic_identity import is_recreated
 from tocsin.kafka.topics import QUARANTINE_DAYS
@@ -49,7 +48,7 @@ from tocsin.quality.day_facts import Hole
 from tocsin.runtime.failures import is_store, is_unwritable, refusal, root_cause
 from tocsin.sparkjob.events import event_columns
 from tocsin.sparkjob.session import read_topics
-from tocsin.storage.stored_path import ObjectPath, StoredPath, move_in, size_of
+from tocsin.storage.stored_path import ObjectPath, StoredPath, move_in, remove_tree, size_of
 
 RUN, DAY = "tocsin_run", "tocsin_day"
 """The columns by which `write_by_day` makes folders; what has no day is no event."""
@@ -266,12 +265,12 @@ def _land(
     began, figures, files = datetime.now(UTC), list[Row](), dict[str, list[LandedFile]]()
     missing: dict[int, list[Hole]] = {}
     if wanted.starts != wanted.ends:
-        spark, job = session(), landing_job(source.name)
-        with _spark_errors(places, wanted.topic), shared_scratch(spark, settings, job) as scratch:
-            records = _records(spark, settings, job, wanted)
-            write_by_day(_rows(records, source, wanted.run), scratch / wanted.run)
-            figures = figures_of(spark, scratch / wanted.run, source.lateness)
-            files = move_to_landing(scratch / wanted.run, places, figures)
+        spark, folder = session(), places.landing / "reading"
+        records = _records(spark, settings, landing_job(source.name), wanted)
+        with _spark_errors(places, wanted.topic), _emptied(folder):
+            write_by_day(_rows(records, source, wanted.run), folder)
+            figures = figures_of(spark, folder, source.lateness)
+            files = move_to_landing(folder, places, figures)
             missing = _missing(spark, records, wanted, figures, began)
     own = {partition: [row for row in figures if row["partition"] == partition] for partition in wanted.ends}
     return Entry(
@@ -284,6 +283,17 @@ def _land(
         columns=columns_of(source),
         files=tuple(files.get(wanted.run, ())),
     )
+
+
+@contextlib.contextmanager
+def _emptied(folder: StoredPath) -> Iterator[None]:
+    """Remove `folder` before the block, since a killed run leaves it, and behind it."""
+    remove_tree(folder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(TransientError):
+            remove_tree(folder)
 
 
 @contextlib.contextmanager
