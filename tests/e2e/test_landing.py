@@ -264,7 +264,7 @@ def test_one_at_a_time_and_kafka_away(job: DetectJob) -> None:
     with pytest.raises(TransientError, match="cannot reach Kafka"):
         land(away, source)
     assert read_ledger(Places.of(job.settings, "logins")).entries == ()
-    left = Places.of(job.settings, "logins").landing / "reading" / "left.parquet"
+    left = job.settings.history_folder / "landing" / "logins" / "reading" / "left.parquet"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"what a killed run has left")
     assert land(job.settings, source).events == 1
