@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.rig.broker import broker
 from tests.spark.raw_records import Read, reading
 from tocsin.backfill import trial
 from tocsin.backfill.parity import today_parity
@@ -24,6 +25,8 @@ from tocsin.project.blocks.spark_settings import SparkSettings
 from tocsin.project.settings import Settings
 from tocsin.provision.java import find_java
 from tocsin.sparkjob.session import clean_scratch, streaming_session
+
+__all__ = ["broker"]
 
 JOB = "detector:tests"
 

@@ -1,4 +1,4 @@
-"""`backtest`, `diff` and `parity` of the current day: its events lie in a (played) Kafka, the days before in history.
+"""`backtest`, `diff` and `parity` of the current day: its events lie in Kafka, the days before in history.
 
 What they must say is counted from the bursts.
 """
@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.rig.broker import Broker
 from tests.rig.command_line import invoke
-from tests.rig.played_kafka import played_kafka
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import seal_day
 from tests.spark.conftest import sharing
@@ -24,10 +24,11 @@ from tests.spark.sealing import login
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.database import Database
 from tocsin.history.places import begin
-from tocsin.kafka.reader import TopicReader
 from tocsin.kafka.record_writer import RecordWriter
+from tocsin.kafka.topics import ensure_topics
 from tocsin.model.finding import Finding, finding_id
 from tocsin.model.source import tick_value
+from tocsin.project.catalog import read_catalog
 from tocsin.project.declaration import read_spec
 from tocsin.project.settings import Settings, load_settings
 from tocsin.runtime.code_versions import keep_version
@@ -66,24 +67,23 @@ def truth(limit: int) -> dict[str, int]:
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Settings]:
+def settings(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, broker: Broker) -> Iterator[Settings]:
     project = tmp_path_factory.mktemp("project")
     copy_project(project)
-    topics = ("events.logins", "quarantine.logins", "job-metrics")
-    with played_kafka(*topics) as kafka, sharing(spark), pytest.MonkeyPatch.context() as patch:
+    with sharing(spark), pytest.MonkeyPatch.context() as patch:
         patch.setenv("TOCSIN_PROJECT", str(project))
         patch.setenv("TOCSIN_STATE", str(project / "state"))
-        patch.setenv("TOCSIN_KAFKA__BOOTSTRAP_SERVERS", kafka.bootstrap_servers)
-        # The played Kafka finds no offsets by time.
-        patch.setattr(TopicReader, "since", lambda self, moment: self.bounds()[0])
+        patch.setenv("TOCSIN_KAFKA__BOOTSTRAP_SERVERS", broker.kafka.bootstrap_servers)
+        patch.setenv("TOCSIN_KAFKA__TOPIC_PREFIX", "today.")
         made = load_settings()
+        ensure_topics(made, read_catalog(project))
         seal_day(made, YESTERDAY, events(BEFORE, YESTERDAY))
         with RecordWriter(made, 4_000_000) as writer:
             for number, event in enumerate([*events(BURSTS, TODAY), *events(BEFORE, YESTERDAY)]):
                 value = json.dumps(event, default=lambda moment: moment.isoformat().replace("+00:00", "Z")).encode()
                 for _ in range(1 + number % 2):  # what a crash made an ingest write again
-                    writer.write("events.logins", value, partition=number % 4)
-            writer.write("events.logins", tick_value(begin(TODAY) + timedelta(seconds=TICK)), partition=0)
+                    writer.write(made.names.events("logins"), value, partition=number % 2)
+            writer.write(made.names.events("logins"), tick_value(begin(TODAY) + timedelta(seconds=TICK)), partition=0)
         yield made
 
 
