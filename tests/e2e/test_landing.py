@@ -170,7 +170,7 @@ def test_records_are_read_as_a_detector_reads_them(job: DetectJob) -> None:
     declared = job.settings.project / "sources" / "logins.toml"
     kinds = {"i": "int", "l": "bigint", "d": "double", "b": "boolean", "t": "timestamp", "s": "string"}
     columns = "\n".join(f'{name} = "{kind}"' for name, kind in kinds.items())
-    declared.write_text(declared.read_text().replace("[columns]", f"[columns]\n{columns}"))
+    declared.write_text(declared.read_text().replace("[optional]", f"[optional]\n{columns}"))
     topic, source = job.make_topics(), job.source
     at = "2026-11-19T12:00:00.123456Z"
     identity = {"raw_topic": "raw.logins", "raw_partition": 0, "event_time": at, "ingested_at": at, "user_id": "u"}
