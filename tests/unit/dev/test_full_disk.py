@@ -14,6 +14,7 @@ import pytest
 from tests.rig.mail_server import MailServer
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that
+from tocsin.alerts.notify.notices import NoticeFiles
 from tocsin.dev import crew as crew_module
 from tocsin.dev.crew import Crew
 from tocsin.dev.declared_topics import DeclaredTopics
@@ -43,7 +44,11 @@ def test_a_full_disk_is_mailed_at_once_and_ends_nothing(
         looks.append(time.monotonic())
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    def put(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     monkeypatch.setattr(Supervisor, "tick", look)
+    monkeypatch.setattr(NoticeFiles, "put", put)
     monkeypatch.setattr(DeclaredTopics, "missing", lambda *_: None)
     monkeypatch.setattr(crew_module, "_WATCH_SECONDS", 0.01)
     monkeypatch.setattr(unattended, "_TICK_SECONDS", 0.01)

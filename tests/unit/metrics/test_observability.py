@@ -39,7 +39,7 @@ def test_every_alert_is_tested_both_ways_and_says_what_is_wrong() -> None:
     tests = yaml.safe_load((FOLDER / "alert-rules.test.yml").read_text())["tests"]
     names = [rule["alert"] for rule in RULES_OF_ALERTS]
     assert [test["name"] for test in tests] == [f"{name} {what}" for name in names for what in ("fires", "is quiet")]
-    assert all(rule["annotations"]["summary"].endswith((".", "}}", "list")) for rule in RULES_OF_ALERTS)
+    assert all(rule["annotations"]["summary"].endswith((".", "}}", "tocsin alerts")) for rule in RULES_OF_ALERTS)
 
 
 def test_the_files_of_grafana_fit_together() -> None:
