@@ -200,6 +200,8 @@ def test_a_night_publishes_what_passes_and_of_the_rest_each_owner_gets_one_mail_
     assert len(secrets) == 3
     assert not [secret for secret in secrets if secret in said]
 
+    await_that(lambda: any("backfill" in subject for subject in running.subjects_to("security@example.com")), 150)
+    await_that(lambda: any("history" in subject for subject in running.subjects_to("platform@example.com")), 150)
     await_that(lambda: running.notices_in_outbox() == 0, 150)
     (mail,) = [one for one in running.mails_to("security@example.com") if "backfill" in one["subject"]]
     assert mail["subject"] == "[tocsin] backfill of failed_logins: 1 day not published"

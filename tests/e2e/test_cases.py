@@ -147,7 +147,8 @@ def test_the_first_tutorial_can_be_followed_up_to_the_stream(project: Path) -> N
 def test_pytest_has_a_test_for_each_case(project: Path) -> None:
     (project / "detectors" / "single.py").write_text(SINGLE)
     (project / "test_single.py").write_text(TEST_FILE)
-    done = run(project, "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_single.py")
+    strict = ("-W", "error", "-W", "ignore::ResourceWarning")  # py4j leaves its sockets to the garbage collector
+    done = run(project, "pytest", "-q", "-p", "no:cacheprovider", *strict, "test_single.py")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 failed, 2 passed" in done.stdout
     assert "FAILED single: wrong (" in done.stdout

@@ -59,12 +59,12 @@ class Drain:
         self.url = f"http://127.0.0.1:{self.port}/logs"
         self.process: subprocess.Popen[bytes] | None = None
 
-    def command(self, *arguments: str, output: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-        command = [str(Path(sys.executable).parent / "tocsin"), "drain", *arguments]
+    def run(self, module: str, *arguments: str, output: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", module, "drain", *arguments]
         return subprocess.Popen(command, env=job_environment(self.settings, Path()), stdout=output)
 
     def start(self) -> None:
-        self.process = self.command("serve")
+        self.process = self.run("tocsin.job")
         await_that(lambda: self.state() is JobState.RUNNING, SECONDS)
 
     def state(self) -> JobState | None:
@@ -148,7 +148,7 @@ def test_repeats_are_the_same_events_and_the_drain_stops_in_order(drain: Drain, 
     sent = lines(5_000)
     (tmp_path / "lines").write_bytes(b"\n".join(sent))
     told = (
-        drain.command("send", str(tmp_path / "lines"), "--repeat", "0.5", output=subprocess.PIPE)
+        drain.run("tocsin.cli", str(tmp_path / "lines"), "--repeat", "0.5", output=subprocess.PIPE)
         .communicate()[0]
         .decode()
     )
@@ -157,7 +157,7 @@ def test_repeats_are_the_same_events_and_the_drain_stops_in_order(drain: Drain, 
     found, records = drain.events()
     assert found == Counter(sent) + Counter(sent[:2_000])
     assert records >= 5_000 + 2 * 2_000
-    second = drain.command("serve")
+    second = drain.run("tocsin.job")
     assert second.wait(patient(SECONDS)) == ExitCode.LOCKED
     assert drain.stop() == ExitCode.OK
 

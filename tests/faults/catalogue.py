@@ -65,7 +65,7 @@ FAULTS = (
         "Kafka: a topic is made anew, partitions are added",
         "nothing is read on by mistake, new partitions are read",
         (
-            "tests/e2e/test_landing.py::test_a_topic_that_was_made_anew_is_not_read_on_by_mistake_however_long_it_is",
+            "tests/e2e/test_landing.py::test_a_recreated_topic_is_read_from_its_start_however_long_it_is",
             "tests/e2e/test_detect_gaps.py::test_a_topic_that_was_recreated_beyond_its_former_length_is_read_from_its_start",
             "tests/e2e/test_ingest.py::test_a_raw_topic_that_was_recreated_beyond_its_former_length_is_read_from_its_start",
             "tests/e2e/test_topics.py::test_the_indexer_reads_all_of_a_findings_topic_that_was_recreated",
