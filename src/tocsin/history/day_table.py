@@ -262,7 +262,8 @@ class DayTable:
                 return question()
         except DBAPIError as error:
             raise TransientError(f"the catalogue of history does not answer: {error.orig}") from error
-        except (ValidationError, EOFError) as error:
+        except (ValidationError, EOFError, UnicodeDecodeError) as error:
+            # pyiceberg's decoder may read beyond the end of a cut file, into whatever lies in memory there.
             why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             raise BrokenTable(f"{place / 'metadata'} cannot be read ({why}); restore it from a backup") from error
 

@@ -182,13 +182,16 @@ def test_those_who_publish_at_the_same_time_lose_nothing(
         assert (len(days.files()), days.audits()) == (4, set())
 
 
-def test_metadata_that_cannot_be_read_is_one_sentence_that_names_it(settings: Settings) -> None:
+@pytest.mark.parametrize(("broken", "error"), [(b"Obj\x01", "EOF"), (b"Obj\x01\x02\x04\xff\xff", "UnicodeDecodeError")])
+def test_metadata_that_cannot_be_read_is_one_sentence_that_names_it(
+    settings: Settings, broken: bytes, error: str
+) -> None:
     with table(settings) as days:
         days.publish(DAY, "v1", files(settings, DAY, "v1", 5), {})
     folder = Path(str(Places.of(settings, "logins").table / "metadata"))
     for path in folder.glob("*.avro"):
-        path.write_bytes(path.read_bytes()[:100])
-    with table(settings) as days, pytest.raises(BrokenTable, match=r"logins/metadata cannot be read \(EOF"):
+        path.write_bytes(broken)
+    with table(settings) as days, pytest.raises(BrokenTable, match=rf"logins/metadata cannot be read \({error}"):
         days.metadata_in_use()
     for path in folder.glob("*.json"):
         path.write_bytes(b"")
