@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -97,38 +97,46 @@ def addressed(notice: Notice, name: str, to: str, settings: Settings) -> Message
     return notice_mail(notice, Envelope(recipient=to, message_id=message_id, date=datetime.now(UTC)))
 
 
-def put(notice: Notice, name: str, to: Collection[str], settings: Settings) -> None:
+def put(notice: Notice, name: str, to: Sequence[str], settings: Settings) -> None:
     """Let a message for each of `to` wait; its name ends with the number of its address.
 
     Raises:
         OSError: as of `NoticeFiles.put`; those before it wait.
     """
-    for number, address in enumerate(to):
-        own = f"{name}-{number}"
-        NoticeFiles(settings.state).put(own, addressed(notice, own, address, settings))
+    for own, message in _numbered(notice, name, to, settings):
+        NoticeFiles(settings.state).put(own, message)
 
 
-def post(notice: Notice, name: str, to: Collection[str], settings: Settings) -> set[str]:
+def post(notice: Notice, name: str, to: Sequence[str], settings: Settings, reached: Collection[str] = ()) -> set[str]:
     """Do as `put`, and send at once where no file can be written; returns for whom no other try is needed.
+
+    Those whom an earlier try has `reached` are left out; the others keep their numbers.
 
     Raises:
         ConfigError: the password of the mail server cannot be read.
     """
-    reached = set()
+    done = set(reached)
     with Channels(settings) as channels:
-        for number, address in enumerate(to):
-            own = f"{name}-{number}"
-            message = addressed(notice, own, address, settings)
+        for own, message in _numbered(notice, name, to, settings):
+            if message.recipient in done:
+                continue
             try:
                 NoticeFiles(settings.state).put(own, message)
-                reached.add(address)
+                done.add(message.recipient)
             except OSError as error:
                 delivery = channels.send(message)
-                about = {"to": address, "subject": notice.subject, "result": delivery.result, "why": delivery.reason}
+                about = {"to": message.recipient, "subject": message.subject}
+                about |= {"result": delivery.result, "why": delivery.reason}
                 log.warning("message not stored, sent at once", error=str(error), **about)
                 if delivery.result in (Result.SENT, Result.REFUSED):
-                    reached.add(address)
-    return reached
+                    done.add(message.recipient)
+    return done
+
+
+def _numbered(notice: Notice, name: str, to: Sequence[str], settings: Settings) -> Iterator[tuple[str, Message]]:
+    for number, address in enumerate(to):
+        own = f"{name}-{number}"
+        yield own, addressed(notice, own, address, settings)
 
 
 def overdue(settings: Settings, patience: float = PATIENCE_SECONDS) -> list[str]:

@@ -45,10 +45,10 @@ class SupervisorWatch:
         if name != self._name:
             self._name, self._reached = name, set()
         try:
-            to = set(operators(read_catalog(self._settings.project), self._settings))
-            if to - self._reached:
+            to = sorted(set(operators(read_catalog(self._settings.project), self._settings)))
+            if not self._reached.issuperset(to):
                 self._look_at = time.monotonic() + _RETRY_SECONDS
-                self._reached |= post(_notice(silent), name, sorted(to - self._reached), self._settings)
+                self._reached = post(_notice(silent), name, to, self._settings, self._reached)
         except TocsinError as error:
             log.warning("message about the supervisor waiting", error=str(error))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 from tests.rig.mail_server import MailServer
 from tocsin.alerts.notify import supervisor_watch
-from tocsin.alerts.notify.notices import send_overdue
+from tocsin.alerts.notify.channel import Message
+from tocsin.alerts.notify.notices import NoticeFiles, send_overdue
 from tocsin.alerts.notify.supervisor_watch import SupervisorWatch
 from tocsin.project.setting_blocks import AlertSettings, SmtpSettings
 from tocsin.project.settings import Settings
@@ -71,3 +73,23 @@ def test_on_a_full_disk_it_is_sent_at_once_and_nobody_gets_it_twice(watched: Wat
     watched.server.answer_recipient = lambda to: "250 OK"
     assert watched.told(watch) == [second]
     assert watched.told(watch) == []
+
+
+def test_when_the_disk_fills_behind_the_first_message_the_second_is_not_taken_for_it(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, (first, second) = NoticeFiles.put, sorted(TO)
+
+    def put_first(files: NoticeFiles, name: str, message: Message) -> None:
+        if message.recipient == second:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        put(files, name, message)
+
+    watched.looks(ago=310)
+    watch = SupervisorWatch(watched.settings)
+    watched.server.answer_recipient = lambda to: "250 OK" if to == first else "421 come back"
+    with monkeypatch.context() as full:
+        full.setattr(NoticeFiles, "put", put_first)
+        assert watched.told(watch) == [first]
+    watched.server.answer_recipient = lambda to: "250 OK"
+    assert watched.told(watch) == [second]
