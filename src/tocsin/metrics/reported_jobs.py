@@ -26,10 +26,12 @@ class StatusReading:
     Attributes:
         jobs: how each fares.
         kafka_away: why the reports are not Kafka's but this machine's heartbeats; empty if they are Kafka's.
+        findings_unknown: why it is not known when findings arrived; empty if it is, or was not asked for.
     """
 
     jobs: Sequence[JobStatus]
     kafka_away: str
+    findings_unknown: str = ""
 
 
 class StatusReader:
@@ -49,25 +51,25 @@ class StatusReader:
         self._processes = process_reader(settings)
         self._catalog = catalog or FollowedCatalog(settings).read
 
-    def read(self, only: str | None = None, found: Mapping[str, datetime] | None = None) -> StatusReading:
-        """Look at all jobs, or at one; `found` says when the last finding of each detector's job arrived.
+    def read(self, only: str | None = None, *, with_findings: bool = False) -> StatusReading:
+        """Look at all jobs, or at one, and on request at when the last finding of each detector's job arrived.
 
         Raises:
             ConfigError: there is no such job, or the desired jobs cannot be read.
         """
         catalog = self._catalog()
-        wanted = self.wanted(only)
+        wanted = self._wanted(catalog, only)
+        found, unknown = _last_findings(self._settings, wanted) if with_findings else ({}, "")
         snapshot = look(self._settings, catalog, self._processes())
         try:
             reports, away = dict(self._read_reports()), ""
         except (ConfigError, TransientError) as error:
             reports, away = {job: beat.report for job, beat in snapshot.beats.items()}, str(error)
         known = {job: report for job, report in reports.items() if only in (None, job)}
-        return StatusReading(snapshot.statuses(wanted, known, found or {}), away)
+        return StatusReading(snapshot.statuses(wanted, known, found), away, unknown)
 
-    def wanted(self, only: str | None = None) -> list[str]:
+    def _wanted(self, catalog: Catalog, only: str | None) -> list[str]:
         """List the jobs that should run, or the named one; errors as for `read`."""
-        catalog = self._catalog()
         if only is None:
             return list(wanted_jobs(self._settings, catalog))
         declared = list(desired_jobs(catalog, self._settings))
@@ -76,7 +78,7 @@ class StatusReader:
         return [only]
 
 
-def last_findings(settings: Settings, jobs: Iterable[str]) -> tuple[dict[str, datetime], str]:
+def _last_findings(settings: Settings, jobs: Iterable[str]) -> tuple[dict[str, datetime], str]:
     """Read when the latest finding of each detector's job arrived; and why that is not known, if it is not."""
     found_at = {}
     database = open_store(settings)

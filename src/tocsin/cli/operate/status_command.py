@@ -36,7 +36,7 @@ def status(job: _Job = None, watch: _Watch = False, json: options.Json = False) 
     """
     from tocsin.dev.control import servers
     from tocsin.kafka.job_reports import read_reports
-    from tocsin.metrics.reported_jobs import StatusReader, last_findings
+    from tocsin.metrics.reported_jobs import StatusReader
     from tocsin.project.settings import load_settings
     from tocsin.supervision.job_status import Standing
 
@@ -45,10 +45,9 @@ def status(job: _Job = None, watch: _Watch = False, json: options.Json = False) 
         _watch(settings, job)
         return
     reader = StatusReader(settings, lambda: read_reports(settings))
-    found, unknown = last_findings(settings, reader.wanted(job))
-    reading = reader.read(job, found)
+    reading = reader.read(job, with_findings=True)
     shown = [*([] if job else servers(settings)), *reading.jobs]
-    remarks = [*_addresses(settings, job), *_remarks(reading, unknown), *_refusals(settings, job)]
+    remarks = [*_addresses(settings, job), *_remarks(reading), *_refusals(settings, job)]
     if json:
         as_json(shown)
     else:
@@ -76,7 +75,7 @@ def _watch(settings: Settings, job: str | None) -> None:
 
     from tocsin.dev.control import servers
     from tocsin.kafka.job_reports import ReportReader
-    from tocsin.metrics.reported_jobs import StatusReader, last_findings
+    from tocsin.metrics.reported_jobs import StatusReader
     from tocsin.model.sizes import printable
 
     with (
@@ -86,22 +85,21 @@ def _watch(settings: Settings, job: str | None) -> None:
     ):
         reader = StatusReader(settings, reports.latest)
         while True:
-            found, unknown = last_findings(settings, reader.wanted(job))
-            reading = reader.read(job, found)
+            reading = reader.read(job, with_findings=True)
             shown = [*([] if job else servers(settings)), *reading.jobs]
-            told = [*_remarks(reading, unknown), *_refusals(settings, job), *_sentences(shown)]
+            told = [*_remarks(reading), *_refusals(settings, job), *_sentences(shown)]
             lines = [Text(printable(text), style=style) for text, style in told]
             drawn = drawn_table(_COLUMNS, map(_row, shown))
             live.update(Group(Text(utc(datetime.now(UTC)), style="bold"), drawn, *lines), refresh=True)
             time.sleep(_WATCH_SECONDS)
 
 
-def _remarks(reading: StatusReading, unknown: str) -> Iterator[tuple[str, str]]:
+def _remarks(reading: StatusReading) -> Iterator[tuple[str, str]]:
     """Say, each in its style, what could not be read and when the supervisor last looked; red if that is too long."""
     from tocsin.supervision.job_status import unsupervised_reason
 
-    if unknown:
-        yield f"{unknown}; last findings unknown", "yellow"
+    if reading.findings_unknown:
+        yield f"{reading.findings_unknown}; last findings unknown", "yellow"
     if reading.kafka_away:
         yield f"{reading.kafka_away}; showing the last heartbeats of jobs on this machine", "yellow"
     looked = max((status.supervised_at for status in reading.jobs if status.supervised_at is not None), default=None)
