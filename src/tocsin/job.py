@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
+from pkgutil import resolve_name
 from typing import Any
 
 import structlog
@@ -25,7 +26,7 @@ import structlog
 from tocsin.kafka.access_check import check_access
 from tocsin.kafka.reporter import Reporter
 from tocsin.model.errors import ConfigError, TocsinError, TransientError
-from tocsin.model.job_kinds import BATCHES, KINDS, BatchKind, JobKind, function_at
+from tocsin.model.job_kinds import BATCHES, KINDS, BatchKind, JobKind
 from tocsin.model.job_report import JobState
 from tocsin.model.names import JobName
 from tocsin.project.settings import Settings, load_settings
@@ -144,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run_batch(kind: BatchKind, options: argparse.Namespace) -> int:
-    function = function_at(kind.run)
+    function = resolve_name(kind.run)
     logs.configure(str(JobName(kind.word, options.names[0])))
 
     def run() -> int:
@@ -164,7 +165,7 @@ def _run_batch(kind: BatchKind, options: argparse.Namespace) -> int:
 
 def _run_job(kind: JobKind, name: str, run: Callable[[Job], None] | None, *, beside: bool) -> int:
     job, stop, ended = str(JobName(kind.word, name)), threading.Event(), threading.Event()
-    function = run or function_at(kind.run)  # first: what libraries log when they are imported is of no use
+    function = run or resolve_name(kind.run)  # first: what libraries log when they are imported is of no use
     logs.configure(job)
     logs.keep_bounded()
     on_signals(stop)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from tocsin import job as harness
 from tocsin.job import Batch, Job, main
 from tocsin.model.errors import ConfigError, TransientError
-from tocsin.model.job_kinds import BATCHES, KINDS, function_at
+from tocsin.model.job_kinds import BATCHES, KINDS
 from tocsin.model.job_report import JobState
 from tocsin.project.settings import load_settings
 from tocsin.runtime import logs
@@ -101,7 +102,7 @@ def test_a_job_that_does_not_stop_in_time_is_ended(monkeypatch: pytest.MonkeyPat
 
 
 def call(monkeypatch: pytest.MonkeyPatch, words: list[str], function: Callable[[Any], int]) -> int:
-    monkeypatch.setattr(harness, "function_at", lambda _place: function)
+    monkeypatch.setattr(harness, "resolve_name", lambda _place: function)
     return main(words)
 
 
@@ -131,4 +132,4 @@ def test_what_a_kind_does_not_take_is_refused(words: list[str]) -> None:
 
 @pytest.mark.parametrize("kind", [*KINDS.values(), *BATCHES.values()], ids=lambda kind: str(kind.word))
 def test_the_function_of_each_kind_is_there(kind: Any) -> None:
-    assert callable(function_at(kind.run))
+    assert callable(resolve_name(kind.run))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -209,10 +208,3 @@ BATCHES = {
         BatchKind(word="rebuild", run="tocsin.backfill.spark.view_rebuild:run", argument="view", options=("missing",)),
     )
 }
-
-
-def function_at(place: str) -> Callable[..., Any]:
-    """Import the function that `place` names, `module:function`."""
-    module, _, name = place.partition(":")
-    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return function

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from pathlib import Path
+from pkgutil import resolve_name
 
 from tocsin.model.errors import ConfigError
-from tocsin.model.job_kinds import KINDS, JobKind, function_at
+from tocsin.model.job_kinds import KINDS, JobKind
 from tocsin.project.catalog import Catalog, Declared
 from tocsin.project.settings import Settings
 from tocsin.provision.paths import here
@@ -67,7 +68,7 @@ def wanted_kinds(catalog: Catalog, settings: Settings) -> list[JobKind]:
 def _desired(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> Mapping[str, Desired]:
     # With the login that its jobs are started with: that of another kind is none of their inputs.
     own = settings.model_copy(update={"kafka": settings.kafka.for_role(kind.word)})
-    desired: Mapping[str, Desired] = function_at(kind.desired)(kind, catalog, own, code)
+    desired: Mapping[str, Desired] = resolve_name(kind.desired)(kind, catalog, own, code)
     return desired
 
 
