@@ -166,10 +166,7 @@ def figures_of(spark: SparkSession, folder: StoredPath, lateness: timedelta) -> 
         F.min(_APPENDED).alias("first_appended"),
         F.max(_APPENDED).alias("last_appended"),
     )
-    collected = (row.asDict() for row in found.collect())
-    return [
-        Row(**{n: v.astimezone(UTC) if isinstance(v, datetime) else v for n, v in row.items()}) for row in collected
-    ]
+    return [Row(**{name: _in_utc(value) for name, value in row.asDict().items()}) for row in found.collect()]
 
 
 def move_to_landing(folder: StoredPath, places: Places, figures: list[Row]) -> dict[str, list[LandedFile]]:
@@ -262,8 +259,8 @@ def _land(
     settings: Settings, source: Source, places: Places, wanted: TopicRange, session: Callable[[], SparkSession]
 ) -> Entry:
     """Write the events of `wanted` into landing, and describe them; nothing is recorded."""
-    began, figures, files = datetime.now(UTC), list[Row](), dict[str, list[LandedFile]]()
-    missing: dict[int, list[Hole]] = {}
+    began, files, missing = datetime.now(UTC), dict[str, list[LandedFile]](), dict[int, list[Hole]]()
+    own: dict[int, list[Row]] = {partition: [] for partition in wanted.ends}
     if wanted.starts != wanted.ends:
         spark, folder = session(), places.landing / "reading"
         records = _records(spark, settings, landing_job(source.name), wanted)
@@ -271,8 +268,9 @@ def _land(
             write_by_day(_rows(records, source, wanted.run), folder)
             figures = figures_of(spark, folder, source.lateness)
             files = move_to_landing(folder, places, figures)
-            missing = _missing(spark, records, wanted, figures, began)
-    own = {partition: [row for row in figures if row["partition"] == partition] for partition in wanted.ends}
+            for row in figures:
+                own[row["partition"]].append(row)
+            missing = _missing(spark, records, wanted, own, began)
     return Entry(
         run=wanted.run,
         began=began,
@@ -328,11 +326,10 @@ def _rows(records: DataFrame, source: Source, run: str) -> DataFrame:
 
 
 def _missing(
-    spark: SparkSession, records: DataFrame, wanted: TopicRange, figures: list[Row], began: datetime
+    spark: SparkSession, records: DataFrame, wanted: TopicRange, own: Mapping[int, list[Row]], began: datetime
 ) -> dict[int, list[Hole]]:
     """Find the offsets that Kafka did not give (compacted, aborted), in partitions that gave fewer than they span."""
-    counts = {p: sum(row["rows"] for row in figures if row["partition"] == p) for p in wanted.starts}
-    lacking = [p for p, start in wanted.starts.items() if counts[p] < wanted.ends[p] - start]
+    lacking = [p for p, start in wanted.starts.items() if sum(row["rows"] for row in own[p]) < wanted.ends[p] - start]
     if not lacking:
         return {}
     edges = [(p, wanted.starts[p] - 1, wanted.append_before(p)) for p in lacking]

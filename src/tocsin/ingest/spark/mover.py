@@ -102,15 +102,11 @@ class Mover:
         ids = run.topics.ids()  # before their ends
         if recreated := run.topics.recreated(known, committed):
             log.error("topic recreated, what was unread of it is lost; reading it from its start", topics=recreated)
-            since, now = self._written_since(), datetime.now(UTC)
+            since = self._written_since()
             self._is_behind_recreated = True
             for topic in recreated:
-                until = oldest(run.topics.only([topic]), {}) or now  # what was lost came before the first that is there
-                gap = gaps.Gap(
-                    topic=topic, cause=gaps.Cause.REMOVED, found_at=now, since=since, until=until, partitions={},
-                    is_recreated=True,
-                )  # fmt: skip
-                gaps.record(self._folder, gap)
+                until = oldest(run.topics.only([topic]), {})  # what was lost came before the first that is there
+                self._record_gap(topic, since, until, is_recreated=True)
             leave(recreated, {p: at for p, at in committed.items() if partition_of(p)[0] not in recreated})
             self._ticks_end.set()  # it waits for ends of the former topic
             self.ticker = None
@@ -128,7 +124,7 @@ class Mover:
             remove_tree(self.query)
         self._removed = sum(max(0, first[p] - offset) for p, offset in committed.items() if p in first)
         if self._removed:
-            self._record_gap(run, committed, first)
+            self._record_removed(run, committed, first)
         return Checkpoint(self._folder, self.query, starts, None, None, run.topic_ids, first=first)
 
     def committed(self) -> Position:
@@ -181,16 +177,20 @@ class Mover:
 
     # --- backlog ------------------------------------------------------------------------------------------------------
 
-    def _record_gap(self, run: Run, reached: Position, first: Position) -> None:
+    def _record_removed(self, run: Run, reached: Position, first: Position) -> None:
         """Write down what was removed between `reached` and `first`; until a batch is committed, each start does."""
         begins = {place: max(offset, reached[place]) for place, offset in first.items() if place in reached}
         before, since = gaps.count_removed(self._folder), self._written_since()
         for topic, holes in gaps.find_holes(run.topics, reached, begins).items():
-            until = max(hole.appended_before for hole in holes.values())
-            fields = {"topic": topic, "cause": gaps.Cause.REMOVED, "found_at": datetime.now(UTC)}
-            gaps.record(self._folder, gaps.Gap(**fields, since=since, until=until, partitions=holes))
+            self._record_gap(topic, since, max(hole.appended_before for hole in holes.values()), partitions=holes)
         if new := gaps.count_removed(self._folder) - before:
             log.error("records lost: retention is shorter than the outage", count=new)
+
+    def _record_gap(self, topic: str, since: datetime | None, until: datetime | None, **more: Any) -> None:
+        """Write down that events from `since` until `until`, else until now, are lost."""
+        now = datetime.now(UTC)
+        removed = {"partitions": {}, **more, "topic": topic, "cause": gaps.Cause.REMOVED}
+        gaps.record(self._folder, gaps.Gap(**removed, found_at=now, since=since, until=until or now))
 
     def _written_since(self) -> datetime | None:
         """Find an event time before which all events are written: by the last of them or, if they are gone, a commit.
