@@ -8,20 +8,20 @@ WORKDIR /opt/tocsin
 COPY pyproject.toml LICENSE ./
 COPY locks locks
 # All of src that set-up itself is made of.
-COPY src/tocsin/model/errors.py src/tocsin/model/
-COPY src/tocsin/provision src/tocsin/provision
+COPY src/tocsin/declare/model/errors.py src/tocsin/declare/model/
+COPY src/tocsin/setup src/tocsin/setup
 # Set-up checks every package and archive against its hash. Modules are compiled now, since the user of the jobs may not
 # write them. pyproject.toml names a README, which nobody reads here. What set-up keeps to resume from is of no use.
 RUN touch README.md \
-    && UV_COMPILE_BYTECODE=1 PYTHONPATH=src python3 -m tocsin.provision image \
-    && ln -s "$(.venv/bin/python -c 'from tocsin.provision.java import find_java; print(find_java().home)')" java \
+    && UV_COMPILE_BYTECODE=1 PYTHONPATH=src python3 -m tocsin.setup image \
+    && ln -s "$(.venv/bin/python -c 'from tocsin.setup.java import find_java; print(find_java().home)')" java \
     && rm -rf .tocsin/ivy .tocsin/uv ~/.cache
 
 COPY src src
 # Making the archive of Spark's classes takes a minute and all of src, but it fits as long as the Java archives are the
 # same: a cache keeps it.
 RUN --mount=type=cache,target=/var/cache/tocsin \
-    .venv/bin/python -m tocsin.provision classes --kept /var/cache/tocsin \
+    .venv/bin/python -m tocsin.setup classes --kept /var/cache/tocsin \
     && .venv/bin/python -m compileall -q src
 COPY dags dags
 COPY spark_jobs spark_jobs

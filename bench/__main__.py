@@ -35,8 +35,8 @@ from bench.figures import Goal, table
 from bench.load import Backlog
 from bench.rig import Rig, opened
 from bench.systems import compile_streams
-from tocsin.model.errors import ConfigError
-from tocsin.provision.paths import here
+from tocsin.declare.model.errors import ConfigError
+from tocsin.setup.paths import here
 
 _ON_THE_RIG = ("latency", "pipeline", "six", "slopes", "start", "drain", "mail", "log_drain", "views", "cluster")
 _APART = ("backfill", "airflow", "install")

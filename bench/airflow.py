@@ -17,9 +17,9 @@ from typing import Any
 from bench.figures import Goal, table
 from bench.fleet import LIGHT, REAL, Fleet, running
 from bench.processes import Memory, await_that
-from tocsin.model.names import dag_of, detector_job
-from tocsin.provision.paths import here
-from tocsin.supervision.installed_jobs import InstalledJobs
+from tocsin.declare.model.names import dag_of, detector_job
+from tocsin.setup.paths import here
+from tocsin.supervise.installed_jobs import InstalledJobs
 
 _LIMIT_SECONDS = 180.0
 _SETTLE_SECONDS = 60.0

@@ -22,12 +22,12 @@ from bench.past import Expected, Past, day_before, expected
 from bench.same_query import BUCKETS, DUCKDB, FAILED, FILES, KEYED
 from bench.sealed import seal_past
 from bench.spent import Spent, spent_by
-from tocsin.backfill.backfill_ledger import Backfills
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.provision.java import find_java
-from tocsin.provision.paths import here
-from tocsin.supervision.runners.job_command import job_environment
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.backfill_ledger import Backfills
+from tocsin.setup.java import find_java
+from tocsin.setup.paths import here
+from tocsin.supervise.runners.job_command import job_environment
 
 DETECTOR, SOURCE = "failed_logins", "logins"
 BACKFILL, AGAIN = "tocsin backfill", "tocsin backfill, nothing due"

@@ -27,14 +27,14 @@ from bench.sealed import seal_past
 from bench.spent import Spent, spent_by
 from bench.systems import System
 from tests.rig.spark_cluster import SparkCluster, spark_cluster
-from tocsin.backfill.backfill_ledger import Backfills
-from tocsin.model.names import detector_job
-from tocsin.project.blocks.spark_settings import ResourceSettings, SparkSettings
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.provision.java import find_java
-from tocsin.provision.paths import here
-from tocsin.supervision.runners.job_command import job_environment
+from tocsin.declare.blocks.spark_settings import ResourceSettings, SparkSettings
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.names import detector_job
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.backfill_ledger import Backfills
+from tocsin.setup.java import find_java
+from tocsin.setup.paths import here
+from tocsin.supervise.runners.job_command import job_environment
 
 _PARTITIONS, _SHUFFLE = 16, 4
 _SLOTS = _PARTITIONS + 2 * _SHUFFLE

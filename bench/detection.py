@@ -27,12 +27,12 @@ from bench.figures import table
 from examples.log_surges.detectors.template_surge import Past, on_timer
 from examples.profiles.detectors import spending_outlier
 from examples.slow_routes.detectors import error_spike
-from tocsin.model.table import FROM, UNTIL
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.provision.paths import here
-from tocsin.sparkjob.batch_session import running_batch
-from tocsin.tables.spark.joined_tables import JoinedTables
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.table import FROM, UNTIL
+from tocsin.declare.settings import Settings
+from tocsin.setup.paths import here
+from tocsin.spark.batch_session import running_batch
+from tocsin.spark.tables.spark.joined_tables import JoinedTables
 
 _EXAMPLES = here().root / "examples"
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,8 +14,8 @@ from bench.outputs import Outputs
 from bench.processes import Memory, await_that
 from bench.rig import Rig, Site
 from bench.systems import AT_LEAST_ONCE, EXACTLY_ONCE, QUIX, TOCSIN, System, peers, tocsin
-from tocsin.model.names import detector_job
-from tocsin.provision.paths import here
+from tocsin.declare.model.names import detector_job
+from tocsin.setup.paths import here
 
 LOWEST, HIGHEST = 50, 100
 DETECTOR = "failed_logins"

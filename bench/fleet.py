@@ -22,16 +22,16 @@ from bench.latency import detector_file
 from bench.processes import Memory, await_that
 from tests.rig.airflow_api import Api
 from tests.rig.stack import Stack
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.job_report import JobReport, JobState
+from tocsin.declare.model.names import dag_of, detector_job, file_name
+from tocsin.declare.settings import Settings
 from tocsin.dev.running_stack import read_running
 from tocsin.dev.servers.airflow_servers import PREFIX
-from tocsin.model.job_report import JobReport, JobState
-from tocsin.model.names import dag_of, detector_job, file_name
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.runtime.heartbeat import read_beat
-from tocsin.supervision.job_kinds import desired_jobs
-from tocsin.supervision.job_states import Past, memory_of, read_history
-from tocsin.supervision.runners.process_labels import Labels, instance_of
+from tocsin.platform.heartbeat import read_beat
+from tocsin.supervise.job_kinds import desired_jobs
+from tocsin.supervise.job_states import Past, memory_of, read_history
+from tocsin.supervise.runners.process_labels import Labels, instance_of
 
 REAL, LIGHT = 4, 26
 _READY_SECONDS = 300.0

@@ -23,21 +23,21 @@ from pyspark.sql import functions as F
 
 from bench.figures import table
 from bench.past import Expected, Past, day_before, land_past
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.landing_ledger import read_ledger
 from tocsin.history.places import Places
 from tocsin.history.spark.seal import Sealer
 from tocsin.history.spark.sealed_days import sealed_events
-from tocsin.model.source import Source
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.provision.paths import here
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.day_profile import Profile
 from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Verdict
-from tocsin.sparkjob.batch_session import running_batch
+from tocsin.setup.paths import here
+from tocsin.spark.batch_session import running_batch
 
 
 @dataclass(frozen=True)

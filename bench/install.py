@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from bench.figures import Goal, table
-from tocsin.provision.paths import here
+from tocsin.setup.paths import here
 
 _LIMIT_SECONDS = 1200
 _GOALS = {"empty caches": 300.0, "full caches": 90.0}

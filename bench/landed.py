@@ -8,12 +8,12 @@ from datetime import date
 import pyarrow as pa
 from pyarrow import compute, parquet
 
+from tocsin.declare.model.source import Source
 from tocsin.history.landing_ledger import PARTITION, LandedFile
 from tocsin.history.parquet_files import digest
 from tocsin.history.places import Places
-from tocsin.model.source import Source
-from tocsin.runtime.state_file import write_whole
-from tocsin.storage.stored_path import size_of
+from tocsin.platform.state_file import write_whole
+from tocsin.platform.storage.stored_path import size_of
 
 _TYPES = {
     "string": pa.string(),

@@ -16,13 +16,13 @@ from bench.figures import Goal, Spread, table
 from bench.http_load import Asked, ask
 from bench.processes import Program, await_that
 from bench.rig import Rig, Site
+from tocsin.declare.model.names import DRAIN, ingest_job
+from tocsin.declare.model.source import is_tick
+from tocsin.declare.setting_blocks import DrainSettings
 from tocsin.dev.servers.ports import free_ports
-from tocsin.kafka.reader import TopicReader
-from tocsin.log_drain.sender import BatchSender
-from tocsin.model.names import DRAIN, ingest_job
-from tocsin.model.source import is_tick
-from tocsin.project.setting_blocks import DrainSettings
-from tocsin.provision.paths import here
+from tocsin.ingest.log_drain.sender import BatchSender
+from tocsin.platform.kafka.reader import TopicReader
+from tocsin.setup.paths import here
 
 DRAIN_NAME, WHOLE, LINES = "log drain", "bare, one record a request", "bare, one record a line"
 SIZES = (1, 100)

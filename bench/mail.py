@@ -13,11 +13,11 @@ from bench.figures import Goal, Spread, table
 from bench.load import WINDOW_MICROS, Login, Sender, Stream
 from bench.processes import Program, await_that
 from bench.rig import Rig, Site
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.names import INDEXER, NOTIFIER, detector_job, ingest_job
+from tocsin.declare.setting_blocks import SmtpSettings
 from tocsin.dev.servers.ports import free_ports
-from tocsin.model.names import INDEXER, NOTIFIER, detector_job, ingest_job
-from tocsin.project.catalog import read_catalog
-from tocsin.project.setting_blocks import SmtpSettings
-from tocsin.provision.paths import here
+from tocsin.setup.paths import here
 
 _DETECTOR = "failed_logins"
 _BURST = 60

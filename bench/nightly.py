@@ -22,11 +22,11 @@ from bench.figures import table
 from bench.past import Past, day_before, events, happened, names
 from bench.rig import Rig, Site, opened
 from bench.spent import Spent, spent_by
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.source import tick_value
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import read_version
-from tocsin.model.source import tick_value
-from tocsin.project.catalog import read_catalog
-from tocsin.provision.paths import here
+from tocsin.setup.paths import here
 
 SEAL = ("history", "seal", "--source", "logins")
 

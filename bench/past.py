@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from bench.landed import LandingWriter, arrow_schema
+from tocsin.declare.model.source import Source, columns_of
+from tocsin.declare.settings import Settings
 from tocsin.history.landing_ledger import Entry, OffsetSpan, record
 from tocsin.history.places import Places, begin
-from tocsin.model.source import Source, columns_of
-from tocsin.project.settings import Settings
 
 _AT_ONCE = 500_000
 _MICROS = 86_400_000_000

@@ -10,7 +10,7 @@ from bench.load import Sender, Stream
 from bench.outputs import Outputs
 from bench.processes import await_that
 from bench.rig import Rig
-from tocsin.model.names import detector_job, ingest_job
+from tocsin.declare.model.names import detector_job, ingest_job
 
 
 def measure(rig: Rig, plan: Plan) -> Timed:

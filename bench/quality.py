@@ -27,15 +27,15 @@ from pyspark.sql import functions as F
 
 from bench.figures import table
 from bench.history import Cost, cost_of
-from tocsin.model.source import Source
-from tocsin.project.settings import Settings
-from tocsin.project.source_file import read_source
-from tocsin.provision.paths import here
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
+from tocsin.declare.source_file import read_source
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.judging import day_checks, row_checks
 from tocsin.quality.spark.profile_query import profile_of
 from tocsin.quality.suites.suite_catalog import Suites, read_suites
-from tocsin.sparkjob.batch_session import running_batch
+from tocsin.setup.paths import here
+from tocsin.spark.batch_session import running_batch
 
 _DAY = date(2026, 1, 15)
 _ACTIONS = ["login succeeded", "login failed"]

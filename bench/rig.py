@@ -13,20 +13,20 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from bench.processes import Program, await_that
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.names import Names
+from tocsin.declare.setting_blocks import KafkaSettings
+from tocsin.declare.settings import Settings
 from tocsin.dev.servers.kafka_server import Kafka
 from tocsin.dev.servers.ports import free_ports
-from tocsin.kafka.topics import ensure_topics
-from tocsin.model.errors import ConfigError
-from tocsin.model.job_report import JobState
-from tocsin.model.names import Names
-from tocsin.project.catalog import read_catalog
-from tocsin.project.setting_blocks import KafkaSettings
-from tocsin.project.settings import Settings
-from tocsin.provision.java import Java, find_java
-from tocsin.provision.paths import here
-from tocsin.runtime.heartbeat import read_beat
-from tocsin.supervision.runners.job_command import job_launch
-from tocsin.supervision.runners.process_labels import Labels
+from tocsin.platform.heartbeat import read_beat
+from tocsin.platform.kafka.topics import ensure_topics
+from tocsin.setup.java import Java, find_java
+from tocsin.setup.paths import here
+from tocsin.supervise.runners.job_command import job_launch
+from tocsin.supervise.runners.process_labels import Labels
 
 _SOURCE = "logins"
 

@@ -21,14 +21,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.history import cost_of
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings, load_settings
 from tocsin.history.day_status import published_days
 from tocsin.history.day_versions import DayVersion, paths
 from tocsin.history.places import Places
 from tocsin.history.spark.sealed_days import sealed_events
-from tocsin.model.source import Source
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings, load_settings
-from tocsin.sparkjob.batch_session import running_batch
+from tocsin.spark.batch_session import running_batch
 
 FAILED, KEYED = "failed", "keyed"
 BUCKETS, FILES, DUCKDB = "buckets", "files", "duckdb"

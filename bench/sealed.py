@@ -16,12 +16,12 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from bench.past import Happened, Numbers, Past, events, happened, names
+from tocsin.declare.model.source import Source, columns_of
+from tocsin.declare.settings import Settings
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import DayVersion, SealedFile, paths, write_version
 from tocsin.history.parquet_files import digest
 from tocsin.history.places import Places, end, stamp
-from tocsin.model.source import Source, columns_of
-from tocsin.project.settings import Settings
 from tocsin.quality.day_facts import DayFacts
 
 Words = np.ndarray[tuple[int], np.dtype[np.uint32]]

@@ -17,7 +17,7 @@ from bench.load import Sender, Stream
 from bench.outputs import Outputs
 from bench.processes import Memory, await_that
 from bench.rig import Rig
-from tocsin.model.names import detector_job, ingest_job
+from tocsin.declare.model.names import detector_job, ingest_job
 
 _APART_SECONDS = 4.0
 INGEST, BROKER = "ingest", "broker"

@@ -11,7 +11,7 @@ from bench.load import Sender, Stream
 from bench.outputs import Outputs
 from bench.processes import Program, await_that
 from bench.rig import Rig
-from tocsin.model.names import detector_job
+from tocsin.declare.model.names import detector_job
 
 _RUNS = 4
 _AT_WORK_SECONDS = 25.0

@@ -27,16 +27,16 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from bench.figures import table
 from examples.travel.detectors.impossible_travel import LastLogin, distance_km
+from tocsin.declare.blocks.spark_settings import SparkSettings
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.settings import Settings
 from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.detect.spark.step_query import detector_function
-from tocsin.project.blocks.spark_settings import SparkSettings
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.provision.java import find_java
-from tocsin.provision.paths import here
-from tocsin.sparkjob.events import parse_events, prepare_events
-from tocsin.sparkjob.session import clean_scratch, streaming_session
+from tocsin.setup.java import find_java
+from tocsin.setup.paths import here
+from tocsin.spark.events import parse_events, prepare_events
+from tocsin.spark.session import clean_scratch, streaming_session
 
 _JOB = "bench:step"
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from bench.processes import Program
 from bench.rig import Rig, Site
-from tocsin.model.errors import ConfigError
-from tocsin.model.names import detector_job
-from tocsin.provision.paths import here
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.names import detector_job
+from tocsin.setup.paths import here
 
 _HERE = Path(__file__).parent
 TOCSIN = "Tocsin"

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from bench.processes import Program, await_that
 from bench.rig import Rig, Site
 from bench.systems import streams_program
+from tocsin.declare.blocks.view_settings import ViewSettings, WebSettings
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import ConfigError
 from tocsin.dev.servers.ports import free_ports
 from tocsin.dev.servers.sink_servers import KINDS
-from tocsin.kafka.topics import ensure_topics
-from tocsin.model.errors import ConfigError
-from tocsin.project.blocks.view_settings import ViewSettings, WebSettings
-from tocsin.project.catalog import read_catalog
+from tocsin.platform.kafka.topics import ensure_topics
 
 VIEW = "failures"
 _FILE = '''"""Counts failed logins of each user."""

@@ -21,11 +21,11 @@ from bench.rig import Rig, Site
 from bench.systems import AT_LEAST_ONCE, TOCSIN
 from bench.view_places import Place, RedisPlace, RedisTail, SqlitePlace
 from bench.view_rig import VIEW, ViewRig, with_redis
+from tocsin.declare.model.names import WEB, compute_job, view_job
+from tocsin.declare.model.sizes import EVENT_BYTES
 from tocsin.dev.servers.ports import free_ports
-from tocsin.kafka.reader import TopicReader
-from tocsin.kafka.record_writer import RecordWriter
-from tocsin.model.names import WEB, compute_job, view_job
-from tocsin.model.sizes import EVENT_BYTES
+from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.kafka.record_writer import RecordWriter
 from tocsin.views.rest.server import read_token
 from tocsin.views.row_store import store_path
 from tocsin.views.view_row import ViewRow

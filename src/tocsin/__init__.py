@@ -26,10 +26,10 @@ This module and what it imports use the standard library alone, so that the set-
 """
 
 from tocsin.cases.case_language import Case, Timeline, at, email, line, tick, urgent
-from tocsin.model.detector import Entities, Levels, detector
-from tocsin.model.flow import Sources, Tables, flow
-from tocsin.model.steps.step_contract import Event, StepFinding
-from tocsin.model.view import view
+from tocsin.declare.model.detector import Entities, Levels, detector
+from tocsin.declare.model.flow import Sources, Tables, flow
+from tocsin.declare.model.steps.step_contract import Event, StepFinding
+from tocsin.declare.model.view import view
 
 __all__ = [
     "Case", "Entities", "Event", "Levels", "Sources", "StepFinding", "Tables", "Timeline", "at", "detector", "email",

@@ -1,7 +1,7 @@
 """Run a job or a batch as a program: `python -m tocsin.job KIND NAME`.
 
 Arguments, logs, signals, lock, reports and exit codes are the same for all of them. The rest is the function that its
-kind names in `tocsin.model.job_kinds`: jobs get a `Job`, batches a `Batch`.
+kind names in `tocsin.declare.model.job_kinds`: jobs get a `Job`, batches a `Batch`.
 
 Settings come from `tocsin.toml` and TOCSIN_* variables. Exit codes: 0 asked to stop, or done; 1 failed; 2 something
 must be fixed first; 3 another copy runs; 4 the disk is full or not writable; 10 a batch has published with a warning;
@@ -23,18 +23,18 @@ from typing import Any
 
 import structlog
 
-from tocsin.kafka.access_check import check_access
-from tocsin.kafka.reporter import Reporter
-from tocsin.model.errors import ConfigError, TocsinError, TransientError
-from tocsin.model.job_kinds import BATCHES, KINDS, BatchKind, JobKind
-from tocsin.model.job_report import JobState
-from tocsin.model.names import JobName
-from tocsin.project.settings import Settings, load_settings
-from tocsin.runtime import logs, private, process_exit
-from tocsin.runtime.failures import Unwritable, cause_of, in_a_line, is_disk
-from tocsin.runtime.lead import Lead
-from tocsin.runtime.lock import LockHeld
-from tocsin.runtime.process_exit import ExitCode, on_signals
+from tocsin.declare.model.errors import ConfigError, TocsinError, TransientError
+from tocsin.declare.model.job_kinds import BATCHES, KINDS, BatchKind, JobKind
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.names import JobName
+from tocsin.declare.settings import Settings, load_settings
+from tocsin.platform import logs, private, process_exit
+from tocsin.platform.failures import Unwritable, cause_of, in_a_line, is_disk
+from tocsin.platform.kafka.access_check import check_access
+from tocsin.platform.kafka.reporter import Reporter
+from tocsin.platform.lead import Lead
+from tocsin.platform.lock import LockHeld
+from tocsin.platform.process_exit import ExitCode, on_signals
 
 # Supervision ends a job by force after 20 seconds.
 _STOP_SECONDS = 13.0

@@ -24,10 +24,10 @@ from typing import TypeAlias
 import pytest
 
 from tocsin.cases.case_report import DetectorOutcome, Way, case_lines
-from tocsin.project.catalog import read_catalog
-from tocsin.project.code.case_code import case_names
-from tocsin.project.code.python_syntax import parse
-from tocsin.project.settings import load_settings
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.code.case_code import case_names
+from tocsin.declare.code.python_syntax import parse
+from tocsin.declare.settings import load_settings
 
 __all__ = ["DetectorCase", "RunCase", "detector_cases", "run_case"]
 

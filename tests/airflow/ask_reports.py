@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 
 from tocsin.airflow.pages import report_pages
 from tocsin.airflow.pages.access import Rights
-from tocsin.project.settings import Settings
+from tocsin.declare.settings import Settings
 
 SEEN = frozenset(json.loads(sys.argv[2]))
 

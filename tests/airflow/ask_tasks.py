@@ -25,8 +25,8 @@ from tocsin.airflow.dags import supervisor_dag
 from tocsin.airflow.tasks import backfill_task
 from tocsin.airflow.tasks.announcement import announce
 from tocsin.history.seal_runs import DayOutcome
-from tocsin.supervision.incidents.conditions import Incident
-from tocsin.supervision.job_states import Condition
+from tocsin.supervise.incidents.conditions import Incident
+from tocsin.supervise.job_states import Condition
 
 
 def context(run_type: str, partition_key: str | None, day: str | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tocsin.provision.paths import here
+from tocsin.setup.paths import here
 
 PROGRAMS = Path(__file__).parent
 

@@ -24,7 +24,7 @@ from tocsin.airflow.dags.backfill_dags import backfill_dags
 from tocsin.airflow.dags.history_dags import history_dags, seal_mail
 from tocsin.airflow.dags.mail_dag import send
 from tocsin.airflow.tasks.backfill_task import backfill_mail
-from tocsin.model.errors import TransientError
+from tocsin.declare.model.errors import TransientError
 
 
 def fail(task: str, run_id: str, owners: str) -> None:

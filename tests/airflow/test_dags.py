@@ -13,9 +13,9 @@ import pytest
 
 from tests.airflow.interpreter import Interpreter
 from tests.rig.samples.project import copy_project
-from tocsin.backfill.backfill_status import BackfillDay, BackfillState
-from tocsin.provision.java import archive_path
-from tocsin.provision.paths import Paths, here
+from tocsin.history.backfill.backfill_status import BackfillDay, BackfillState
+from tocsin.setup.java import archive_path
+from tocsin.setup.paths import Paths, here
 
 ROOT = here().root
 DAGS = ROOT / "dags"

@@ -18,11 +18,11 @@ from tests.rig.samples.backfills import published
 from tests.rig.samples.history import version
 from tests.rig.samples.project import copy_project
 from tocsin.alerts.notify.notices import NoticeFiles
-from tocsin.backfill.backfill_ledger import Attempt, Backfills, End, Made
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.backfill_ledger import Attempt, Backfills, End, Made
 from tocsin.history.day_versions import write_version
 from tocsin.history.places import Places
 from tocsin.history.seal_runs import begin_sealing
-from tocsin.project.settings import Settings
 from tocsin.quality.unsealed_days import Refused, note, note_refused, refusal
 from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 from tocsin.quality.verdict_files import Records, VerdictRecord

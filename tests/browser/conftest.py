@@ -16,7 +16,7 @@ from tests.rig.sink_servers import emptied
 from tests.rig.sink_servers import running as running_server
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
-from tocsin.project.catalog import read_catalog
+from tocsin.declare.catalog import read_catalog
 from tocsin.quality.finding_gate import FindingGate, FoundOn
 
 # tests/browser/setup.sh looks for the same.

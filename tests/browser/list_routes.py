@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from tocsin.airflow.addresses import PREFIX
 from tocsin.airflow.pages.pages_app import pages
-from tocsin.project.settings import Settings
+from tocsin.declare.settings import Settings
 
 if __name__ == "__main__":
     app = pages(Settings(state=Path("nowhere")))

@@ -18,8 +18,8 @@ from tests.browser.visiting import DETECTOR as NAME
 from tests.rig.airflow_api import Api
 from tests.rig.samples.findings import NOON, V1, found, streamed
 from tests.rig.waiting import await_that, patient
-from tocsin.backfill.parity.comparison import DifferenceReason, compare
-from tocsin.backfill.parity.parity_report import ParityReport, keep, summed
+from tocsin.history.backfill.parity.comparison import DifferenceReason, compare
+from tocsin.history.backfill.parity.parity_report import ParityReport, keep, summed
 
 DETECTOR = "detector:failed_logins"
 DAG = "detector__failed_logins"

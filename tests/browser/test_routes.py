@@ -15,7 +15,7 @@ import pytest
 
 from tests.browser.visiting import DAY, DETECTOR, RUN, Running
 from tests.rig.airflow_api import Api
-from tocsin.provision.paths import here
+from tocsin.setup.paths import here
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 DAG = "detector__failed_logins"

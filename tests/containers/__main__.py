@@ -29,7 +29,7 @@ from tests.containers.scenario import (
     stops,
     survives_kills,
 )
-from tocsin.provision.paths import here
+from tocsin.setup.paths import here
 
 PAGE = here().root / "docs" / "run" / "containers.md"
 

@@ -18,7 +18,7 @@ import yaml  # type: ignore[import-untyped]  # comes with yamllint; its stubs ar
 from tests.containers.engine import Engine
 from tests.rig.waiting import await_that
 from tocsin.dev.servers.ports import free_ports
-from tocsin.provision.paths import here
+from tocsin.setup.paths import here
 
 _FOLDERS = ("detectors", "sources", "expectations", "docs/run/observability")
 _UP_SECONDS, _WAIT_SECONDS = 120, 240

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.containers.engine import Engine
 from tests.rig.go_programs import build
-from tocsin.provision.paths import here
+from tocsin.setup.paths import here
 
 FOLDER = Path(__file__).parent / "images"
 ROOT = here().root

@@ -11,7 +11,7 @@ import pytest
 from tests.containers.__main__ import WAYS, run
 from tests.containers.engine import Engine
 from tests.containers.stand_ins import provide
-from tocsin.provision.paths import here
+from tocsin.setup.paths import here
 
 pytestmark = pytest.mark.timeout(3600)  # the first one builds the images
 

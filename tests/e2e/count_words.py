@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from tocsin.project.blocks.spark_settings import SparkSettings
-from tocsin.project.settings import Settings
-from tocsin.sparkjob.session import clean_scratch, streaming_session
+from tocsin.declare.blocks.spark_settings import SparkSettings
+from tocsin.declare.settings import Settings
+from tocsin.spark.session import clean_scratch, streaming_session
 
 
 def main(state: Path, servers: str, source: str, sink: str) -> None:

@@ -39,8 +39,8 @@ from tests.e2e.under_airflow import (
 )
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
-from tocsin.supervision.job_states import memory_of
-from tocsin.supervision.switches import ask_switches, read_switches
+from tocsin.supervise.job_states import memory_of
+from tocsin.supervise.switches import ask_switches, read_switches
 
 # Some run Spark for one day after the other, beside the jobs and all of Airflow.
 pytestmark = pytest.mark.timeout(1200)

@@ -18,11 +18,11 @@ from tests.rig.observed import DETECT, DETECTOR
 from tests.rig.waiting import await_that
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import list_invalid, open_store
-from tocsin.kafka.reader import appended_at
-from tocsin.kafka.topic_follower import TopicFollower
-from tocsin.model.finding import Finding, finding_id
-from tocsin.model.job_report import JobReport, JobState
-from tocsin.model.names import INDEXER, NOTIFIER
+from tocsin.declare.model.finding import Finding, finding_id
+from tocsin.declare.model.job_report import JobReport, JobState
+from tocsin.declare.model.names import INDEXER, NOTIFIER
+from tocsin.platform.kafka.reader import appended_at
+from tocsin.platform.kafka.topic_follower import TopicFollower
 
 WINDOW = timedelta(seconds=10)
 OWNER = "security@example.com"

@@ -18,10 +18,10 @@ import pytest
 from tests.rig.broker import Broker
 from tests.rig.detect_job import JOB, READY_SECONDS, WINDOW, DetectJob, LiveJob, detect_job, next_window, ticking
 from tests.rig.waiting import await_that, patient
-from tocsin.kafka.reporter import Reporter
-from tocsin.model.job_report import JobState
-from tocsin.model.names import ingest_job
-from tocsin.sparkjob.query.gaps import Cause, read_gaps
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.names import ingest_job
+from tocsin.platform.kafka.reporter import Reporter
+from tocsin.spark.query.gaps import Cause, read_gaps
 
 
 @pytest.fixture(scope="module")

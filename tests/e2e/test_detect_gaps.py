@@ -30,12 +30,12 @@ from tests.rig.detect_job import (
 )
 from tests.rig.samples.checkpoints import batch
 from tests.rig.waiting import await_that, patient
-from tocsin.model.job_report import TOPICS_RECREATED, JobState
-from tocsin.model.names import ingest_job
-from tocsin.project.catalog import read_catalog
-from tocsin.sparkjob.query import gaps
-from tocsin.sparkjob.query.drain import unread_upstream
-from tocsin.sparkjob.query.gaps import Cause, Gap, RemovedRange, read_gaps
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.job_report import TOPICS_RECREATED, JobState
+from tocsin.declare.model.names import ingest_job
+from tocsin.spark.query import gaps
+from tocsin.spark.query.drain import unread_upstream
+from tocsin.spark.query.gaps import Cause, Gap, RemovedRange, read_gaps
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from tests.rig.installation import Installation
 from tests.rig.load import EMAIL, WINDOW_MICROS, line, now_micros
 from tests.rig.observed import DETECT, INGEST
 from tests.rig.waiting import await_that
-from tocsin.model.names import INDEXER
-from tocsin.project.catalog import read_catalog
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.names import INDEXER
 
 READER = "detector:attacked"
 HOUR_MICROS = 3_600_000_000

@@ -22,17 +22,17 @@ from tests.rig.broker import Broker
 from tests.rig.ingest_topics import assert_ticks_are_true
 from tests.rig.installation import Installation
 from tests.rig.waiting import await_that, repeated
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.names import compute_job, detector_job, flow_job, ingest_job
 from tocsin.ingest.producer import LineProducer
-from tocsin.model.finding import Finding
-from tocsin.model.job_report import JobState
-from tocsin.model.names import compute_job, detector_job, flow_job, ingest_job
-from tocsin.project.catalog import read_catalog
-from tocsin.runtime.code_versions import kept_versions
-from tocsin.runtime.heartbeat import read_beat
-from tocsin.sparkjob.query.work import REAL_TIME
-from tocsin.supervision.job_kinds import desired_jobs
-from tocsin.supervision.job_states import UNREADABLE, Condition
-from tocsin.supervision.supervisor import Charge, Supervisor
+from tocsin.platform.code_versions import kept_versions
+from tocsin.platform.heartbeat import read_beat
+from tocsin.spark.query.work import REAL_TIME
+from tocsin.supervise.job_kinds import desired_jobs
+from tocsin.supervise.job_states import UNREADABLE, Condition
+from tocsin.supervise.supervisor import Charge, Supervisor
 from tocsin.views.view_row import ViewRow, canonical_key
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "words"

@@ -20,12 +20,12 @@ import pytest
 from tests.rig.broker import Broker
 from tests.rig.detect_job import DETECTOR, JOB, READY_SECONDS, DetectJob, Topic, detect_job
 from tests.rig.waiting import await_that, patient, repeated
-from tocsin.model.job_report import JobReport, JobState
-from tocsin.project.catalog import read_catalog
-from tocsin.runtime.code_versions import kept_versions
-from tocsin.runtime.heartbeat import read_beat
-from tocsin.supervision.job_kinds import desired_jobs
-from tocsin.supervision.planning.start_record import note_start
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.job_report import JobReport, JobState
+from tocsin.platform.code_versions import kept_versions
+from tocsin.platform.heartbeat import read_beat
+from tocsin.supervise.job_kinds import desired_jobs
+from tocsin.supervise.planning.start_record import note_start
 
 PLAN = "action = 'login failed'"
 OTHER_PLAN = "action = 'login failed' AND length(user_id) > 0"

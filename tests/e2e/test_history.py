@@ -23,19 +23,19 @@ from tests.rig.landing import land
 from tests.rig.object_store import object_store
 from tests.rig.sink_servers import emptied, running
 from tests.rig.waiting import patient
-from tocsin.backfill.backfill_ledger import Backfills
+from tocsin.declare.blocks.history_settings import HistorySettings
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.source import Source
+from tocsin.history.backfill.backfill_ledger import Backfills
 from tocsin.history.care import verify
 from tocsin.history.day_status import DayState, known, standing
 from tocsin.history.day_table import DayTable
 from tocsin.history.places import begin
-from tocsin.model.source import Source
-from tocsin.project.blocks.history_settings import HistorySettings
-from tocsin.project.catalog import read_catalog
-from tocsin.provision.java import find_java
-from tocsin.provision.paths import here
-from tocsin.storage.s3a import VARIABLES, prepare_s3a
-from tocsin.storage.stored_path import find_all, open_stored
-from tocsin.supervision.runners.job_command import job_environment
+from tocsin.platform.storage.s3a import VARIABLES, prepare_s3a
+from tocsin.platform.storage.stored_path import find_all, open_stored
+from tocsin.setup.java import find_java
+from tocsin.setup.paths import here
+from tocsin.supervise.runners.job_command import job_environment
 
 JOBS, RUN_PROGRAMS = here().root / "spark_jobs", here().root / "tests" / "rig" / "run_programs.py"
 NOW = datetime.now(UTC)

@@ -22,6 +22,9 @@ from tests.rig.samples.sealed_days import LOGINS, events, landed, seal_day, seal
 from tests.rig.sink_servers import emptied, running
 from tests.rig.waiting import patient
 from tocsin.alerts.evidence.event_search import EventSearch, find_events
+from tocsin.declare.blocks.history_settings import HistorySettings
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.settings import Settings
 from tocsin.history.care import roll_back, verify
 from tocsin.history.day_status import DayState, list_days, published_days
 from tocsin.history.day_table import DayTable
@@ -29,13 +32,10 @@ from tocsin.history.day_versions import paths
 from tocsin.history.history_retention import tidy
 from tocsin.history.landing_ledger import landing_lock, read_ledger, sweep
 from tocsin.history.places import Places, begin
-from tocsin.model.errors import ConfigError, TransientError
-from tocsin.project.blocks.history_settings import HistorySettings
-from tocsin.project.settings import Settings
-from tocsin.provision.java import find_java
-from tocsin.provision.paths import here
-from tocsin.runtime.process_exit import ExitCode
-from tocsin.supervision.runners.job_command import job_environment
+from tocsin.platform.process_exit import ExitCode
+from tocsin.setup.java import find_java
+from tocsin.setup.paths import here
+from tocsin.supervise.runners.job_command import job_environment
 
 
 @pytest.fixture(scope="module")

@@ -35,20 +35,20 @@ from tests.rig.observed import INGEST
 from tests.rig.samples.networks import known_of, write_networks
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.names import detector_job
+from tocsin.declare.model.sizes import EVENT_BYTES, RAW_BYTES
+from tocsin.declare.model.source import Source
+from tocsin.declare.source_file import read_source
 from tocsin.dev.generator import Line, Traffic
 from tocsin.ingest.parsing_rules import reason_class
 from tocsin.ingest.quarantine import Selection, find_quarantined, list_quarantined, replay
 from tocsin.ingest.quarantined_record import QuarantinedRecord
-from tocsin.kafka.job_reports import read_reports
-from tocsin.kafka.reporter import EVERY_SECONDS, Reporter
-from tocsin.model.job_report import JobState
-from tocsin.model.names import detector_job
-from tocsin.model.sizes import EVENT_BYTES, RAW_BYTES
-from tocsin.model.source import Source
-from tocsin.project.source_file import read_source
-from tocsin.runtime.heartbeat import read_beat
-from tocsin.sparkjob.query.gaps import read_gaps
-from tocsin.sparkjob.query.work import REAL_TIME
+from tocsin.platform.heartbeat import read_beat
+from tocsin.platform.kafka.job_reports import read_reports
+from tocsin.platform.kafka.reporter import EVERY_SECONDS, Reporter
+from tocsin.spark.query.gaps import read_gaps
+from tocsin.spark.query.work import REAL_TIME
 
 COUNTRIES = {"0.0.0.0/1": "DE", "172.16.0.0/12": "FR", "192.0.2.0/28": "FR"}
 NETWORKS = [(ip_network(one), country) for one, country in COUNTRIES.items()]

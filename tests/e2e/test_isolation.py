@@ -13,18 +13,18 @@ import pytest
 from tests.rig.broker import Broker
 from tests.rig.detect_job import DetectJob, detect_job, ticking
 from tests.rig.waiting import await_that
-from tocsin.project.blocks.spark_settings import SparkSettings
-from tocsin.project.catalog import read_catalog
-from tocsin.provision.java import find_java
-from tocsin.runtime.heartbeat import read_beat
-from tocsin.supervision.job_kinds import desired_jobs
-from tocsin.supervision.job_states import Pace, Past, Start, memory_of, read_history
-from tocsin.supervision.runners.job_command import job_launch
-from tocsin.supervision.runners.local import LocalRunner
-from tocsin.supervision.runners.log_rotation import rotate
-from tocsin.supervision.runners.process_labels import Labels, instance_of
-from tocsin.supervision.runners.runner import Launch
-from tocsin.supervision.supervisor import Charge, Supervisor
+from tocsin.declare.blocks.spark_settings import SparkSettings
+from tocsin.declare.catalog import read_catalog
+from tocsin.platform.heartbeat import read_beat
+from tocsin.setup.java import find_java
+from tocsin.supervise.job_kinds import desired_jobs
+from tocsin.supervise.job_states import Pace, Past, Start, memory_of, read_history
+from tocsin.supervise.runners.job_command import job_launch
+from tocsin.supervise.runners.local import LocalRunner
+from tocsin.supervise.runners.log_rotation import rotate
+from tocsin.supervise.runners.process_labels import Labels, instance_of
+from tocsin.supervise.runners.runner import Launch
+from tocsin.supervise.supervisor import Charge, Supervisor
 
 DETECTOR = '''"""Harms itself."""
 import sys

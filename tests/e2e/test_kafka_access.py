@@ -33,23 +33,23 @@ from tests.rig.landing import land
 from tests.rig.samples.project import copy_project
 from tests.rig.secured_broker import SecuredBroker, allow_scram
 from tests.rig.waiting import await_that, awaited, patient
+from tocsin.declare.blocks.kafka_login import OPERATOR
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.job_kinds import KINDS
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.settings import Settings, load_settings
 from tocsin.dev.servers.ports import free_ports
 from tocsin.ingest.producer import LineProducer
-from tocsin.kafka.job_reports import read_reports
-from tocsin.kafka.reader import TopicReader
-from tocsin.kafka.topics import ensure_topics
-from tocsin.model.errors import TransientError
-from tocsin.model.job_kinds import KINDS
-from tocsin.model.job_report import JobState
-from tocsin.project.blocks.kafka_login import OPERATOR
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings, load_settings
-from tocsin.provision.java import find_java
-from tocsin.provision.paths import here
-from tocsin.runtime.process_exit import ExitCode
-from tocsin.supervision.runners.job_command import job_launch
-from tocsin.supervision.runners.process_labels import Labels
-from tocsin.tables.published_table import TableFolder
+from tocsin.platform.kafka.job_reports import read_reports
+from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.kafka.topics import ensure_topics
+from tocsin.platform.process_exit import ExitCode
+from tocsin.setup.java import find_java
+from tocsin.setup.paths import here
+from tocsin.spark.tables.published_table import TableFolder
+from tocsin.supervise.runners.job_command import job_launch
+from tocsin.supervise.runners.process_labels import Labels
 
 READY = 150.0
 LINES = """title = "Lines"

@@ -17,18 +17,18 @@ from tests.rig.broker import Broker, recreate
 from tests.rig.detect_job import DetectJob, Topic, detect_job
 from tests.rig.landing import land
 from tests.rig.waiting import await_that, patient
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.source import tick_value
+from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.history.care import verify
 from tocsin.history.landing_ledger import Entry, landing_lock, read_ledger, record
 from tocsin.history.places import Places
 from tocsin.history.spark.landing import count_by_day
-from tocsin.kafka.reader import TopicReader
-from tocsin.kafka.topics import ensure_topics
-from tocsin.model.errors import TransientError
-from tocsin.model.source import tick_value
-from tocsin.project.catalog import read_catalog
-from tocsin.project.setting_blocks import KafkaSettings
-from tocsin.runtime.lock import LockHeld
-from tocsin.sparkjob.batch_session import shared_session
+from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.kafka.topics import ensure_topics
+from tocsin.platform.lock import LockHeld
+from tocsin.spark.batch_session import shared_session
 
 NOW = datetime.now(UTC)
 

@@ -20,19 +20,19 @@ import pytest
 
 from tests.rig.broker import Broker
 from tests.rig.waiting import await_that, patient
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.names import DRAIN
+from tocsin.declare.setting_blocks import DrainSettings
+from tocsin.declare.settings import Settings
 from tocsin.dev.servers.ports import free_ports
+from tocsin.ingest.log_drain.sender import BatchSender
 from tocsin.ingest.parsing_rules import BATCH_HEADER
-from tocsin.kafka.reader import TopicReader
-from tocsin.kafka.topics import ensure_topics
-from tocsin.log_drain.sender import BatchSender
-from tocsin.model.job_report import JobState
-from tocsin.model.names import DRAIN
-from tocsin.project.catalog import read_catalog
-from tocsin.project.setting_blocks import DrainSettings
-from tocsin.project.settings import Settings
-from tocsin.runtime.heartbeat import read_beat
-from tocsin.runtime.process_exit import ExitCode
-from tocsin.supervision.runners.job_command import job_environment
+from tocsin.platform.heartbeat import read_beat
+from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.kafka.topics import ensure_topics
+from tocsin.platform.process_exit import ExitCode
+from tocsin.supervise.runners.job_command import job_environment
 
 ROOT = Path(__file__).parents[2]
 REQUEST = b'at=info method=GET path="/%d" connect=1ms service=%dms status=200'

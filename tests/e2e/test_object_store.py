@@ -12,20 +12,20 @@ import pytest
 from tests.rig.object_store import ObjectStoreServer, object_store
 from tests.rig.samples.segments import segments
 from tests.rig.waiting import patient
-from tocsin.kafka.topic_set import place_of
-from tocsin.model.errors import ConfigError, TransientError
-from tocsin.project.blocks.storage_settings import StorageSettings
-from tocsin.project.settings import Settings
-from tocsin.runtime import state_file
-from tocsin.sparkjob.query.checkpoint import begin_at, whole_since
-from tocsin.sparkjob.query.gaps import Cause, Gap, read_gaps, record
-from tocsin.sparkjob.query.leadership import remove_other_checkpoints
-from tocsin.sparkjob.query.progress import batches_in
-from tocsin.storage.claim import claim
-from tocsin.storage.job_folders import JobFolders, checkpoint_root, stored_folder
-from tocsin.storage.stored_path import StoredPath, modified_at, remove_tree
-from tocsin.tables.dated_versions import DatedVersions
-from tocsin.tables.published_table import TableFolder, arrow_schema, read_rows_of
+from tocsin.declare.blocks.storage_settings import StorageSettings
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.settings import Settings
+from tocsin.platform import state_file
+from tocsin.platform.kafka.topic_set import place_of
+from tocsin.platform.storage.claim import claim
+from tocsin.platform.storage.job_folders import JobFolders, checkpoint_root, stored_folder
+from tocsin.platform.storage.stored_path import StoredPath, modified_at, remove_tree
+from tocsin.spark.query.checkpoint import begin_at, whole_since
+from tocsin.spark.query.gaps import Cause, Gap, read_gaps, record
+from tocsin.spark.query.leadership import remove_other_checkpoints
+from tocsin.spark.query.progress import batches_in
+from tocsin.spark.tables.dated_versions import DatedVersions
+from tocsin.spark.tables.published_table import TableFolder, arrow_schema, read_rows_of
 
 JOB = "detector:bursts"
 MOMENT = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -122,7 +122,7 @@ def test_checkpoints_and_gaps_work_the_same(folders: JobFolders, tmp_path: Path)
 def test_rows_of_tables_are_published_kept_for_readers_and_removed(
     place: str, server: ObjectStoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tocsin.tables.published_table._READERS_SECONDS", -60.0)
+    monkeypatch.setattr("tocsin.spark.tables.published_table._READERS_SECONDS", -60.0)
     storage = StorageSettings(checkpoints=f"file:{tmp_path}/shared")
     storage = storage if place == "disk" else server.settings(tmp_path.name)
     both = storage.model_copy(update={"history": f"{storage.checkpoints}/past"})

@@ -15,8 +15,8 @@ import pytest
 from tests.rig.broker import Broker
 from tests.rig.detect_job import DETECTOR, JOB, READY_SECONDS, DetectJob, Topic, detect_job
 from tests.rig.waiting import await_that, patient, repeated
-from tocsin.model.job_report import JobState
-from tocsin.runtime.heartbeat import read_beat
+from tocsin.declare.model.job_report import JobState
+from tocsin.platform.heartbeat import read_beat
 
 CHANGES = {
     "expect": {

@@ -19,16 +19,16 @@ from confluent_kafka.admin import AdminClient
 from tests.rig.broker import Broker
 from tests.rig.staging_host import StagingHost, staging_host
 from tests.rig.waiting import await_that, patient
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.sizes import RAW_BYTES
+from tocsin.declare.model.source import tick_value
+from tocsin.declare.settings import Settings
 from tocsin.ingest.parsing_rules import BATCH_HEADER
-from tocsin.kafka.reader import TopicReader
-from tocsin.kafka.record_writer import RecordWriter
-from tocsin.kafka.topics import ensure_topics
-from tocsin.model.sizes import RAW_BYTES
-from tocsin.model.source import tick_value
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.provision.java import find_java
-from tocsin.supervision.runners.job_command import job_environment
+from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.kafka.record_writer import RecordWriter
+from tocsin.platform.kafka.topics import ensure_topics
+from tocsin.setup.java import find_java
+from tocsin.supervise.runners.job_command import job_environment
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60.0

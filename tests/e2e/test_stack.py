@@ -19,10 +19,10 @@ from tests.rig.certificates import write_certificate
 from tests.rig.served import Served
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that, patient
-from tocsin.kafka.reader import TopicReader
-from tocsin.log_drain.sender import BatchSender
-from tocsin.model.finding import Finding
-from tocsin.model.job_report import JobState
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.model.job_report import JobState
+from tocsin.ingest.log_drain.sender import BatchSender
+from tocsin.platform.kafka.reader import TopicReader
 
 JOBS = ["detector:failed_logins", "drain", "exporter", "indexer", "ingest:logins", "notifier"]
 

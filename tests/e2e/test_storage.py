@@ -15,9 +15,9 @@ from tests.rig.broker import Broker
 from tests.rig.detect_job import JOB, READY_SECONDS, LiveJob, detect_job, ticking
 from tests.rig.object_store import ObjectStoreServer, object_store
 from tests.rig.waiting import await_that, patient
-from tocsin.model.job_report import JobState
-from tocsin.runtime.process_exit import ExitCode
-from tocsin.storage.job_folders import stored_folder
+from tocsin.declare.model.job_report import JobState
+from tocsin.platform.process_exit import ExitCode
+from tocsin.platform.storage.job_folders import stored_folder
 
 pytestmark = pytest.mark.long
 

@@ -22,16 +22,16 @@ from tests.rig.broker import Broker
 from tests.rig.compute_job import Events
 from tests.rig.detect_job import READY_SECONDS, DetectJob, text
 from tests.rig.waiting import await_that, repeated
-from tocsin.kafka.reader import TopicReader, appended_at
-from tocsin.kafka.topic_set import Position
-from tocsin.kafka.topics import ensure_topics
-from tocsin.model.job_report import JobState
-from tocsin.model.names import table_job
-from tocsin.project.catalog import read_catalog
-from tocsin.provision.paths import here
-from tocsin.sparkjob.query.checkpoint import read_committed
-from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME
-from tocsin.tables.published_table import TableFolder
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.names import table_job
+from tocsin.platform.kafka.reader import TopicReader, appended_at
+from tocsin.platform.kafka.topic_set import Position
+from tocsin.platform.kafka.topics import ensure_topics
+from tocsin.setup.paths import here
+from tocsin.spark.query.checkpoint import read_committed
+from tocsin.spark.query.work import MICRO_BATCH, REAL_TIME
+from tocsin.spark.tables.published_table import TableFolder
 
 EPOCH, WINDOW, SETTLE = datetime(1970, 1, 1, tzinfo=UTC), timedelta(seconds=10), timedelta(seconds=30)
 AFTER = timedelta(seconds=5)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in tocsin.kafka.topics
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in tocsin.platform.kafka.topics
     AdminClient,
     ConfigResource,
     NewTopic,
@@ -18,20 +18,20 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in tocsi
 
 from tests.rig.broker import Broker, recreate
 from tests.rig.waiting import await_that, patient
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.model.job_report import JobReport
+from tocsin.declare.model.sizes import FINDING_BYTES, QUARANTINE_BYTES, RAW_BYTES
+from tocsin.declare.model.source import Source
+from tocsin.declare.setting_blocks import KafkaSettings
+from tocsin.declare.settings import Settings
+from tocsin.declare.source_file import read_source
 from tocsin.dev.servers.ports import free_ports
 from tocsin.ingest.producer import LineProducer
-from tocsin.kafka.job_reports import ReportReader
-from tocsin.kafka.reporter import Reporter
-from tocsin.kafka.topic_follower import TopicFollower
-from tocsin.kafka.topics import TopicsReport, ensure_topics, wanted_topics
-from tocsin.model.errors import ConfigError, TransientError
-from tocsin.model.job_report import JobReport
-from tocsin.model.sizes import FINDING_BYTES, QUARANTINE_BYTES, RAW_BYTES
-from tocsin.model.source import Source
-from tocsin.project.catalog import Catalog
-from tocsin.project.setting_blocks import KafkaSettings
-from tocsin.project.settings import Settings
-from tocsin.project.source_file import read_source
+from tocsin.platform.kafka.job_reports import ReportReader
+from tocsin.platform.kafka.reporter import Reporter
+from tocsin.platform.kafka.topic_follower import TopicFollower
+from tocsin.platform.kafka.topics import TopicsReport, ensure_topics, wanted_topics
 
 LOGINS = read_source(Path(__file__).parents[2] / "sources/logins.toml")
 DAY = 24 * 3600 * 1000

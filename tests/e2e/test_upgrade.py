@@ -29,10 +29,10 @@ from tests.rig.landing import land
 from tests.rig.observed import DETECT, DETECTOR, SOURCE
 from tests.rig.waiting import await_that
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter, list_alerts, list_findings, open_store
-from tocsin.kafka.record_writer import RecordWriter
-from tocsin.model.names import compute_job
-from tocsin.model.sizes import EVENT_BYTES
-from tocsin.runtime.code_versions import kept_versions
+from tocsin.declare.model.names import compute_job
+from tocsin.declare.model.sizes import EVENT_BYTES
+from tocsin.platform.code_versions import kept_versions
+from tocsin.platform.kafka.record_writer import RecordWriter
 
 WARM_UP: frozenset[str] = frozenset()
 """Releases whose state no longer fits the plan: detector and view say that they warm up."""

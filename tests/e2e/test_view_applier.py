@@ -20,16 +20,16 @@ from tests.rig.broker import Broker
 from tests.rig.samples.words import declare_words
 from tests.rig.sink_servers import running
 from tests.rig.waiting import await_that, patient
+from tocsin.declare.blocks.view_settings import ViewSettings, WebSettings
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.sizes import EVENT_BYTES
+from tocsin.declare.settings import Settings
+from tocsin.dev.experiment.rescale_figures import RescaleReport
 from tocsin.dev.servers.ports import free_ports
-from tocsin.experiment.rescale_figures import RescaleReport
-from tocsin.kafka.record_writer import RecordWriter
-from tocsin.kafka.topics import ensure_topics
-from tocsin.model.sizes import EVENT_BYTES
-from tocsin.project.blocks.view_settings import ViewSettings, WebSettings
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.provision.paths import here
-from tocsin.supervision.runners.job_command import job_environment
+from tocsin.platform.kafka.record_writer import RecordWriter
+from tocsin.platform.kafka.topics import ensure_topics
+from tocsin.setup.paths import here
+from tocsin.supervise.runners.job_command import job_environment
 from tocsin.views.rest.view_api import Rows
 from tocsin.views.view_row import ViewRow
 

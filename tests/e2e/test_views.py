@@ -22,12 +22,12 @@ from tests.rig.compute_job import ComputeJob
 from tests.rig.detect_job import READY_SECONDS
 from tests.rig.landing import land
 from tests.rig.waiting import await_that, patient, repeated
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.job_report import JobState
 from tocsin.history.places import begin
-from tocsin.kafka.reader import TopicReader
-from tocsin.kafka.topic_set import TopicSet
-from tocsin.model.errors import TransientError
-from tocsin.model.job_report import JobState
-from tocsin.sparkjob.query.work import REAL_TIME
+from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.kafka.topic_set import TopicSet
+from tocsin.spark.query.work import REAL_TIME
 from tocsin.views.rebuild.rebuild_request import read_rebuild, request_rebuild
 from tocsin.views.row_query import PageQuery, ViewReader
 from tocsin.views.row_store import store_path

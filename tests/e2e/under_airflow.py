@@ -26,16 +26,16 @@ from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
 from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
 from tocsin.alerts.store.schema import notifications
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.finding import Origin
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.source import columns_of
+from tocsin.declare.source_file import read_source
 from tocsin.history.landing_ledger import Entry, ImportedFile, record
 from tocsin.history.places import IMPORTED, Places, begin
-from tocsin.kafka.reader import Offsets, TopicReader
-from tocsin.model.finding import Origin
-from tocsin.model.job_report import JobState
-from tocsin.model.source import columns_of
-from tocsin.project.catalog import read_catalog
-from tocsin.project.source_file import read_source
-from tocsin.runtime.heartbeat import read_beat
-from tocsin.supervision.job_states import memory_of
+from tocsin.platform.heartbeat import read_beat
+from tocsin.platform.kafka.reader import Offsets, TopicReader
+from tocsin.supervise.job_states import memory_of
 
 DETECTOR = "detector:failed_logins"
 JOBS = [DETECTOR, "indexer", "ingest:logins", "notifier"]

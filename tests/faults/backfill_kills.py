@@ -22,12 +22,12 @@ from pathlib import Path
 from bench.past import Expected, Past, day_before, expected
 from bench.sealed import seal_past
 from tests.rig.waiting import patient
-from tocsin.backfill.backfill_ledger import Backfills, BrokenFindings
-from tocsin.project.settings import Settings
-from tocsin.project.source_file import read_source
-from tocsin.provision.java import find_java
-from tocsin.provision.paths import here
-from tocsin.supervision.runners.job_command import job_environment
+from tocsin.declare.settings import Settings
+from tocsin.declare.source_file import read_source
+from tocsin.history.backfill.backfill_ledger import Backfills, BrokenFindings
+from tocsin.setup.java import find_java
+from tocsin.setup.paths import here
+from tocsin.supervise.runners.job_command import job_environment
 
 DETECTOR = "failed_logins"
 DAYS = 12

@@ -20,8 +20,8 @@ from tests.rig.load import Load
 from tests.rig.observed import DETECT, DETECTOR, INGEST, SOURCE
 from tests.rig.spark_cluster import SparkCluster, spark_cluster
 from tests.rig.waiting import await_that
-from tocsin.model.job_report import JobState
-from tocsin.model.names import INDEXER, NOTIFIER
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.names import INDEXER, NOTIFIER
 
 RESOURCES = {"executors": 2, "cores": 3, "memory": "512 MB"}
 

@@ -12,7 +12,7 @@ from bench.tail import Tail
 from tests.rig.load import URGENT, Truth, Window, level, rung_below
 from tests.rig.observed import DETECT, DETECTOR, INGEST, SOURCE, Observed
 from tocsin.alerts.store.queries import AlertFilter, list_alerts, open_store, show_alert
-from tocsin.model.finding import Finding, finding_id
+from tocsin.declare.model.finding import Finding, finding_id
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -23,8 +23,8 @@ from tests.rig.installation import Installation
 from tests.rig.load import Load
 from tests.rig.observed import DETECT, DETECTOR, INGEST, SOURCE, Observed
 from tests.rig.waiting import await_that, awaited
-from tocsin.model.job_report import JobState
-from tocsin.model.names import INDEXER, NOTIFIER
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.names import INDEXER, NOTIFIER
 
 DOWN_SECONDS = 15.0  # longer than the lateness: what has come in meanwhile is a backlog
 BACK_SECONDS = 240.0

@@ -17,18 +17,18 @@ from tests.rig.airflow_api import Api
 from tests.rig.installation import jvms_of
 from tests.rig.observed import DETECTOR, INGEST, Observed, low_limits
 from tests.rig.stack import Stack
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.names import INDEXER, NOTIFIER, detector_job
 from tocsin.dev.launcher import servers_instance
 from tocsin.dev.servers.airflow_servers import COMPONENTS, PREFIX
-from tocsin.model.job_report import JobState
-from tocsin.model.names import INDEXER, NOTIFIER, detector_job
-from tocsin.runtime.heartbeat import read_beat
-from tocsin.runtime.lock import LockHeld, hold
-from tocsin.supervision.incidents.chronicle import read_events
-from tocsin.supervision.job_states import History, Past, memory_of, read_history, write_history
-from tocsin.supervision.runners.local import LocalRunner
-from tocsin.supervision.runners.process_labels import instance_of
-from tocsin.supervision.runners.runner import Process
-from tocsin.supervision.switches import read_switches
+from tocsin.platform.heartbeat import read_beat
+from tocsin.platform.lock import LockHeld, hold
+from tocsin.supervise.incidents.chronicle import read_events
+from tocsin.supervise.job_states import History, Past, memory_of, read_history, write_history
+from tocsin.supervise.runners.local import LocalRunner
+from tocsin.supervise.runners.process_labels import instance_of
+from tocsin.supervise.runners.runner import Process
+from tocsin.supervise.switches import read_switches
 
 # They find what the first finds and notify nobody.
 SHADOWS = ("second_opinion", "third_opinion")

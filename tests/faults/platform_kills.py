@@ -30,7 +30,7 @@ from tests.faults.watch import Watch
 from tests.rig.load import Load
 from tests.rig.observed import INGEST, SOURCE
 from tests.rig.waiting import await_that
-from tocsin.model.names import INDEXER, detector_job
+from tocsin.declare.model.names import INDEXER, detector_job
 
 # A look that is killed keeps the next one waiting for a minute, until its silence is noticed.
 ROUND_SECONDS = 300.0

@@ -13,7 +13,7 @@ from tests.rig.installation import Installation
 from tests.rig.load import Load
 from tests.rig.observed import DETECT, DETECTOR, INGEST, SOURCE
 from tests.rig.waiting import await_that
-from tocsin.model.names import INDEXER, NOTIFIER
+from tocsin.declare.model.names import INDEXER, NOTIFIER
 
 _ENOUGH = 20  # windows with findings
 JOBS = (INGEST, DETECT, INDEXER, NOTIFIER)

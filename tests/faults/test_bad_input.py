@@ -27,9 +27,9 @@ from tests.rig.load import WINDOW_MICROS, iso, line, now_micros
 from tests.rig.observed import DETECT, DETECTOR, INGEST, SOURCE
 from tests.rig.waiting import await_that
 from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
-from tocsin.model.finding import Finding
-from tocsin.model.names import INDEXER, NOTIFIER, detector_job
-from tocsin.model.sizes import RAW_BYTES
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.model.names import INDEXER, NOTIFIER, detector_job
+from tocsin.declare.model.sizes import RAW_BYTES
 
 pytestmark = pytest.mark.long
 

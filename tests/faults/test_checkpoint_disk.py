@@ -10,8 +10,8 @@ from tests.rig.load import Load
 from tests.rig.observed import DETECT, INGEST, SOURCE
 from tests.rig.small_disk import small_disk
 from tests.rig.waiting import await_that
-from tocsin.model.job_report import JobState
-from tocsin.runtime.process_exit import ExitCode
+from tocsin.declare.model.job_report import JobState
+from tocsin.platform.process_exit import ExitCode
 
 
 def _ended_for_want_of_room(installation: Installation) -> bool:

@@ -14,9 +14,9 @@ from tests.faults.scene import under_load
 from tests.rig.broker import Broker
 from tests.rig.installation import Installation
 from tests.rig.waiting import await_that
-from tocsin.model.names import INDEXER, NOTIFIER
-from tocsin.supervision.job_states import Start
-from tocsin.supervision.runners.runner import Launch
+from tocsin.declare.model.names import INDEXER, NOTIFIER
+from tocsin.supervise.job_states import Start
+from tocsin.supervise.runners.runner import Launch
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 # The JVM of a Spark job reads the clock in ways of its own, which the library does not all change.

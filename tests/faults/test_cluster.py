@@ -30,17 +30,17 @@ from tests.rig.sink_servers import running
 from tests.rig.spark_cluster import CORES, SparkCluster, spark_cluster
 from tests.rig.waiting import await_that, patient
 from tocsin.alerts.store.database import Database
+from tocsin.declare.blocks.spark_settings import ResourceSettings, SparkSettings
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.job_report import JobState
 from tocsin.dev.servers.ports import free_ports
 from tocsin.history.places import begin
-from tocsin.kafka.topics import ensure_topics
-from tocsin.model.job_report import JobState
-from tocsin.project.blocks.spark_settings import ResourceSettings, SparkSettings
-from tocsin.project.catalog import read_catalog
-from tocsin.provision.java import find_java
-from tocsin.storage.job_folders import stored_folder
-from tocsin.storage.s3a import CREDENTIALS
-from tocsin.tables.published_table import TableFolder
-from tocsin.tables.version_store import RowVersion
+from tocsin.platform.kafka.topics import ensure_topics
+from tocsin.platform.storage.job_folders import stored_folder
+from tocsin.platform.storage.s3a import CREDENTIALS
+from tocsin.setup.java import find_java
+from tocsin.spark.tables.published_table import TableFolder
+from tocsin.spark.tables.version_store import RowVersion
 
 TWO_SMALL: dict[str, Any] = {"executors": 2, "cores": 1, "memory": "512 MB"}
 WORK_SECONDS = 120.0
@@ -76,9 +76,9 @@ def detect(events, tables):
 WHERE_FROM = """
 import sys
 from pathlib import Path
-from tocsin.project.blocks.spark_settings import SparkSettings
-from tocsin.project.settings import Settings
-from tocsin.sparkjob.session import clean_scratch, streaming_session
+from tocsin.declare.blocks.spark_settings import SparkSettings
+from tocsin.declare.settings import Settings
+from tocsin.spark.session import clean_scratch, streaming_session
 
 spark = SparkSettings(master=sys.argv[2], archive=False)
 settings = Settings(state=Path(sys.argv[1]), spark=spark)

@@ -11,8 +11,8 @@ from tests.rig.broker import Broker
 from tests.rig.installation import Installation
 from tests.rig.postgres_pair import postgres_pair
 from tests.rig.waiting import await_that
-from tocsin.model.job_report import JobState
-from tocsin.model.names import INDEXER, NOTIFIER
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.names import INDEXER, NOTIFIER
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

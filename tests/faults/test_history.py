@@ -23,9 +23,9 @@ from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import read_version
 from tocsin.history.landing_ledger import read_ledger
 from tocsin.history.places import VERSION_FILE, Places, begin
-from tocsin.provision.java import find_java
-from tocsin.provision.paths import here
-from tocsin.supervision.runners.job_command import job_environment
+from tocsin.setup.java import find_java
+from tocsin.setup.paths import here
+from tocsin.supervise.runners.job_command import job_environment
 
 NOW = datetime.now(UTC)
 DAY = NOW.date() - timedelta(days=1)

@@ -11,8 +11,8 @@ from tests.rig.installation import Installation
 from tests.rig.load import Load
 from tests.rig.observed import DETECT, INGEST, SOURCE
 from tests.rig.waiting import await_that
-from tocsin.model.job_report import JobState
-from tocsin.model.names import INDEXER, NOTIFIER
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.names import INDEXER, NOTIFIER
 
 JOBS = (INGEST, DETECT, INDEXER, NOTIFIER)
 

@@ -15,9 +15,9 @@ from tests.rig.installation import Installation
 from tests.rig.observed import DETECTOR
 from tests.rig.small_disk import small_disk
 from tests.rig.waiting import await_that
-from tocsin.model.finding import Finding, finding_id
-from tocsin.model.job_report import JobState
-from tocsin.model.names import INDEXER, NOTIFIER
+from tocsin.declare.model.finding import Finding, finding_id
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.names import INDEXER, NOTIFIER
 
 
 @pytest.fixture(scope="module")

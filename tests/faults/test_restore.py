@@ -16,7 +16,7 @@ from tests.rig.installation import Installation
 from tests.rig.load import Load
 from tests.rig.observed import DETECT, DETECTOR, INGEST, SOURCE
 from tests.rig.waiting import await_that
-from tocsin.model.names import INDEXER, NOTIFIER
+from tocsin.declare.model.names import INDEXER, NOTIFIER
 
 JOBS = (INGEST, DETECT, INDEXER, NOTIFIER)
 # Longer than a window and the lateness: what comes between backup and loss is no longer open when it is computed again.

@@ -8,7 +8,7 @@ import pytest
 from tests.faults.findings import Differences, expected_notifications
 from tests.rig.load import Truth, level, rung_below
 from tests.rig.observed import DETECTOR
-from tocsin.model.finding import Finding, finding_id
+from tocsin.declare.model.finding import Finding, finding_id
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START = 1_800_000_000_000_000

@@ -10,8 +10,8 @@ import pytest
 
 from tests.faults.watch import Watch
 from tests.rig.waiting import await_that
-from tocsin.supervision.runners.local import LocalRunner
-from tocsin.supervision.runners.process_labels import Labels
+from tocsin.supervise.runners.local import LocalRunner
+from tocsin.supervise.runners.process_labels import Labels
 
 INSTANCE = f"watched-{uuid.uuid4().hex[:8]}"
 

@@ -30,12 +30,12 @@ import redis
 from tests.rig.samples.words import declare_words
 from tests.rig.stack import Stack
 from tests.rig.waiting import awaited, repeated
-from tocsin.kafka.record_writer import RecordWriter
-from tocsin.model.job_report import JobState
-from tocsin.model.names import compute_job, ingest_job, view_job
-from tocsin.model.sizes import RAW_BYTES
-from tocsin.provision.paths import here
-from tocsin.runtime.heartbeat import read_beat
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.names import compute_job, ingest_job, view_job
+from tocsin.declare.model.sizes import RAW_BYTES
+from tocsin.platform.heartbeat import read_beat
+from tocsin.platform.kafka.record_writer import RecordWriter
+from tocsin.setup.paths import here
 
 WINDOWS, TOTALS = "word_counts", "word_totals"
 PARTS = (

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from typing import Self
 
-from tocsin.supervision.runners.local import LocalRunner
+from tocsin.supervise.runners.local import LocalRunner
 
 _EVERY_SECONDS = 0.25
 

@@ -10,11 +10,11 @@ import pytest
 
 from tests.rig.kube_server import KubeServer, kube_server, write_kubeconfig
 from tests.rig.waiting import await_that
-from tocsin.project.blocks.runner_settings import RunnerSettings
-from tocsin.project.setting_blocks import KafkaSettings
-from tocsin.project.settings import Settings
-from tocsin.supervision.runners.cluster_manifests import SUPERVISOR
-from tocsin.supervision.runners.cluster_runner import ClusterRunner
+from tocsin.declare.blocks.runner_settings import RunnerSettings
+from tocsin.declare.setting_blocks import KafkaSettings
+from tocsin.declare.settings import Settings
+from tocsin.supervise.runners.cluster_manifests import SUPERVISOR
+from tocsin.supervise.runners.cluster_runner import ClusterRunner
 
 
 @pytest.fixture(scope="session")

@@ -20,14 +20,14 @@ from tests.rig.observed import DETECT
 from tests.rig.samples.project import copy_project
 from tests.rig.secured_broker import SecuredBroker
 from tests.rig.waiting import await_that
-from tocsin.model.job_report import JobState
-from tocsin.project.blocks.runner_settings import RunnerSettings
-from tocsin.project.settings import Settings
-from tocsin.provision.java import find_java
-from tocsin.runtime.heartbeat import read_beat
-from tocsin.supervision.installed_jobs import InstalledJobs
-from tocsin.supervision.job_kinds import desired_jobs
-from tocsin.supervision.runners.job_pod import GRACE_SECONDS
+from tocsin.declare.blocks.runner_settings import RunnerSettings
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.settings import Settings
+from tocsin.platform.heartbeat import read_beat
+from tocsin.setup.java import find_java
+from tocsin.supervise.installed_jobs import InstalledJobs
+from tocsin.supervise.job_kinds import desired_jobs
+from tocsin.supervise.runners.job_pod import GRACE_SECONDS
 
 
 @pytest.fixture

@@ -18,19 +18,19 @@ import yaml  # type: ignore[import-untyped]  # comes with yamllint; its stubs ar
 from tests.rig.kube_client import PODS, SETS, KubeClient, Refused, collection_of
 from tests.rig.kube_server import KubeServer, write_kubeconfig
 from tests.rig.waiting import await_that
-from tocsin.model.errors import TransientError
-from tocsin.model.job_kinds import KINDS
-from tocsin.model.job_report import JobReport, JobState
-from tocsin.project.blocks.runner_settings import PodSettings
-from tocsin.project.settings import Settings
-from tocsin.runtime.heartbeat import beat
-from tocsin.supervision.job_states import Condition, Desired, Pace, Start
-from tocsin.supervision.runners.cluster_manifests import SUPERVISOR
-from tocsin.supervision.runners.cluster_runner import ClusterRunner
-from tocsin.supervision.runners.job_pod import Slot, slot_names, stateful_set
-from tocsin.supervision.runners.process_labels import Labels, instance_of
-from tocsin.supervision.runners.runner import Launch, Process
-from tocsin.supervision.supervisor import Charge, Supervisor
+from tocsin.declare.blocks.runner_settings import PodSettings
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.job_kinds import KINDS
+from tocsin.declare.model.job_report import JobReport, JobState
+from tocsin.declare.settings import Settings
+from tocsin.platform.heartbeat import beat
+from tocsin.supervise.job_states import Condition, Desired, Pace, Start
+from tocsin.supervise.runners.cluster_manifests import SUPERVISOR
+from tocsin.supervise.runners.cluster_runner import ClusterRunner
+from tocsin.supervise.runners.job_pod import Slot, slot_names, stateful_set
+from tocsin.supervise.runners.process_labels import Labels, instance_of
+from tocsin.supervise.runners.runner import Launch, Process
+from tocsin.supervise.supervisor import Charge, Supervisor
 
 pytestmark = pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 JOB = "detector:failed_logins"

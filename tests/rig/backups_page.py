@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.rig.samples.project import ROOT
-from tocsin.project.settings import Settings
+from tocsin.declare.settings import Settings
 
 
 def backup_with(settings: Settings, environment: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:

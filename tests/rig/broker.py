@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # as in tocsin.kafka.topics
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # as in tocsin.platform.kafka.topics
 
 from tests.rig.waiting import await_that, awaited, patient
+from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.dev.servers.kafka_server import NAME, Kafka
 from tocsin.dev.servers.ports import free_ports
-from tocsin.project.setting_blocks import KafkaSettings
-from tocsin.provision.java import find_java
-from tocsin.supervision.runners.local import LocalRunner
-from tocsin.supervision.runners.runner import Process
+from tocsin.setup.java import find_java
+from tocsin.supervise.runners.local import LocalRunner
+from tocsin.supervise.runners.runner import Process
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0

@@ -14,10 +14,10 @@ from confluent_kafka.admin import AdminClient
 from tests.rig.broker import Broker
 from tests.rig.tcp_proxy import TcpProxy, tcp_proxy
 from tests.rig.waiting import await_that
+from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.dev.servers.kafka_server import Kafka
 from tocsin.dev.servers.ports import LOOPBACK, free_ports
-from tocsin.project.setting_blocks import KafkaSettings
-from tocsin.provision.java import find_java
+from tocsin.setup.java import find_java
 
 NODES = 3
 _SECONDS = 90.0

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import IO, cast
 
-from tocsin.provision.paths import here
+from tocsin.setup.paths import here
 
 
 class Commands:

@@ -15,13 +15,13 @@ from confluent_kafka import Producer
 
 from tests.rig.broker import Broker
 from tests.rig.detect_job import DetectJob, text
-from tocsin.kafka.reader import TopicReader
-from tocsin.kafka.topics import ensure_topics
-from tocsin.model.names import compute_job
-from tocsin.model.source import Source, tick_value
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.provision.paths import here
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.names import compute_job
+from tocsin.declare.model.source import Source, tick_value
+from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.kafka.topics import ensure_topics
+from tocsin.setup.paths import here
 from tocsin.views.view_row import ViewRow
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]  # comes with yamllint; its stubs are one more package for one call
 
-from tocsin.provision.paths import here
+from tocsin.setup.paths import here
 
 FOLDER = here().root / "docs" / "run" / "observability"
 RULES_OF_ALERTS = [

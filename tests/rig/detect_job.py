@@ -29,24 +29,24 @@ from tests.rig.installation import frozen, jvms_of
 from tests.rig.object_store import environment_of
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, awaited, patient, repeated
-from tocsin.kafka.job_reports import read_reports
-from tocsin.kafka.reader import TopicReader
-from tocsin.kafka.topic_set import partition_of
-from tocsin.kafka.topics import ensure_topics
-from tocsin.model.errors import TransientError
-from tocsin.model.finding import Finding
-from tocsin.model.job_report import JobReport, JobState
-from tocsin.model.sizes import EVENT_BYTES, shortened
-from tocsin.model.source import Source, tick_value
-from tocsin.project.blocks.spark_settings import SparkSettings
-from tocsin.project.blocks.storage_settings import StorageSettings
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.provision.java import find_java
-from tocsin.provision.paths import here
-from tocsin.sparkjob.query.checkpoint import read_committed
-from tocsin.storage.job_folders import stored_folder
-from tocsin.storage.stored_path import StoredPath
+from tocsin.declare.blocks.spark_settings import SparkSettings
+from tocsin.declare.blocks.storage_settings import StorageSettings
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.model.job_report import JobReport, JobState
+from tocsin.declare.model.sizes import EVENT_BYTES, shortened
+from tocsin.declare.model.source import Source, tick_value
+from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.job_reports import read_reports
+from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.kafka.topic_set import partition_of
+from tocsin.platform.kafka.topics import ensure_topics
+from tocsin.platform.storage.job_folders import stored_folder
+from tocsin.platform.storage.stored_path import StoredPath
+from tocsin.setup.java import find_java
+from tocsin.setup.paths import here
+from tocsin.spark.query.checkpoint import read_committed
 
 JOB, DETECTOR, SOURCE = "detector:failed_logins", "failed_logins", "logins"
 WINDOW = timedelta(seconds=10)

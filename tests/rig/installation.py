@@ -22,20 +22,20 @@ from tests.rig.checkpoints import Logs
 from tests.rig.observed import Observed, low_limits
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, awaited
+from tocsin.declare.blocks.spark_settings import SparkSettings
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.job_report import JobReport, JobState
+from tocsin.declare.setting_blocks import AlertSettings, SmtpSettings
+from tocsin.declare.settings import Settings
 from tocsin.dev.servers.ports import free_ports
-from tocsin.kafka.topics import ensure_topics
-from tocsin.model.job_report import JobReport, JobState
-from tocsin.project.blocks.spark_settings import SparkSettings
-from tocsin.project.catalog import read_catalog
-from tocsin.project.setting_blocks import AlertSettings, SmtpSettings
-from tocsin.project.settings import Settings
-from tocsin.provision.java import find_java
-from tocsin.runtime.heartbeat import read_beat
-from tocsin.supervision.job_states import Start
-from tocsin.supervision.runners.job_command import job_environment, job_launch
-from tocsin.supervision.runners.local import LocalRunner
-from tocsin.supervision.runners.process_labels import Labels, instance_of
-from tocsin.supervision.runners.runner import Launch, Process
+from tocsin.platform.heartbeat import read_beat
+from tocsin.platform.kafka.topics import ensure_topics
+from tocsin.setup.java import find_java
+from tocsin.supervise.job_states import Start
+from tocsin.supervise.runners.job_command import job_environment, job_launch
+from tocsin.supervise.runners.local import LocalRunner
+from tocsin.supervise.runners.process_labels import Labels, instance_of
+from tocsin.supervise.runners.runner import Launch, Process
 
 READY_SECONDS = 120.0
 STOP_SECONDS = 20.0

@@ -26,12 +26,12 @@ from tests.rig.observed import DETECT, SOURCE
 from tests.rig.samples.project import ROOT, copy_project
 from tests.rig.waiting import await_that
 from tocsin.alerts.store.queries import AlertFilter, list_alerts, open_store
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.names import INDEXER, compute_job, flow_job, ingest_job, view_job
+from tocsin.declare.settings import Settings
 from tocsin.ingest.producer import LineProducer
-from tocsin.kafka.topic_set import partition_of
-from tocsin.model.names import INDEXER, compute_job, flow_job, ingest_job, view_job
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.sparkjob.query.checkpoint import read_committed
+from tocsin.platform.kafka.topic_set import partition_of
+from tocsin.spark.query.checkpoint import read_committed
 from tocsin.views.row_query import PageQuery, ViewReader
 from tocsin.views.row_store import RowStore, store_path
 

@@ -22,10 +22,10 @@ from tests.rig.go_programs import build
 from tests.rig.kube_client import KubeClient, Refused, collection_of
 from tests.rig.played_node import NODE, PlayedNode
 from tests.rig.waiting import await_that
+from tocsin.declare.settings import Settings
 from tocsin.dev.servers.ports import free_ports
-from tocsin.project.settings import Settings
-from tocsin.provision.paths import here
-from tocsin.supervision.runners.cluster_manifests import rights
+from tocsin.setup.paths import here
+from tocsin.supervise.runners.cluster_manifests import rights
 
 VERSION = "1.37.2"
 PROGRAMS = ("kube-apiserver", "kube-controller-manager")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from tocsin.declare.model.names import landing_job
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.history.landing_ledger import Entry
 from tocsin.history.spark.landing import land_new
-from tocsin.model.names import landing_job
-from tocsin.model.source import Source
-from tocsin.project.settings import Settings
-from tocsin.sparkjob.batch_session import running_batch
+from tocsin.spark.batch_session import running_batch
 
 
 def land(settings: Settings, source: Source) -> Entry:

@@ -16,8 +16,8 @@ from pathlib import Path
 from pyarrow.fs import S3FileSystem
 
 from tests.rig.waiting import await_that
+from tocsin.declare.blocks.storage_settings import StorageSettings
 from tocsin.dev.servers.ports import accepts, free_ports
-from tocsin.project.blocks.storage_settings import StorageSettings
 
 BUCKET, KEY = "checkpoints-of-tests", "tester"
 _LONGEST_HEAD = 4096

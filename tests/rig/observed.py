@@ -15,9 +15,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
 from tests.rig.load import EMAIL, URGENT
 from tests.rig.waiting import patient
-from tocsin.model.job_report import JobReport
-from tocsin.model.names import detector_job, ingest_job
-from tocsin.project.settings import Settings
+from tocsin.declare.model.job_report import JobReport
+from tocsin.declare.model.names import detector_job, ingest_job
+from tocsin.declare.settings import Settings
 
 SOURCE, DETECTOR = "logins", "failed_logins"
 INGEST, DETECT = ingest_job(SOURCE), detector_job(DETECTOR)

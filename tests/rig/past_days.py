@@ -15,22 +15,22 @@ from bench.past import Expected, Past, land_past
 from bench.sealed import seal_past
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, patient
-from tocsin.backfill.backfill_ledger import Backfills
+from tocsin.declare.blocks.history_settings import HistorySettings
+from tocsin.declare.blocks.spark_settings import LOCAL, SparkSettings
+from tocsin.declare.blocks.storage_settings import StorageSettings
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.backfill_ledger import Backfills
 from tocsin.history.day_status import published_days
 from tocsin.history.day_versions import paths
 from tocsin.history.places import Places
-from tocsin.model.finding import Finding
-from tocsin.model.source import Source
-from tocsin.project.blocks.history_settings import HistorySettings
-from tocsin.project.blocks.spark_settings import LOCAL, SparkSettings
-from tocsin.project.blocks.storage_settings import StorageSettings
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.provision.java import find_java
-from tocsin.provision.paths import here
-from tocsin.runtime import child_process
-from tocsin.storage.stored_path import open_stored
-from tocsin.supervision.runners.job_command import job_environment
+from tocsin.platform import child_process
+from tocsin.platform.storage.stored_path import open_stored
+from tocsin.setup.java import find_java
+from tocsin.setup.paths import here
+from tocsin.supervise.runners.job_command import job_environment
 
 WINDOWED, STEPPED = "failed_logins", "quick_failures"
 Row = tuple[int, str, datetime, int, str]

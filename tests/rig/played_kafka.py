@@ -10,11 +10,11 @@ from typing import Protocol
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tocsin.kafka.reader import TopicReader
-from tocsin.kafka.reporter import Reporter
-from tocsin.kafka.topic_identity import TopicIds
-from tocsin.project.setting_blocks import KafkaSettings
-from tocsin.project.settings import Settings
+from tocsin.declare.setting_blocks import KafkaSettings
+from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.kafka.reporter import Reporter
+from tocsin.platform.kafka.topic_identity import TopicIds
 
 
 class RunnableJob(Protocol):

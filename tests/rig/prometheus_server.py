@@ -18,7 +18,7 @@ import pytest
 from tests.rig.go_programs import build
 from tests.rig.waiting import await_that
 from tocsin.dev.servers.ports import free_ports
-from tocsin.provision.paths import here
+from tocsin.setup.paths import here
 
 VERSION = "0.315.0"  # of the Go module: that of docker-compose.yml, 3.15.0
 FOLDER = here().root / ".tocsin" / "prometheus"

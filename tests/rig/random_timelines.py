@@ -25,11 +25,11 @@ from tocsin.cases.case_presence import has_cases
 from tocsin.cases.case_report import Way
 from tocsin.cases.spark.case_lab import open_lab
 from tocsin.cases.spark.prepared_case import read_cases
-from tocsin.model.detector import DetectorSpec
-from tocsin.model.durations import MICROSECOND
-from tocsin.model.source import Source
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import load_settings
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.durations import MICROSECOND
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import load_settings
 
 MOST_EVENTS = 160
 """Of one timeline; those of a longer case are a stretch of it."""

@@ -16,8 +16,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported al
 from tests.rig.broker import Broker
 from tests.rig.certificates import write_certificate
 from tests.rig.waiting import patient
+from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.dev.servers.kafka_server import Kafka
-from tocsin.project.setting_blocks import KafkaSettings
 
 ADMIN = "admin"
 

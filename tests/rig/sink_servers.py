@@ -12,7 +12,7 @@ import psycopg
 from tests.rig.waiting import await_that, awaited
 from tocsin.dev.servers.ports import free_ports
 from tocsin.dev.servers.sink_servers import KINDS
-from tocsin.supervision.runners.local import LocalRunner
+from tocsin.supervise.runners.local import LocalRunner
 
 _SECONDS = 30.0
 

@@ -13,9 +13,9 @@ import psutil
 from tests.rig.lacking import give_up
 from tests.rig.waiting import await_that
 from tocsin.dev.servers.ports import accepts, free_ports
-from tocsin.provision.java import find_java
-from tocsin.provision.paths import here
-from tocsin.runtime import child_process
+from tocsin.platform import child_process
+from tocsin.setup.java import find_java
+from tocsin.setup.paths import here
 
 START_SECONDS = 60.0
 CORES = 6

@@ -14,13 +14,13 @@ import pytest
 
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, patient
+from tocsin.declare.model.job_report import JobReport
+from tocsin.declare.settings import Settings, load_settings
 from tocsin.dev.launcher import servers_instance, sweep
-from tocsin.model.job_report import JobReport
-from tocsin.project.settings import Settings, load_settings
-from tocsin.runtime.heartbeat import read_beat
-from tocsin.supervision.runners.local import LocalRunner
-from tocsin.supervision.runners.process_labels import instance_of
-from tocsin.supervision.runners.runner import Process
+from tocsin.platform.heartbeat import read_beat
+from tocsin.supervise.runners.local import LocalRunner
+from tocsin.supervise.runners.process_labels import instance_of
+from tocsin.supervise.runners.runner import Process
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_SECONDS = 240.0

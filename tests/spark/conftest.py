@@ -15,16 +15,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.rig.broker import broker
 from tests.spark.raw_records import Read, reading
-from tocsin.backfill import trial
-from tocsin.backfill.parity import today_parity
-from tocsin.backfill.spark import backfill_run, view_rebuild
+from tocsin.declare.blocks.spark_settings import SparkSettings
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.settings import Settings
 from tocsin.history import sealing, table_refresh
+from tocsin.history.backfill import trial
+from tocsin.history.backfill.parity import today_parity
+from tocsin.history.backfill.spark import backfill_run
 from tocsin.history.spark import import_days, import_files
-from tocsin.model.finding import Finding
-from tocsin.project.blocks.spark_settings import SparkSettings
-from tocsin.project.settings import Settings
-from tocsin.provision.java import find_java
-from tocsin.sparkjob.session import clean_scratch, streaming_session
+from tocsin.setup.java import find_java
+from tocsin.spark.session import clean_scratch, streaming_session
+from tocsin.views.spark import view_rebuild
 
 __all__ = ["broker"]
 

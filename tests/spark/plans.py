@@ -10,10 +10,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tocsin.declare.model.detector import DetectorSpec, Levels, Stage
+from tocsin.declare.model.source import Source
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
-from tocsin.model.detector import DetectorSpec, Levels, Stage
-from tocsin.model.source import Source
-from tocsin.sparkjob.events import parse_events, prepare_events
+from tocsin.spark.events import parse_events, prepare_events
 
 SOURCE = Source(
     name="logins", title="t", owner="o@example.com", formats=("json",), key="user_id", event_time="timestamp",

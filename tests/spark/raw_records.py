@@ -11,11 +11,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from tocsin.declare.model.names import Names
+from tocsin.declare.model.source import Format, Source
+from tocsin.declare.source_file import read_source
 from tocsin.ingest.spark.envelope import add_event, route
 from tocsin.ingest.spark.parse import parsed
-from tocsin.model.names import Names
-from tocsin.model.source import Format, Source
-from tocsin.project.source_file import read_source
 
 ROOT = Path(__file__).parents[2]
 LOGINS = read_source(ROOT / "sources/logins.toml")

@@ -12,13 +12,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.landed import LandingWriter, arrow_schema
+from tocsin.declare.model.source import Source, columns_of
+from tocsin.declare.settings import Settings
+from tocsin.declare.source_file import read_source
 from tocsin.history.day_table import DayTable
 from tocsin.history.landing_ledger import Entry, OffsetSpan, Quarantined, read_ledger, record
 from tocsin.history.places import Places, begin
 from tocsin.history.spark.seal import SealedDay, Sealer
-from tocsin.model.source import Source, columns_of
-from tocsin.project.settings import Settings
-from tocsin.project.source_file import read_source
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.day_profile import Profile
 from tocsin.quality.spark.day_gate import DayGate

@@ -12,14 +12,14 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation, SparkSession
 
 from tests.spark.conftest import Feed
+from tocsin.declare.declaration import read_spec
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.model.source import Source
 from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.detect.spark.step_query import detector_function
-from tocsin.model.detector import DetectorSpec
-from tocsin.model.finding import Finding
-from tocsin.model.source import Source
-from tocsin.project.declaration import read_spec
-from tocsin.sparkjob.events import parse_events, prepare_events
+from tocsin.spark.events import parse_events, prepare_events
 
 SECOND = 1_000_000
 MICROSECOND = timedelta(microseconds=1)

@@ -7,16 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tocsin.provision.java import find_java
+from tocsin.setup.java import find_java
 
 # The starts of a job and of a batch, each in a JVM of its own.
 JOB = """
 import sys
 from pathlib import Path
 from pyspark.sql import functions as F
-from tocsin.project.settings import Settings
-from tocsin.sparkjob import session
-from tocsin.sparkjob.engine import jvm
+from tocsin.declare.settings import Settings
+from tocsin.spark import session
+from tocsin.spark.engine import jvm
 
 spark = session.streaming_session(Settings(state=Path(sys.argv[1])), job="detector:archive", slots=1)
 assert spark.range(1).select(F.lit("x")).first()[0] == "x"
@@ -28,9 +28,9 @@ jvm.end()
 BATCH = """
 import sys
 from pathlib import Path
-from tocsin.project.settings import Settings
-from tocsin.sparkjob.batch_session import running_batch
-from tocsin.sparkjob.engine import jvm
+from tocsin.declare.settings import Settings
+from tocsin.spark.batch_session import running_batch
+from tocsin.spark.engine import jvm
 
 with running_batch(Settings(state=Path(sys.argv[1])), "backfill:archive") as spark:
     assert spark.range(10).groupBy().sum().first()[0] == 45

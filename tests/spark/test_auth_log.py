@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from tests.spark.raw_records import ROOT, SCHEMA, Read, source
+from tocsin.declare.model.source import Format, Source
+from tocsin.declare.source_file import read_source
 from tocsin.ingest.spark.envelope import observe
 from tocsin.ingest.spark.parse import parsed
 from tocsin.ingest.spark.patterns import check_source
-from tocsin.model.source import Format, Source
-from tocsin.project.source_file import read_source
 
 SSHD = read_source(ROOT / "examples/ssh/sources/sshd.toml")
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -15,12 +15,12 @@ from tests.rig.command_line import invoke
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import seal_day
 from tests.spark.sealing import login
-from tocsin.backfill.backfill_ledger import BackfillLedger, Backfills, End
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.backfill_ledger import BackfillLedger, Backfills, End
 from tocsin.history.places import Places
 from tocsin.job import main
-from tocsin.project.settings import Settings
-from tocsin.runtime import logs
-from tocsin.runtime.state_file import write_whole
+from tocsin.platform import logs
+from tocsin.platform.state_file import write_whole
 
 DETECTOR, SLIDING = "failed_logins", "sliding"
 TODAY = datetime.now(UTC).date()

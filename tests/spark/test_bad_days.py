@@ -14,6 +14,8 @@ import pytest
 
 from tests.rig.samples.project import copy_project
 from tests.spark.sealing import DAY, History, login
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.settings import Settings
 from tocsin.history import sealing
 from tocsin.history.care import verify
 from tocsin.history.day_status import DayStanding, known, standing
@@ -21,13 +23,11 @@ from tocsin.history.day_versions import read_version
 from tocsin.history.places import end
 from tocsin.history.seal_planning import plan
 from tocsin.job import main
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
+from tocsin.platform import logs
 from tocsin.quality.data_drift import weekdays_before
 from tocsin.quality.day_profile import Profile
 from tocsin.quality.verdict import Verdict
 from tocsin.quality.verdict_files import INDEX, Records, VerdictRecord
-from tocsin.runtime import logs
 
 BEFORE, AFTER = DAY - timedelta(days=1), DAY + timedelta(days=1)
 EVENTS = 240

@@ -18,8 +18,8 @@ from tocsin.cases.spark.case_lab import run_mutants
 from tocsin.cases.spark.case_run import CaseRun
 from tocsin.cases.spark.prepared_case import prepare
 from tocsin.cases.spark.real_time_way import RealTimeWay
-from tocsin.model.errors import ConfigError
-from tocsin.project.catalog import read_catalog
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 STREAMS = [way for way in Way if way is not Way.REAL_TIME]  # tests/e2e has that one

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 
 from tests.spark.conftest import event
 from tests.spark.plans import plan_of
-from tocsin.model.errors import ConfigError
-from tocsin.sparkjob.declared_function import DeclaredFunction
-from tocsin.sparkjob.query.work import MICRO_BATCH
+from tocsin.declare.model.errors import ConfigError
+from tocsin.spark.declared_function import DeclaredFunction
+from tocsin.spark.query.work import MICRO_BATCH
 
 WITH_UDF = """
 from pyspark.sql import functions as F

@@ -9,9 +9,9 @@ import pytest
 
 from tests.rig.samples.networks import addresses_in, known_of, networks_of, write_networks
 from tests.spark.raw_records import Read, as_json, source
-from tocsin.model.errors import ConfigError
-from tocsin.model.source import Enrichment, Source
-from tocsin.project.source_file import digest_of
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.source import Enrichment, Source
+from tocsin.declare.source_file import digest_of
 
 NONE = [
     "", " ", "unknown", "localhost", "1.2.3", "1.2.3.4.5", "01.2.3.4", "1.2.3.256", "1.2.3.4/24", "16909060",

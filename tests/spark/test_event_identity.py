@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.conftest import event, moment, told
 from tests.spark.plans import SOURCE, SPEC
+from tocsin.declare.model.detector import Levels
+from tocsin.declare.model.errors import ConfigError
 from tocsin.detect.spark.plan import read_plan
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.detect.spark.step_query import detector_function
-from tocsin.model.detector import Levels
-from tocsin.model.errors import ConfigError
-from tocsin.sparkjob.events import no_records, parse_events, prepare_events
-from tocsin.sparkjob.query.work import REAL_TIME
+from tocsin.spark.events import no_records, parse_events, prepare_events
+from tocsin.spark.query.work import REAL_TIME
 
 HEAD = "from pyspark.sql import functions as F\ndef detect(events):\n    return "
 SHAPES = {

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from tests.spark.conftest import Feed, burst, event, moment, tick
 from tests.spark.plans import SOURCE, SPEC
 from tocsin.detect.spark.findings import Emission, make_findings
-from tocsin.sparkjob.events import IDENTITY, parse_events, prepare_events, used_columns
-from tocsin.sparkjob.query.progress import parse_progress
+from tocsin.spark.events import IDENTITY, parse_events, prepare_events, used_columns
+from tocsin.spark.query.progress import parse_progress
 
 Records = Callable[[list[dict[str, Any]]], DataFrame]
 DELAY = timedelta(seconds=10)

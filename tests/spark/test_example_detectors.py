@@ -18,9 +18,9 @@ from tocsin.cases.case_report import DetectorOutcome, Way
 from tocsin.cases.spark.case_lab import run_mutants
 from tocsin.cases.spark.case_run import CaseRun
 from tocsin.cases.spark.real_time_way import RealTimeWay
-from tocsin.flows.spark.flow_plan import apply_flow
-from tocsin.project.catalog import read_catalog
-from tocsin.sparkjob.declared_function import DeclaredFunction
+from tocsin.declare.catalog import read_catalog
+from tocsin.ingest.flows.spark.flow_plan import apply_flow
+from tocsin.spark.declared_function import DeclaredFunction
 
 EXAMPLES = {project.name: read_catalog(project) for project in sorted((ROOT / "examples").iterdir())}
 DETECTORS = [

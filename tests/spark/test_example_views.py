@@ -14,14 +14,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.conftest import moment
-from tocsin.model.source import Source
-from tocsin.model.view import ViewSpec
-from tocsin.project.catalog import read_catalog
-from tocsin.provision.paths import here
-from tocsin.sparkjob.declared_function import DeclaredFunction
-from tocsin.sparkjob.events import parse_events, prepare_events
-from tocsin.sparkjob.query.work import REAL_TIME
-from tocsin.sparkjob.query_plan import QueryPlan
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.source import Source
+from tocsin.declare.model.view import ViewSpec
+from tocsin.setup.paths import here
+from tocsin.spark.declared_function import DeclaredFunction
+from tocsin.spark.events import parse_events, prepare_events
+from tocsin.spark.query.work import REAL_TIME
+from tocsin.spark.query_plan import QueryPlan
 from tocsin.views.spark.view_plan import read_plan
 from tocsin.views.spark.view_rows import make_rows
 from tocsin.views.view_row import ViewRow

@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 
 from tests.spark.conftest import Feed, burst, event, moment, told
 from tests.spark.plans import SOURCE, SPEC
+from tocsin.declare.model.detector import Levels
+from tocsin.declare.model.finding import Finding, finding_id
+from tocsin.declare.model.sizes import TEXT_BYTES, shortened
 from tocsin.detect.spark.findings import Emission, make_findings
-from tocsin.model.detector import Levels
-from tocsin.model.finding import Finding, finding_id
-from tocsin.model.sizes import TEXT_BYTES, shortened
-from tocsin.sparkjob.events import parse_events, prepare_events
+from tocsin.spark.events import parse_events, prepare_events
 
 Records = Callable[[list[dict[str, Any]]], DataFrame]
 PLAIN = Emission()

@@ -14,13 +14,13 @@ from tests.spark.raw_records import ROOT
 from tests.spark.sealing import History
 from tocsin.cases.file_report import FileRequest
 from tocsin.cases.spark.file_run import run_on_file
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.settings import Settings
 from tocsin.history.day_versions import read_version
 from tocsin.history.spark.import_days import import_days
 from tocsin.history.spark.import_files import import_files
 from tocsin.history.spark.sealed_days import sealed_events
-from tocsin.model.errors import ConfigError
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
 
 DAY = date(2026, 10, 1)
 WORDS_MADE = '''"""Words of templates, one event each."""

@@ -13,15 +13,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.conftest import Feed, tick
-from tocsin.flows.spark.flow_plan import apply_flow, plan_flow
-from tocsin.flows.spark.flow_rows import OBSERVATION, make_events
-from tocsin.model.errors import ConfigError
-from tocsin.model.flow import FlowSpec
-from tocsin.model.names import Names
-from tocsin.project.catalog import Catalog, read_catalog
-from tocsin.project.declaration import read_flow
-from tocsin.sparkjob.declared_function import DeclaredFunction
-from tocsin.sparkjob.events import parse_events
+from tocsin.declare.catalog import Catalog, read_catalog
+from tocsin.declare.declaration import read_flow
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.flow import FlowSpec
+from tocsin.declare.model.names import Names
+from tocsin.ingest.flows.spark.flow_plan import apply_flow, plan_flow
+from tocsin.ingest.flows.spark.flow_rows import OBSERVATION, make_events
+from tocsin.spark.declared_function import DeclaredFunction
+from tocsin.spark.events import parse_events
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "words"
 Records = Callable[[list[dict[str, Any]]], DataFrame]

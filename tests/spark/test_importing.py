@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.sealing import History, Judge
+from tocsin.declare.model.errors import ConfigError
 from tocsin.history.care import verify, withdraw
 from tocsin.history.day_status import known
 from tocsin.history.day_versions import read_version
@@ -23,10 +24,9 @@ from tocsin.history.seal_planning import plan
 from tocsin.history.spark import import_files
 from tocsin.history.spark.seal import SealedDay, Sealer
 from tocsin.history.spark.sealed_days import sealed_events
-from tocsin.model.errors import ConfigError
+from tocsin.platform.storage.stored_path import remove_tree
 from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Severity
-from tocsin.storage.stored_path import remove_tree
 
 DAY = date(2026, 10, 1)
 

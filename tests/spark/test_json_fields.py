@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.spark.raw_records import Read, source
-from tocsin.model.source import Format
+from tocsin.declare.model.source import Format
 
 AT = '"@timestamp":"2026-01-01T11:59:59Z"'
 PATHS = {

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tocsin.provision.java import find_java
+from tocsin.setup.java import find_java
 
 # A thread that waits for an answer stands for py4j's own, which tells the JVM what may be freed. Bytes that the JVM has
 # not read when it ends make its kernel reset the connection.
@@ -16,8 +16,8 @@ PROGRAM = """
 import contextlib, threading, time
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
-from tocsin.runtime import logs
-from tocsin.sparkjob.engine import jvm
+from tocsin.platform import logs
+from tocsin.spark.engine import jvm
 
 logs.configure("detector:tests")
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()

@@ -16,15 +16,15 @@ from pyspark.sql import SparkSession
 
 from tests.rig.small_disk import small_disk
 from tests.spark.sealing import DAY, History, Judge, login
+from tocsin.declare.blocks.history_settings import HistorySettings
+from tocsin.declare.settings import Settings
 from tocsin.history import sealing
 from tocsin.history.care import verify
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import read_version
 from tocsin.history.places import Places
 from tocsin.history.spark import seal
-from tocsin.project.blocks.history_settings import HistorySettings
-from tocsin.project.settings import Settings
-from tocsin.runtime.process_exit import ExitCode
+from tocsin.platform.process_exit import ExitCode
 
 STEPS = ["written", "described", "judged", "severity", "published", "noted"]
 

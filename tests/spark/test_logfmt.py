@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from tests.spark.raw_records import ROOT, Raw, Read, source
+from tocsin.declare.model.source import Format
+from tocsin.declare.source_file import read_source
 from tocsin.ingest.line_forms import logfmt_reader
-from tocsin.model.source import Format
-from tocsin.project.source_file import read_source
 
 ROUTER = read_source(ROOT / "examples/routes/sources/router.toml")
 HEADER = "<158>1 2026-01-01T11:59:59.123456+00:00 host heroku router - "

@@ -8,13 +8,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.sealing import DAY, ROOT, History, login
-from tocsin.backfill.parity.comparison import Difference, DifferenceReason, ReportedFinding, Streamed, compare
-from tocsin.backfill.parity.reasons import proved
-from tocsin.backfill.spark.recompute import Doubt, recomputed
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.finding import Finding, finding_id
+from tocsin.history.backfill.parity.comparison import Difference, DifferenceReason, ReportedFinding, Streamed, compare
+from tocsin.history.backfill.parity.reasons import proved
+from tocsin.history.backfill.spark.recompute import Doubt, recomputed
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.places import begin
-from tocsin.model.finding import Finding, finding_id
-from tocsin.project.catalog import read_catalog
 
 SPEC = read_catalog(ROOT).detector("failed_logins")
 NOON = 12 * 3600.0

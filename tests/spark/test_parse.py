@@ -26,12 +26,12 @@ from tests.spark.raw_records import (
     as_json,
     source,
 )
+from tocsin.declare.model.sizes import KEPT_BYTES
+from tocsin.declare.model.source import Format
 from tocsin.dev.generator import Traffic
 from tocsin.ingest.parsing_rules import Reason, reason_class, rule_parts, rules_version
 from tocsin.ingest.spark.envelope import OBSERVATION, observe
 from tocsin.ingest.spark.parse import parsed
-from tocsin.model.sizes import KEPT_BYTES
-from tocsin.model.source import Format
 
 
 def test_bad_records_go_to_quarantine_with_all_reasons(read: Read) -> None:

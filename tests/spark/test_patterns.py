@@ -14,14 +14,14 @@ from tests.rig.samples.project import copy_project
 from tests.rig.samples.visits import VISITS, expect, write
 from tests.spark.plans import SOURCE, SPEC
 from tests.spark.raw_records import reading, source
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.source import Format
+from tocsin.declare.settings import Settings
 from tocsin.ingest.spark.ingestion import ingestion
 from tocsin.ingest.spark.patterns import check_function, check_source
-from tocsin.model.errors import ConfigError
-from tocsin.model.source import Format
-from tocsin.project.settings import Settings
 from tocsin.quality.suites.suite_catalog import read_row_rules
-from tocsin.sparkjob.plan_tree import parse_tree
-from tocsin.sparkjob.query.work import Run
+from tocsin.spark.plan_tree import parse_tree
+from tocsin.spark.query.work import Run
 
 OVERFLOWING = [
     r'"((?:[^"\\]|\\.)*)"',

@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
 
 from tests.spark.plans import SPEC, Detect, plan_of
+from tocsin.declare.model.detector import Levels, ScoreKind
+from tocsin.declare.model.errors import ConfigError
 from tocsin.detect.spark.plan import StreamOnly, check_range
-from tocsin.model.detector import Levels, ScoreKind
-from tocsin.model.errors import ConfigError
-from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME
+from tocsin.spark.query.work import MICRO_BATCH, REAL_TIME
 
 
 def by_user(*aggregates: Any) -> Detect:

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.rig.samples.visits import DAY, VISITS, expect, write
-from tocsin.project.settings import Settings
+from tocsin.declare.settings import Settings
 from tocsin.quality.data_drift import weekdays_before
 from tocsin.quality.day_facts import DayFacts, Hole, PartitionFacts
 from tocsin.quality.day_profile import HOURS, Profile, figure_types

@@ -9,14 +9,14 @@ import sys
 import pyspark
 
 from tests.rig.waiting import patient
-from tocsin.provision.java import find_java
+from tocsin.setup.java import find_java
 
 SCRIPT = """
 import sys, time
 from pyspark.sql import SparkSession, functions as F
 
 options = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
-           "spark.python.daemon.module": "tocsin.sparkjob.python_daemon",
+           "spark.python.daemon.module": "tocsin.spark.python_daemon",
            "spark.python.worker.tracebackDumpIntervalSeconds": "1"}
 spark = SparkSession.builder.master("local[1]").config(map=options).getOrCreate()
 

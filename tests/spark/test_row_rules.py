@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 
 from tests.rig.samples.visits import VISITS, expect, write
 from tests.spark.raw_records import SCHEMA as RAW
+from tocsin.declare.model.names import Names
 from tocsin.ingest.spark.envelope import add_event, observe, route
 from tocsin.ingest.spark.parse import parsed
-from tocsin.model.names import Names
 from tocsin.quality.expectation_run import outcomes
 from tocsin.quality.suites.expectations import KNOWN
 from tocsin.quality.suites.row_rules import RowRule

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 
 from tests.spark.conftest import moment, told
 from tests.spark.plans import SPEC, plan_of
+from tocsin.declare.model.detector import Levels, ScoreKind
+from tocsin.declare.model.finding import next_rung
 from tocsin.detect.spark.findings import Emission, make_findings
-from tocsin.model.detector import Levels, ScoreKind
-from tocsin.model.finding import next_rung
-from tocsin.sparkjob.query.work import REAL_TIME
+from tocsin.spark.query.work import REAL_TIME
 
 LIMITED = replace(SPEC, levels=Levels(email=3, urgent=6))
 SCORES = ["count(*)", "sum(abs(tries))", "max(tries)", "approx_count_distinct(action)", "avg(tries)"]

@@ -17,15 +17,15 @@ from tests.spark.conftest import burst, tick
 from tests.spark.sealing import History
 from tocsin.cases.file_report import FileReport, FileRequest
 from tocsin.cases.spark.file_run import run_on_file
+from tocsin.declare.catalog import Catalog, read_catalog
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.settings import Settings
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.history.day_versions import read_version
 from tocsin.history.places import begin, end
 from tocsin.history.spark import import_files
 from tocsin.history.spark.sealed_days import sealed_events, with_tick
-from tocsin.model.errors import ConfigError
-from tocsin.model.finding import Finding
-from tocsin.project.catalog import Catalog, read_catalog
-from tocsin.project.settings import Settings
 
 DAY = date(2026, 10, 1)
 EACH = '''"""Each login of root."""

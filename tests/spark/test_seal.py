@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.sealing import DAY, History, Judge, login
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.settings import Settings
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.history.care import roll_back, verify
 from tocsin.history.day_table import audit_branch
@@ -23,14 +25,12 @@ from tocsin.history.landing_ledger import read_ledger
 from tocsin.history.places import begin
 from tocsin.history.spark.seal import SealedDay, Sealer, Unsealable
 from tocsin.history.spark.sealed_days import sealed_events, with_tick
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
+from tocsin.platform.storage.stored_path import remove_tree
 from tocsin.quality.day_facts import ColumnChange
 from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Severity
 from tocsin.quality.verdict_files import Records
-from tocsin.sparkjob.events import parse_events
-from tocsin.storage.stored_path import remove_tree
+from tocsin.spark.events import parse_events
 
 NEXT = DAY + timedelta(days=1)
 

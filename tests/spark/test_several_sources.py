@@ -17,17 +17,17 @@ from pyspark.sql import functions as F
 
 from tests.spark.conftest import Feed, moment, tick
 from tests.spark.plans import SOURCE, SPEC
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.detector import Levels
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.model.source import Source
 from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
-from tocsin.model.detector import Levels
-from tocsin.model.errors import ConfigError
-from tocsin.model.finding import Finding
-from tocsin.model.source import Source
-from tocsin.project.catalog import read_catalog
-from tocsin.provision.paths import here
-from tocsin.sparkjob.declared_function import DeclaredFunction
-from tocsin.sparkjob.events import (
+from tocsin.setup.paths import here
+from tocsin.spark.declared_function import DeclaredFunction
+from tocsin.spark.events import (
     SourceEvents,
     by_source,
     parse_events,
@@ -35,8 +35,8 @@ from tocsin.sparkjob.events import (
     prepare_events,
     used_columns,
 )
-from tocsin.sparkjob.query.drain import SLACK
-from tocsin.sparkjob.query.work import MICRO_BATCH
+from tocsin.spark.query.drain import SLACK
+from tocsin.spark.query.work import MICRO_BATCH
 
 EPOCH, WINDOW, BOUND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(minutes=10), timedelta(minutes=10)
 EXAMPLE = here().root / "examples" / "spending"

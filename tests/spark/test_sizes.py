@@ -9,8 +9,8 @@ import json
 import pytest
 
 from tests.spark.raw_records import LOGINS, Raw, Read, source
-from tocsin.model.sizes import KEPT_KEY_BYTES, QUARANTINE_BYTES, VALUE_BYTES
-from tocsin.model.source import Format
+from tocsin.declare.model.sizes import KEPT_KEY_BYTES, QUARANTINE_BYTES, VALUE_BYTES
+from tocsin.declare.model.source import Format
 
 
 @pytest.mark.parametrize(

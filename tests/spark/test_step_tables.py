@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from tocsin.cases.case_report import Way
 from tocsin.cases.spark.case_run import CaseRun
-from tocsin.model.errors import ConfigError
-from tocsin.project.catalog import read_catalog
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import ConfigError
 
 SOURCE = """title = "Purchases"
 owner = "a@example.com"

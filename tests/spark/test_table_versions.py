@@ -19,20 +19,20 @@ from tests.rig.command_line import invoke
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import seal_day
 from tests.spark.sealing import ROOT, login
-from tocsin.backfill.backfill_ledger import Backfills
-from tocsin.backfill.backfill_status import BackfillState, list_days
 from tocsin.cases.file_report import FileRequest
 from tocsin.cases.spark.file_run import run_on_file
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import TocsinError
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.backfill_ledger import Backfills
+from tocsin.history.backfill.backfill_status import BackfillState, list_days
 from tocsin.history.places import begin
 from tocsin.history.spark.table_versions import query_faults, run_query
 from tocsin.job import main
-from tocsin.model.errors import TocsinError
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.runtime import logs
-from tocsin.storage.stored_path import remove_tree
-from tocsin.tables.dated_versions import DatedVersions
-from tocsin.tables.published_table import TableFolder
+from tocsin.platform import logs
+from tocsin.platform.storage.stored_path import remove_tree
+from tocsin.spark.tables.dated_versions import DatedVersions
+from tocsin.spark.tables.published_table import TableFolder
 
 ONE = timedelta(days=1)
 TODAY = datetime.now(UTC).date()

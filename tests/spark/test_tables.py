@@ -18,17 +18,17 @@ from pyspark.sql import functions as F
 from tests.rig.samples.segments import segments
 from tests.spark.conftest import Feed, moment, told
 from tests.spark.plans import SOURCE, plan_of
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.model.table import TableSpec
+from tocsin.declare.settings import Settings
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
-from tocsin.model.errors import ConfigError, TransientError
-from tocsin.model.table import TableSpec
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.provision.paths import here
-from tocsin.sparkjob.events import parse_events
-from tocsin.sparkjob.query.stream_tables import StreamTables, check_settle
-from tocsin.tables.published_table import TableFolder
-from tocsin.tables.spark.joined_tables import FollowedTables, JoinedTables, no_rows
-from tocsin.tables.version_store import RowVersion
+from tocsin.setup.paths import here
+from tocsin.spark.events import parse_events
+from tocsin.spark.query.stream_tables import StreamTables, check_settle
+from tocsin.spark.tables.published_table import TableFolder
+from tocsin.spark.tables.spark.joined_tables import FollowedTables, JoinedTables, no_rows
+from tocsin.spark.tables.version_store import RowVersion
 
 WHERE = Path("detectors/d.py")
 FILE = """title = "Segments"

@@ -23,15 +23,15 @@ from tests.spark.conftest import sharing
 from tests.spark.sealing import login
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.database import Database
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.declaration import read_spec
+from tocsin.declare.model.finding import Finding, finding_id
+from tocsin.declare.model.source import tick_value
+from tocsin.declare.settings import Settings, load_settings
 from tocsin.history.places import begin
-from tocsin.kafka.record_writer import RecordWriter
-from tocsin.kafka.topics import ensure_topics
-from tocsin.model.finding import Finding, finding_id
-from tocsin.model.source import tick_value
-from tocsin.project.catalog import read_catalog
-from tocsin.project.declaration import read_spec
-from tocsin.project.settings import Settings, load_settings
-from tocsin.runtime.code_versions import keep_version
+from tocsin.platform.code_versions import keep_version
+from tocsin.platform.kafka.record_writer import RecordWriter
+from tocsin.platform.kafka.topics import ensure_topics
 
 TODAY = datetime.now(UTC).date()
 YESTERDAY = TODAY - timedelta(days=1)

@@ -23,9 +23,9 @@ from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import seal_day
 from tests.spark.conftest import sharing
 from tests.spark.sealing import login
-from tocsin.backfill.backfill_ledger import Backfills, End
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.backfill_ledger import Backfills, End
 from tocsin.history.places import begin
-from tocsin.project.settings import Settings
 
 DAYS = [datetime.now(UTC).date() - timedelta(days=back) for back in (4, 3, 2)]
 # User, failed logins, and the second of the day at which they all are.

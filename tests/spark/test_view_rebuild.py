@@ -18,18 +18,18 @@ from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import seal_day
 from tests.rig.small_disk import small_disk
 from tests.spark.sealing import login
-from tocsin.backfill import rebuild_status
-from tocsin.backfill.spark import view_rebuild
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.settings import Settings
 from tocsin.history.places import begin
 from tocsin.history.spark.table_versions import refresh
 from tocsin.job import main
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.runtime import logs
-from tocsin.runtime.process_exit import ExitCode
-from tocsin.sparkjob.declared_function import DeclaredFunction
-from tocsin.sparkjob.events import IDENTITY, parse_events, prepare_events
+from tocsin.platform import logs
+from tocsin.platform.process_exit import ExitCode
+from tocsin.spark.declared_function import DeclaredFunction
+from tocsin.spark.events import IDENTITY, parse_events, prepare_events
+from tocsin.views.rebuild import rebuild_status
 from tocsin.views.rebuild.rebuild_request import Draft, HistoryPart, Rebuild, read_draft, read_rebuild, write_draft
+from tocsin.views.spark import view_rebuild
 from tocsin.views.spark.computation import Computation
 from tocsin.views.view_row import ViewRow
 

@@ -15,11 +15,11 @@ from pyspark.sql import functions as F
 
 from tests.spark.conftest import moment
 from tests.spark.plans import SOURCE
-from tocsin.model.detector import Stage
-from tocsin.model.errors import ConfigError
-from tocsin.model.view import ViewSpec
-from tocsin.sparkjob.events import parse_events, prepare_events
-from tocsin.sparkjob.query_plan import QueryPlan
+from tocsin.declare.model.detector import Stage
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.view import ViewSpec
+from tocsin.spark.events import parse_events, prepare_events
+from tocsin.spark.query_plan import QueryPlan
 from tocsin.views.spark.view_plan import read_plan
 from tocsin.views.spark.view_rows import make_rows
 from tocsin.views.view_row import ViewRow

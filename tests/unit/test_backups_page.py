@@ -19,15 +19,15 @@ from tests.rig.played_kafka import played_kafka
 from tests.rig.samples.project import copy_project
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import detectors
-from tocsin.kafka.reader import TopicReader
-from tocsin.kafka.topic_set import place_of
-from tocsin.model.errors import ConfigError
-from tocsin.model.names import COMPUTE, INDEXER, landing_job
-from tocsin.project.setting_blocks import KafkaSettings
-from tocsin.project.settings import Settings
-from tocsin.runtime import private
-from tocsin.runtime.lock import hold
-from tocsin.sparkjob.query.checkpoint import begin_at, read_committed, whole_since
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.names import COMPUTE, INDEXER, landing_job
+from tocsin.declare.setting_blocks import KafkaSettings
+from tocsin.declare.settings import Settings
+from tocsin.platform import private
+from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.kafka.topic_set import place_of
+from tocsin.platform.lock import hold
+from tocsin.spark.query.checkpoint import begin_at, read_committed, whole_since
 
 INDEXED = {0: 7, 1: 0, 2: 3, 3: 0}
 REACHED = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -17,12 +17,12 @@ import typer.main
 import yaml  # type: ignore[import-untyped]  # comes with yamllint; its stubs are one more package for one call
 
 from tocsin.cli.app import app
+from tocsin.declare.blocks.spark_settings import ResourceSettings, SparkSettings
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.settings import Settings
 from tocsin.dev.servers.airflow_servers import COMPONENTS
-from tocsin.project.blocks.spark_settings import ResourceSettings, SparkSettings
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.provision.paths import here
-from tocsin.storage.s3_store import read_credentials
+from tocsin.platform.storage.s3_store import read_credentials
+from tocsin.setup.paths import here
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
@@ -239,7 +239,7 @@ def test_what_the_image_copies_exists_and_reaches_the_build() -> None:
 
 def test_set_up_starts_on_what_the_image_has_of_src_before_it(tmp_path: Path) -> None:
     """So no other change of src installs anything anew."""
-    before, _, _ = DOCKERFILE.partition("tocsin.provision image")
+    before, _, _ = DOCKERFILE.partition("tocsin.setup image")
     for source, target in re.findall(r"^COPY (src/\S+) (\S+)$", before, re.MULTILINE):
         is_folder = (ROOT / source).is_dir()
         copy = shutil.copytree if is_folder else shutil.copy
@@ -247,7 +247,7 @@ def test_set_up_starts_on_what_the_image_has_of_src_before_it(tmp_path: Path) ->
         if not is_folder:
             folder.mkdir()
         copy(ROOT / source, folder)
-    command = [sys.executable, "-S", "-m", "tocsin.provision", "--help"]
+    command = [sys.executable, "-S", "-m", "tocsin.setup", "--help"]
     done = subprocess.run(command, env={"PYTHONPATH": str(tmp_path / "src")}, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
 

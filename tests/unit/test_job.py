@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from tocsin import job as harness
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.model.job_kinds import BATCHES, KINDS
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.settings import load_settings
 from tocsin.job import Batch, Job, main
-from tocsin.model.errors import ConfigError, TransientError
-from tocsin.model.job_kinds import BATCHES, KINDS
-from tocsin.model.job_report import JobState
-from tocsin.project.settings import load_settings
-from tocsin.runtime import logs
-from tocsin.runtime.failures import Unwritable
-from tocsin.runtime.heartbeat import read_beat
-from tocsin.runtime.lead import try_lead
+from tocsin.platform import logs
+from tocsin.platform.failures import Unwritable
+from tocsin.platform.heartbeat import read_beat
+from tocsin.platform.lead import try_lead
 
 
 @pytest.fixture(autouse=True)

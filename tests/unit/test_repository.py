@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tocsin.cases.case_presence import faults_of_cases
-from tocsin.project.catalog import read_catalog
-from tocsin.project.declaration import read_spec
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.declaration import read_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,36 +26,8 @@ REGISTRIES = [
 ]
 MACHINE_PATHS = [("/wo", "rk/"), ("/ho", "me/"), ("/ro", "ot/"), ("/Us", "ers/"), ("/tmp/", "lab")]
 ROOMS = {
-    *(
-        "airflow",
-        "alerts",
-        "backfill",
-        "cases",
-        "cli",
-        "detect",
-        "dev",
-        "experiment",
-        "flows",
-        "history",
-        "ingest",
-        "kafka",
-        "log_drain",
-    ),
-    *(
-        "metrics",
-        "model",
-        "project",
-        "provision",
-        "quality",
-        "replay",
-        "runtime",
-        "sparkjob",
-        "storage",
-        "supervision",
-        "tables",
-        "views",
-        "web",
-    ),
+    *("airflow", "alerts", "cases", "cli", "declare", "detect", "dev", "history", "ingest"),
+    *("platform", "quality", "setup", "spark", "supervise", "views", "web"),
 }
 TOP = {
     *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "Makefile", "pyproject.toml"),

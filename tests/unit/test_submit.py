@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tocsin.provision.paths import here
+from tocsin.setup.paths import here
 
 JOBS = here().root / "spark_jobs"
 

@@ -11,8 +11,8 @@ import structlog
 from airflow.sdk import Asset, AssetWatcher
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from tocsin.project.settings import load_settings
-from tocsin.supervision.installed_jobs import InstalledJobs, Sender
+from tocsin.declare.settings import load_settings
+from tocsin.supervise.installed_jobs import InstalledJobs, Sender
 
 log = structlog.get_logger()
 

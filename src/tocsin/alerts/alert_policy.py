@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 
-from tocsin.model.detector import DetectorSpec, Stage
-from tocsin.model.detector_guide import DetectorGuide
-from tocsin.model.finding import Finding, Origin, canonical_entity
-from tocsin.model.job_report import JobReport
+from tocsin.declare.model.detector import DetectorSpec, Stage
+from tocsin.declare.model.detector_guide import DetectorGuide
+from tocsin.declare.model.finding import Finding, Origin, canonical_entity
+from tocsin.declare.model.job_report import JobReport
 
 _LEVELS = {"": 0, "email": 1, "urgent": 2}
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)

@@ -6,11 +6,11 @@ import contextlib
 
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.job_usage import UsageTally
-from tocsin.kafka.job_reports import ReportReader
-from tocsin.kafka.retry import Backoff
-from tocsin.model.errors import TransientError
-from tocsin.model.job_report import JobReport
-from tocsin.project.settings import Settings
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.job_report import JobReport
+from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.job_reports import ReportReader
+from tocsin.platform.kafka.retry import Backoff
 
 _PAUSE_SECONDS = 5.0
 

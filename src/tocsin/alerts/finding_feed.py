@@ -15,16 +15,16 @@ import structlog
 
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.intake import FindingRecord, read_record
-from tocsin.kafka.job_reports import ReportReader
-from tocsin.kafka.record_writer import RecordWriter
-from tocsin.kafka.retry import Backoff
-from tocsin.model.detector import FINDINGS_OF
-from tocsin.model.errors import InvalidEvent, TransientError
-from tocsin.model.finding import Finding
-from tocsin.model.names import detector_job
-from tocsin.model.sizes import EVENT_BYTES
-from tocsin.model.source import tick_value
-from tocsin.project.settings import Settings
+from tocsin.declare.model.detector import FINDINGS_OF
+from tocsin.declare.model.errors import InvalidEvent, TransientError
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.model.names import detector_job
+from tocsin.declare.model.sizes import EVENT_BYTES
+from tocsin.declare.model.source import tick_value
+from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.job_reports import ReportReader
+from tocsin.platform.kafka.record_writer import RecordWriter
+from tocsin.platform.kafka.retry import Backoff
 
 _REMEMBERED = 20_000
 _MOST_WAITING = 20_000

@@ -28,17 +28,17 @@ from tocsin.alerts.recording import Recorded, Rules
 from tocsin.alerts.store.alert_rows import finding_of
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import detectors, findings
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.errors import InvalidEvent, TransientError
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.model.job_report import TOPICS_RECREATED, JobState
+from tocsin.declare.model.names import INDEXER
+from tocsin.declare.settings import Settings
 from tocsin.job import Job
-from tocsin.kafka.reporter import Reporter
-from tocsin.kafka.retry import Retry
-from tocsin.kafka.topic_follower import TopicFollower
-from tocsin.model.errors import InvalidEvent, TransientError
-from tocsin.model.finding import Finding
-from tocsin.model.job_report import TOPICS_RECREATED, JobState
-from tocsin.model.names import INDEXER
-from tocsin.project.catalog import Catalog
-from tocsin.project.settings import Settings
-from tocsin.runtime.code_versions import FollowedCatalog
+from tocsin.platform.code_versions import FollowedCatalog
+from tocsin.platform.kafka.reporter import Reporter
+from tocsin.platform.kafka.retry import Retry
+from tocsin.platform.kafka.topic_follower import TopicFollower
 
 BATCH = 500
 # A writer that waits for SQLite's lock tries every 100 ms at last; without a pause between two chunks it never gets in.

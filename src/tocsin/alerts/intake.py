@@ -11,9 +11,9 @@ from sqlalchemy import Connection, insert, select
 
 from tocsin.alerts.alert_policy import faults_of
 from tocsin.alerts.store.schema import invalid_findings
-from tocsin.kafka.reader import appended_at
-from tocsin.model.errors import InvalidEvent
-from tocsin.model.finding import Finding
+from tocsin.declare.model.errors import InvalidEvent
+from tocsin.declare.model.finding import Finding
+from tocsin.platform.kafka.reader import appended_at
 
 MAX_KEPT_BYTES = 65_536
 

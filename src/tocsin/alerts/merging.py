@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from pydantic import BaseModel
 
 from tocsin.alerts import alert_policy
-from tocsin.model.durations import EPOCH
-from tocsin.model.finding import Finding, Origin
+from tocsin.declare.model.durations import EPOCH
+from tocsin.declare.model.finding import Finding, Origin
 
 MAX_POINTS = 200
 Points = list[tuple[int, float]]

@@ -26,7 +26,7 @@ from tocsin.alerts.store.alert_rows import (
     planned_notification,
 )
 from tocsin.alerts.store.schema import alerts, backfilled_days, findings, notifications
-from tocsin.model.finding import Finding
+from tocsin.declare.model.finding import Finding
 
 _AT_ONCE = 500
 """Findings in one statement: a DB bounds the number of values in it."""

@@ -19,9 +19,9 @@ from tocsin.alerts.indexer import remembered
 from tocsin.alerts.store.alert_rows import alert_parts, message_id, notified, planned_notification
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import alerts, findings, notifications
-from tocsin.model.errors import TransientError
-from tocsin.model.job_report import JobReport
-from tocsin.model.names import INDEXER, detector_job
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.job_report import JobReport
+from tocsin.declare.model.names import INDEXER, detector_job
 
 _LOOKS_BACK = timedelta(days=1)
 """So long after the next window has ended an alert may still end this way."""

@@ -14,9 +14,9 @@ from typing import Any
 from tocsin.cases.case_events import DeclaredEvent, starts_of
 from tocsin.cases.case_language import Case, ExpectedFinding, Timeline
 from tocsin.cases.case_report import CaseFinding
-from tocsin.model.detector import DetectorSpec
-from tocsin.model.durations import end_of
-from tocsin.model.source import Source
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.durations import end_of
+from tocsin.declare.model.source import Source
 
 Written = tuple[Case, Sequence[DeclaredEvent]]
 MOST_EVENTS = 2_000

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tocsin.cases.case_language import Case, CaseEvent, CodePlace, moment
-from tocsin.model.detector import DetectorSpec, Span
-from tocsin.model.durations import EPOCH, MICROSECOND, closed_before, end_of, last_number, start, step_of
-from tocsin.model.errors import ConfigError, Fault, nearest
-from tocsin.model.source import Source, tick_value
+from tocsin.declare.model.detector import DetectorSpec, Span
+from tocsin.declare.model.durations import EPOCH, MICROSECOND, closed_before, end_of, last_number, start, step_of
+from tocsin.declare.model.errors import ConfigError, Fault, nearest
+from tocsin.declare.model.source import Source, tick_value
 
 _BOUNDS = {"int": 2**31, "bigint": 2**63}
 

@@ -31,8 +31,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
-from tocsin.model.durations import parse_duration
-from tocsin.model.errors import ConfigError
+from tocsin.declare.model.durations import parse_duration
+from tocsin.declare.model.errors import ConfigError
 
 DAY = date(2026, 1, 5)
 """The day of times that are written without one."""

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from tocsin.model.detector import DetectorSpec
-from tocsin.project.code.python_syntax import parse
-from tocsin.sparkjob.plan_tree import STRUCT, Node
+from tocsin.declare.code.python_syntax import parse
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.spark.plan_tree import STRUCT, Node
 
 _TIMES = ("timestamp", "timestamp_ntz", "date")
 _COMPARE = {"EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "Not"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from tocsin.model.detector import DetectorSpec
-from tocsin.model.errors import Fault
-from tocsin.project.code.case_code import CASES, case_kinds
-from tocsin.project.code.python_syntax import parse
+from tocsin.declare.code.case_code import CASES, case_kinds
+from tocsin.declare.code.python_syntax import parse
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.errors import Fault
 
 
 def has_cases(spec: DetectorSpec) -> bool:

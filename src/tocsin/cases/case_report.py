@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel
 
-from tocsin.model.finding import Finding, next_rung
+from tocsin.declare.model.finding import Finding, next_rung
 
 _SAME = 1e-9
 

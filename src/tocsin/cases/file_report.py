@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from tocsin.model.finding import Finding
+from tocsin.declare.model.finding import Finding
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tocsin.model.detector import DetectorSpec
-from tocsin.model.durations import EPOCH, MICROSECOND
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.durations import EPOCH, MICROSECOND
 
 _WEEK = timedelta(days=7)
 Span = tuple[datetime, datetime]

@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tocsin.model.durations import parse_duration
-from tocsin.project.code.case_code import without_cases
-from tocsin.project.code.python_syntax import parse
+from tocsin.declare.code.case_code import without_cases
+from tocsin.declare.code.python_syntax import parse
+from tocsin.declare.model.durations import parse_duration
 
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

@@ -9,8 +9,8 @@ from typing import Any
 
 from tocsin.cases.case_events import DeclaredEvent, span_of, starts_of
 from tocsin.cases.case_report import clock, window_text
-from tocsin.model.detector import DetectorSpec
-from tocsin.model.durations import end_of, first_number, start
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.durations import end_of, first_number, start
 
 _MOST = 20
 

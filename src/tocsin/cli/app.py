@@ -47,9 +47,9 @@ from tocsin.cli.operate import (
     status_command,
 )
 from tocsin.cli.output import note
-from tocsin.model.errors import ConfigError, TocsinError
-from tocsin.runtime import private
-from tocsin.runtime.process_exit import ExitCode
+from tocsin.declare.model.errors import ConfigError, TocsinError
+from tocsin.platform import private
+from tocsin.platform.process_exit import ExitCode
 
 app = typer.Typer(
     name="tocsin",

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tocsin.declare.declaration import read_spec
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.durations import exact_text
 from tocsin.detect.explanation import keyword_meanings
-from tocsin.model.detector import DetectorSpec
-from tocsin.model.durations import exact_text
-from tocsin.project.declaration import read_spec
 
 _INTRODUCTION = """# Reference of detectors
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tocsin.model.durations import parse_duration
+from tocsin.declare.model.durations import parse_duration
 
 _SHORT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", re.IGNORECASE)
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tocsin.model.sizes import printable
-from tocsin.runtime.progress import is_heard, listening
+from tocsin.declare.model.sizes import printable
+from tocsin.platform.progress import is_heard, listening
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -14,9 +14,6 @@ from pydantic import BaseModel
 
 from tocsin.alerts.evidence.finding_explanation import FindingExplanation
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, InvalidFinding, JobUsage, StoredFinding
-from tocsin.backfill.backfill_status import BackfillDay
-from tocsin.backfill.parity.parity_report import ParityReport
-from tocsin.backfill.trial_report import Backtest, Diff
 from tocsin.cases.case_report import TestReport
 from tocsin.cases.file_report import FileReport
 from tocsin.cli import json_shapes as shapes_module
@@ -25,14 +22,17 @@ from tocsin.cli.json_shapes import DetectorShape, FaultShape, JobPlanShape, Tabl
 from tocsin.cli.settings_reference import ATTRIBUTE
 from tocsin.detect.explanation import DetectorExplanation
 from tocsin.dev.diagnosis import Diagnosis
-from tocsin.experiment.rescale_figures import RescaleReport
+from tocsin.dev.experiment.rescale_figures import RescaleReport
+from tocsin.history.backfill.backfill_status import BackfillDay
+from tocsin.history.backfill.parity.parity_report import ParityReport
+from tocsin.history.backfill.trial_report import Backtest, Diff
 from tocsin.history.day_status import DayStanding
 from tocsin.history.day_versions import DayVersion
 from tocsin.ingest.quarantined_record import QuarantinedRecord
+from tocsin.ingest.replay.outcomes import ReplayReport
 from tocsin.quality.day_profile import ProfileRow
 from tocsin.quality.verdict import DaySummary, Verdict
-from tocsin.replay.outcomes import ReplayReport
-from tocsin.supervision.job_status import JobStatus
+from tocsin.supervise.job_status import JobStatus
 from tocsin.views.row_query import RowShape
 from tocsin.views.view_summary import ViewSummary
 

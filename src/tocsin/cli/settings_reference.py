@@ -18,8 +18,8 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tocsin.model.durations import exact_text
-from tocsin.project.settings import Settings
+from tocsin.declare.model.durations import exact_text
+from tocsin.declare.settings import Settings
 
 _INTRODUCTION = """# Settings
 

@@ -8,11 +8,11 @@ from enum import StrEnum
 
 from pydantic import BaseModel
 
-from tocsin.model.detector import DetectorSpec
-from tocsin.model.durations import exact_text
-from tocsin.model.source import Source
-from tocsin.project.declaration import written_keywords
-from tocsin.project.keywords import DETECTOR
+from tocsin.declare.declaration import written_keywords
+from tocsin.declare.keywords import DETECTOR
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.durations import exact_text
+from tocsin.declare.model.source import Source
 
 NONE = "none"
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from tocsin.declare.model.detector import ScoreKind
 from tocsin.detect.scores import Score, definitions, expand, kind_of, replace_columns, score_of
-from tocsin.model.detector import ScoreKind
-from tocsin.sparkjob.plan_tree import Node
+from tocsin.spark.plan_tree import Node
 
 _KEEP_ROWS = {"Project", "SubqueryAlias", "View", "ResolvedHint", "Repartition", "RepartitionByExpression"}
 _JUDGED = {"Filter", "Join"}

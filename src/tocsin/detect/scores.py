@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tocsin.model.detector import ScoreKind
-from tocsin.sparkjob.plan_tree import Node
+from tocsin.declare.model.detector import ScoreKind
+from tocsin.spark.plan_tree import Node
 
 # Aggregates that never fall while events come in.
 _RISING = {"CountIf", "Max", "HyperLogLogPlusPlus", "CollectSet", "CollectList", "BitOrAgg", "BoolOr", "RegrCount"}

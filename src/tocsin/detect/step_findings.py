@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from tocsin.model.detector import Levels
-from tocsin.model.finding import CUT, MAX_EVIDENCE, Finding, finding_id
-from tocsin.model.sizes import SAMPLE_BYTES, shortened
-from tocsin.model.steps.step_contract import Event, StepFinding
+from tocsin.declare.model.detector import Levels
+from tocsin.declare.model.finding import CUT, MAX_EVIDENCE, Finding, finding_id
+from tocsin.declare.model.sizes import SAMPLE_BYTES, shortened
+from tocsin.declare.model.steps.step_contract import Event, StepFinding
 
 _SPLICED = {"origin", "run_id"}
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tocsin.model.errors import ConfigError
-from tocsin.model.steps.state_codec import StateCodec
-from tocsin.model.steps.step_contract import Event, StepFinding
-from tocsin.project.code.step_signature import ON_TIMER, STEP, TIMER
-from tocsin.sparkjob.declared_function import line_of, load_module
+from tocsin.declare.code.step_signature import ON_TIMER, STEP, TIMER
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.steps.state_codec import StateCodec
+from tocsin.declare.model.steps.step_contract import Event, StepFinding
+from tocsin.spark.declared_function import line_of, load_module
 
 CALL_SECONDS = 10.0
 """Longest call of `step`; its event is left out then."""

@@ -14,11 +14,11 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tocsin.declare.model.detector import DetectorSpec, Levels
+from tocsin.declare.model.durations import EPOCH, MICROSECOND
+from tocsin.declare.model.steps.step_contract import Event, StepFinding
 from tocsin.detect.step_findings import StepRecords
 from tocsin.detect.step_program import Key, StepFault, StepProgram
-from tocsin.model.detector import DetectorSpec, Levels
-from tocsin.model.durations import EPOCH, MICROSECOND
-from tocsin.model.steps.step_contract import Event, StepFinding
 
 MOST_FAULTS = 20
 """So many faults of a task are told in full."""

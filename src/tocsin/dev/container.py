@@ -12,13 +12,13 @@ import os
 import sys
 from datetime import UTC, datetime, timedelta
 
+from tocsin.declare.model.errors import TocsinError
+from tocsin.declare.settings import load_settings
 from tocsin.dev.servers.airflow_servers import COMPONENTS, Airflow, missing
-from tocsin.model.errors import TocsinError
-from tocsin.project.settings import load_settings
-from tocsin.provision.java import find_java
-from tocsin.provision.paths import here
-from tocsin.runtime import private
-from tocsin.runtime.process_exit import ExitCode
+from tocsin.platform import private
+from tocsin.platform.process_exit import ExitCode
+from tocsin.setup.java import find_java
+from tocsin.setup.paths import here
 
 _PREPARE = "prepare"
 _OWN = "AIRFLOW__"

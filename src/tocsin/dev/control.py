@@ -6,20 +6,20 @@ import os
 import signal
 import time
 
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.errors import ConfigError, Fault, TransientError, nearest
+from tocsin.declare.settings import Settings
 from tocsin.dev import state_folder
 from tocsin.dev.launcher import LOG, servers_instance, sweep
 from tocsin.dev.running_stack import read_running, withdraw
 from tocsin.dev.servers import airflow_servers, kafka_server, mail_sink
-from tocsin.model.errors import ConfigError, Fault, TransientError, nearest
-from tocsin.project.catalog import Catalog
-from tocsin.project.settings import Settings
-from tocsin.runtime.code_versions import installed_catalog
-from tocsin.runtime.lock import LockHeld, hold
-from tocsin.supervision.job_kinds import desired_jobs
-from tocsin.supervision.job_states import Desired, Past, memory_of, read_history
-from tocsin.supervision.job_status import JobFacts, JobStatus, job_status
-from tocsin.supervision.runners.local import LocalRunner
-from tocsin.supervision.switches import not_stopped
+from tocsin.platform.code_versions import installed_catalog
+from tocsin.platform.lock import LockHeld, hold
+from tocsin.supervise.job_kinds import desired_jobs
+from tocsin.supervise.job_states import Desired, Past, memory_of, read_history
+from tocsin.supervise.job_status import JobFacts, JobStatus, job_status
+from tocsin.supervise.runners.local import LocalRunner
+from tocsin.supervise.switches import not_stopped
 
 _SERVERS = (kafka_server.NAME, mail_sink.NAME)
 _AIRFLOW = tuple(f"{airflow_servers.PREFIX}{name}" for name in airflow_servers.COMPONENTS)

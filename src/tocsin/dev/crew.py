@@ -9,21 +9,21 @@ from pathlib import Path
 import structlog
 
 from tocsin.alerts.notify.notices import send_overdue
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.detector import Stage
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.names import detector_job
+from tocsin.declare.settings import Settings
 from tocsin.dev.startup_progress import Part
-from tocsin.model.detector import Stage
-from tocsin.model.job_report import JobState
-from tocsin.model.names import detector_job
-from tocsin.project.catalog import Catalog
-from tocsin.project.settings import Settings
-from tocsin.supervision.incidents.conditions import CALM_SECONDS
-from tocsin.supervision.incidents.watch import mail_no_room
-from tocsin.supervision.installed_jobs import InstalledJobs
-from tocsin.supervision.job_kinds import desired_jobs
-from tocsin.supervision.job_states import Desired
-from tocsin.supervision.job_status import JobStatus, look
-from tocsin.supervision.runners.log_rotation import rotate
-from tocsin.supervision.runners.runner_choice import process_reader
-from tocsin.supervision.switches import not_stopped
+from tocsin.supervise.incidents.conditions import CALM_SECONDS
+from tocsin.supervise.incidents.watch import mail_no_room
+from tocsin.supervise.installed_jobs import InstalledJobs
+from tocsin.supervise.job_kinds import desired_jobs
+from tocsin.supervise.job_states import Desired
+from tocsin.supervise.job_status import JobStatus, look
+from tocsin.supervise.runners.log_rotation import rotate
+from tocsin.supervise.runners.runner_choice import process_reader
+from tocsin.supervise.switches import not_stopped
 
 log = structlog.get_logger()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from tocsin.kafka.topics import TopicSpec, ensure_topics, wanted_topics
-from tocsin.model.errors import TocsinError, TransientError
-from tocsin.project.catalog import Catalog
-from tocsin.project.settings import Settings
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.errors import TocsinError, TransientError
+from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.topics import TopicSpec, ensure_topics, wanted_topics
 
 _PAUSE_SECONDS = 60.0  # after a refusal: somebody must change rights first
 

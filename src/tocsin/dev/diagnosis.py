@@ -17,18 +17,18 @@ from confluent_kafka.admin import AdminClient
 from pydantic import BaseModel
 
 from tocsin.alerts.store.database import Database
+from tocsin.declare.catalog import Catalog, read_catalog
+from tocsin.declare.model.durations import span
+from tocsin.declare.model.errors import ConfigError, TocsinError
+from tocsin.declare.settings import RUNNING_FILE, Settings, load_settings
 from tocsin.dev.servers.ports import accepts, owner_of
 from tocsin.dev.servers.sink_servers import KINDS, needed_kinds
-from tocsin.kafka.topics import wanted_topics
-from tocsin.model.durations import span
-from tocsin.model.errors import ConfigError, TocsinError
-from tocsin.project.catalog import Catalog, read_catalog
-from tocsin.project.settings import RUNNING_FILE, Settings, load_settings
-from tocsin.provision import jars
-from tocsin.provision.java import find_java
-from tocsin.provision.paths import Paths, here
-from tocsin.runtime.heartbeat import seconds_since_look
-from tocsin.supervision.job_status import Standing, unsupervised_reason
+from tocsin.platform.heartbeat import seconds_since_look
+from tocsin.platform.kafka.topics import wanted_topics
+from tocsin.setup import jars
+from tocsin.setup.java import find_java
+from tocsin.setup.paths import Paths, here
+from tocsin.supervise.job_status import Standing, unsupervised_reason
 
 _GIB = 1024**3
 _SECONDS = 3.0

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from tocsin.declare.model.durations import EPOCH
 from tocsin.ingest.parsing_rules import Reason
-from tocsin.model.durations import EPOCH
 
 WINDOW = timedelta(seconds=10)
 FAILED, SUCCEEDED = "login failed", "login succeeded"

@@ -12,6 +12,10 @@ from pathlib import Path
 
 import structlog
 
+from tocsin.declare.blocks.spark_settings import LOCAL
+from tocsin.declare.model.errors import ConfigError, TocsinError
+from tocsin.declare.model.names import DRAIN, EXPORTER, WEB
+from tocsin.declare.settings import Settings, load_settings
 from tocsin.dev import state_folder
 from tocsin.dev.crew import Crew
 from tocsin.dev.running_stack import Running, announce, withdraw
@@ -25,17 +29,13 @@ from tocsin.dev.servers.ports import LOOPBACK, Ports
 from tocsin.dev.servers.server_set import Server, Servers
 from tocsin.dev.servers.sink_servers import SinkServers, needed_kinds
 from tocsin.dev.startup_progress import Part, StartupProgress
-from tocsin.model.errors import ConfigError, TocsinError
-from tocsin.model.names import DRAIN, EXPORTER, WEB
-from tocsin.project.blocks.spark_settings import LOCAL
-from tocsin.project.settings import Settings, load_settings
-from tocsin.provision.java import find_java
-from tocsin.runtime import logs
-from tocsin.runtime.code_versions import installed_catalog
-from tocsin.runtime.lock import LockHeld, hold
-from tocsin.supervision.runners.local import LocalRunner
-from tocsin.supervision.runners.log_rotation import rotate
-from tocsin.supervision.runners.process_labels import instance_of
+from tocsin.platform import logs
+from tocsin.platform.code_versions import installed_catalog
+from tocsin.platform.lock import LockHeld, hold
+from tocsin.setup.java import find_java
+from tocsin.supervise.runners.local import LocalRunner
+from tocsin.supervise.runners.log_rotation import rotate
+from tocsin.supervise.runners.process_labels import instance_of
 
 LOG = "launcher"
 _TICK_SECONDS = 1.5

@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tocsin.declare.settings import RUNNING_FILE
 from tocsin.dev.servers.ports import LOOPBACK
-from tocsin.project.settings import RUNNING_FILE
-from tocsin.runtime import state_file
-from tocsin.runtime.state_file import write_whole
+from tocsin.platform import state_file
+from tocsin.platform.state_file import write_whole
 
 _ABOUT_FILE = "stack.json"
 
@@ -40,7 +40,7 @@ class Running:
 
 
 def announce(state: Path, running: Running) -> None:
-    """Write what `tocsin.project.settings` reads, and what `read_running` reads, into the state folder.
+    """Write what `tocsin.declare.settings` reads, and what `read_running` reads, into the state folder.
 
     Raises:
         OSError: the folder cannot be written.

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tocsin.model.sizes import printable
+from tocsin.declare.model.sizes import printable
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tocsin.model.errors import ConfigError
-from tocsin.runtime import private
-from tocsin.runtime.private import MARKER
-from tocsin.runtime.state_file import FORM_FILE
+from tocsin.declare.model.errors import ConfigError
+from tocsin.platform import private
+from tocsin.platform.private import MARKER
+from tocsin.platform.state_file import FORM_FILE
 
 LOCK = "launcher.lock"
 _ROOM_BYTES = 500 * 1024 * 1024

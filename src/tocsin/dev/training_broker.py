@@ -11,15 +11,15 @@ import tempfile
 from pathlib import Path
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # as in tocsin.kafka.topics
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # as in tocsin.platform.kafka.topics
 
+from tocsin.declare.blocks.spark_settings import SparkSettings
+from tocsin.declare.model.errors import TocsinError, TransientError
+from tocsin.declare.setting_blocks import KafkaSettings
+from tocsin.declare.settings import Settings
 from tocsin.dev.servers.kafka_server import temporary_broker
-from tocsin.model.errors import TocsinError, TransientError
-from tocsin.project.blocks.spark_settings import SparkSettings
-from tocsin.project.setting_blocks import KafkaSettings
-from tocsin.project.settings import Settings
-from tocsin.provision.java import find_java
-from tocsin.sparkjob.engine.class_training import make_archive
+from tocsin.setup.java import find_java
+from tocsin.spark.engine.class_training import make_archive
 
 _SECONDS = 120
 _PURPOSE = "class-archive"

@@ -1,1 +1,1 @@
-"""History: what Kafka forgets is landed, sealed by day, published and kept. Spark's part is in `tocsin.sparkjob`."""
+"""History: what Kafka forgets is sealed by day, published and kept; `backfill` runs detectors over it."""

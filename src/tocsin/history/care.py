@@ -9,6 +9,10 @@ from pathlib import Path
 
 import structlog
 
+from tocsin.declare.model.errors import ConfigError, Fault, nearest
+from tocsin.declare.model.names import sealing_job
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.history.day_status import known, record_refused, standing
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import BrokenVersion, DayVersion, note_version, paths, read_version, whole_versions
@@ -16,16 +20,12 @@ from tocsin.history.landing_ledger import Entry, LandedFile, LandingLedger, land
 from tocsin.history.parquet_files import digest
 from tocsin.history.parquet_files import fault as fault_of
 from tocsin.history.places import Places, import_run
-from tocsin.model.errors import ConfigError, Fault, nearest
-from tocsin.model.names import sealing_job
-from tocsin.model.source import Source
-from tocsin.project.settings import Settings
+from tocsin.platform.lead import try_lead
+from tocsin.platform.storage.stored_path import find_all, remove_tree
 from tocsin.quality.data_drift import weekdays_before
 from tocsin.quality.report_page import day_page, index_page
 from tocsin.quality.verdict import Acceptance
 from tocsin.quality.verdict_files import Records
-from tocsin.runtime.lead import try_lead
-from tocsin.storage.stored_path import find_all, remove_tree
 
 log = structlog.get_logger()
 

@@ -10,17 +10,17 @@ from functools import cache
 import structlog
 from pydantic import BaseModel
 
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import BrokenVersion, DayVersion, read_version, whole_versions
 from tocsin.history.landing_ledger import LandingLedger, read_ledger
 from tocsin.history.places import Places, begin, end
 from tocsin.history.seal_planning import SealFacts, SealPlan, missing, oldest_kept, plan
 from tocsin.history.seal_runs import verdict_text
-from tocsin.model.source import Source
-from tocsin.project.settings import Settings
+from tocsin.platform.storage.stored_path import read_each
 from tocsin.quality.suites.suite_catalog import rules_digest
 from tocsin.quality.unsealed_days import Refused, judge_or_accept, note_refused, unsealed_days
-from tocsin.storage.stored_path import read_each
 
 _MISSING = "nothing has landed for it; unless the day was empty, import it: tocsin history import"
 

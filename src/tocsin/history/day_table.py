@@ -32,12 +32,12 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.transforms import DayTransform
 from sqlalchemy.exc import DBAPIError
 
+from tocsin.declare.model.errors import ConfigError, TocsinError, TransientError
+from tocsin.declare.model.source import Source, columns_of
+from tocsin.declare.settings import Settings
 from tocsin.history.places import Places, begin, end
-from tocsin.model.errors import ConfigError, TocsinError, TransientError
-from tocsin.model.source import Source, columns_of
-from tocsin.project.settings import Settings
-from tocsin.storage.s3_store import file_io_of
-from tocsin.storage.stored_path import StoredPath
+from tocsin.platform.storage.s3_store import file_io_of
+from tocsin.platform.storage.stored_path import StoredPath
 
 NAMESPACE = "tocsin"
 KEPT = timedelta(days=7)

@@ -8,13 +8,13 @@ from datetime import date, datetime
 import structlog
 from pydantic import BaseModel, ValidationError
 
+from tocsin.declare.model.errors import TocsinError
+from tocsin.declare.settings import Settings
 from tocsin.history.places import VERSION_FILE, Places, end
-from tocsin.model.errors import TocsinError
-from tocsin.project.settings import Settings
+from tocsin.platform import state_file
+from tocsin.platform.storage.stored_path import ObjectPath, StoredPath, find_all, read_each
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.verdict import Acceptance
-from tocsin.runtime import state_file
-from tocsin.storage.stored_path import ObjectPath, StoredPath, find_all, read_each
 
 log = structlog.get_logger()
 

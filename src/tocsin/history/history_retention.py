@@ -12,16 +12,16 @@ from datetime import UTC, date, datetime, timedelta
 
 import structlog
 
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.history.day_table import KEPT, DayTable
 from tocsin.history.day_versions import DayVersion, whole_versions
 from tocsin.history.landing_ledger import LandingLedger, forget, landing_lock, read_ledger, sweep
 from tocsin.history.places import VERSION_FILE, Places, end
 from tocsin.history.seal_planning import Retention
-from tocsin.model.source import Source
-from tocsin.project.settings import Settings
+from tocsin.platform.lock import LockHeld
+from tocsin.platform.storage.stored_path import StoredPath, modified_at, remove_tree
 from tocsin.quality import unsealed_days
-from tocsin.runtime.lock import LockHeld
-from tocsin.storage.stored_path import StoredPath, modified_at, remove_tree
 
 _UNCOMMITTED_SECONDS = 3600.0
 """A file of metadata that no commit names may belong to a commit under way, for so long."""

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 
+from tocsin.declare.model.source import Source
 from tocsin.history.landing_ledger import Entry, LandingLedger
 from tocsin.history.places import end
-from tocsin.kafka.reader import Offsets, TopicReader
-from tocsin.kafka.topic_identity import is_recreated
-from tocsin.model.source import Source
+from tocsin.platform.kafka.reader import Offsets, TopicReader
+from tocsin.platform.kafka.topic_identity import is_recreated
 
 
 @dataclass(frozen=True)

@@ -16,17 +16,17 @@ from pathlib import Path
 import structlog
 from pydantic import BaseModel, ValidationError
 
+from tocsin.declare.model.errors import TocsinError
+from tocsin.declare.model.names import landing_job
+from tocsin.declare.settings import Settings
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.places import Places, begin, end
-from tocsin.model.errors import TocsinError
-from tocsin.model.names import landing_job
-from tocsin.project.settings import Settings
+from tocsin.platform.lead import try_lead
+from tocsin.platform.lock import Lock
+from tocsin.platform.state_file import write_whole
+from tocsin.platform.storage.claim import claim_history
+from tocsin.platform.storage.stored_path import StoredPath, find_all, read_each, remove_tree
 from tocsin.quality.day_facts import Hole, PartitionFacts
-from tocsin.runtime.lead import try_lead
-from tocsin.runtime.lock import Lock
-from tocsin.runtime.state_file import write_whole
-from tocsin.storage.claim import claim_history
-from tocsin.storage.stored_path import StoredPath, find_all, read_each, remove_tree
 
 PARTITION = "tocsin_partition"
 """A column of landed files: the partition of the events topic; -1 in imported files."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from tocsin.storage.stored_path import StoredPath, open_stored, size_of
+from tocsin.platform.storage.stored_path import StoredPath, open_stored, size_of
 
 
 def digest(path: StoredPath) -> str:

@@ -12,8 +12,8 @@
       tables/<source>/metadata/...                                   of the Iceberg table
       catalog.db                                                     the Iceberg catalogue, unless a setting says else
 
-Beside them lie, if `storage.history` is set, `versions/` of `tocsin.tables.dated_versions`; and while a batch runs on a
-cluster, `scratch/` of `tocsin.history.spark.shared_scratch`.
+Beside them lie, if `storage.history` is set, `versions/` of `tocsin.spark.tables.dated_versions`; and while a batch
+runs on a cluster, `scratch/` of `tocsin.history.spark.shared_scratch`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from tocsin.model.errors import TransientError
-from tocsin.project.settings import Settings
-from tocsin.storage.job_folders import folder_at
-from tocsin.storage.stored_path import StoredPath, find_all
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.settings import Settings
+from tocsin.platform.storage.job_folders import folder_at
+from tocsin.platform.storage.stored_path import StoredPath, find_all
 
 VERSION_FILE = "_version.json"
 IMPORTED = "import-"

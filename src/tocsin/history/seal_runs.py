@@ -12,13 +12,13 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
+from tocsin.declare.model.names import sealing_job
+from tocsin.declare.settings import Settings
 from tocsin.history.day_versions import DayVersion, whole_versions
 from tocsin.history.places import Places
-from tocsin.model.names import sealing_job
-from tocsin.project.settings import Settings
+from tocsin.platform import state_file
 from tocsin.quality.unsealed_days import judge_or_accept, unsealed_days
 from tocsin.quality.verdict import Verdict
-from tocsin.runtime import state_file
 
 
 @dataclass(frozen=True)

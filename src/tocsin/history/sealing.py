@@ -11,6 +11,11 @@ from typing import Any
 
 import structlog
 
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import TocsinError, TransientError
+from tocsin.declare.model.names import sealing_job
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.history.day_status import known, record_refused
 from tocsin.history.day_table import DayTable
 from tocsin.history.history_retention import tidy
@@ -20,21 +25,16 @@ from tocsin.history.seal_runs import Sealing, begin_sealing, sealed_since
 from tocsin.history.spark.landing import land_new
 from tocsin.history.spark.seal import SealedDay, Sealer
 from tocsin.job import Batch
-from tocsin.model.errors import TocsinError, TransientError
-from tocsin.model.names import sealing_job
-from tocsin.model.source import Source
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
+from tocsin.platform.failures import in_a_line, is_disk
+from tocsin.platform.lead import try_lead
+from tocsin.platform.process_exit import ExitCode
+from tocsin.platform.progress import report_progress
 from tocsin.quality.report_page import index_page
 from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.unsealed_days import note
 from tocsin.quality.verdict import Severity
 from tocsin.quality.verdict_files import Records
-from tocsin.runtime.failures import in_a_line, is_disk
-from tocsin.runtime.lead import try_lead
-from tocsin.runtime.process_exit import ExitCode
-from tocsin.runtime.progress import report_progress
-from tocsin.sparkjob.batch_session import running_batch
+from tocsin.spark.batch_session import running_batch
 
 Afterwards = Callable[[Settings, Source], None]
 """Called once the days are sealed, unless the disk is full."""

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from tocsin.declare.catalog import Catalog, read_catalog
+from tocsin.declare.model.errors import TocsinError
+from tocsin.declare.model.names import refresh_job
+from tocsin.declare.model.table import TableSpec
+from tocsin.declare.settings import Settings
 from tocsin.history.spark.table_versions import refresh
 from tocsin.job import Batch
-from tocsin.model.errors import TocsinError
-from tocsin.model.names import refresh_job
-from tocsin.model.table import TableSpec
-from tocsin.project.catalog import Catalog, read_catalog
-from tocsin.project.settings import Settings
-from tocsin.runtime.failures import is_disk
-from tocsin.runtime.process_exit import ExitCode
-from tocsin.sparkjob.batch_session import running_batch
-from tocsin.tables.dated_versions import DatedVersion
+from tocsin.platform.failures import is_disk
+from tocsin.platform.process_exit import ExitCode
+from tocsin.spark.batch_session import running_batch
+from tocsin.spark.tables.dated_versions import DatedVersion
 
 log = structlog.get_logger()
 

@@ -1,4 +1,5 @@
-"""Records on their way in: topics, producers, quarantine and replay, ticks.
+"""Records on their way in: parsing rules, quarantine, ticks.
 
-No Spark here: the ingest job itself is `tocsin.ingest.spark.ingestion`.
+Beside the ingest job (`spark`) stand what brings records (`log_drain`, `replay`), what makes one source of another
+(`flows`) and what guesses a source from lines (`sampling`).
 """

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from tocsin.kafka.job_reports import ReportReader
-from tocsin.model.errors import ConfigError, TransientError
-from tocsin.model.job_report import JobReport, JobState
-from tocsin.project.feeding import Feeder
-from tocsin.project.settings import Settings
+from tocsin.declare.feeding import Feeder
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.model.job_report import JobReport, JobState
+from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.job_reports import ReportReader
 
 LONGEST_WAIT = timedelta(seconds=20)
 """A detector that is not ready by then will find the backlog in its own topic when it starts."""

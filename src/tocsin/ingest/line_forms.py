@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tocsin.model.source import Source
+from tocsin.declare.model.source import Source
 
 SYSLOG_COLUMNS = ("syslog_time", "syslog_host", "syslog_app", "syslog_process", "syslog_id")
 """Columns of a logfmt source that are filled from the header of a line; `-` there is no value."""

@@ -14,12 +14,12 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
+from tocsin.declare.model.durations import EPOCH, MICROSECOND
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.source import APPENDED, EPOCHS, Format, Source
 from tocsin.ingest.line_forms import LOGFMT_PAIR, SYSLOG_COLUMNS, syslog_header
 from tocsin.ingest.producer import column_groups
 from tocsin.ingest.time_patterns import LONG_MONTHS, LONG_WEEKDAYS, MONTHS, WEEKDAYS, time_regex
-from tocsin.model.durations import EPOCH, MICROSECOND
-from tocsin.model.errors import ConfigError
-from tocsin.model.source import APPENDED, EPOCHS, Format, Source
 
 Finder = Callable[[bytes], tuple[int, int] | None]
 """Finds where in a line the text of a column begins and ends."""

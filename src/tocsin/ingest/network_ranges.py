@@ -21,10 +21,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from tocsin.model.errors import ConfigError, Fault, nearest
-from tocsin.model.source import Enrichment, Source
-from tocsin.project.source_file import digest_of
-from tocsin.runtime.state_file import write_whole
+from tocsin.declare.model.errors import ConfigError, Fault, nearest
+from tocsin.declare.model.source import Enrichment, Source
+from tocsin.declare.source_file import digest_of
+from tocsin.platform.state_file import write_whole
 
 CIDR = "cidr"
 MOST_NETWORKS = 200_000

@@ -13,8 +13,8 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
-from tocsin.model.source import Source
-from tocsin.project.code.python_syntax import parse
+from tocsin.declare.code.python_syntax import parse
+from tocsin.declare.model.source import Source
 from tocsin.quality.suites.row_rules import RowRule, digest
 
 EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaError, Message
 
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.sizes import RAW_BYTES
+from tocsin.declare.model.source import Format, Source, numbered_groups
+from tocsin.declare.settings import Settings
 from tocsin.ingest.line_forms import field_at, logfmt_reader
-from tocsin.kafka.record_writer import RecordWriter
-from tocsin.model.errors import ConfigError
-from tocsin.model.sizes import RAW_BYTES
-from tocsin.model.source import Format, Source, numbered_groups
-from tocsin.project.settings import Settings
+from tocsin.platform.kafka.record_writer import RecordWriter
 
 _BATCH_BYTES = 1_000_000
 

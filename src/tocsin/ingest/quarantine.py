@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import cast
 
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.sizes import RAW_BYTES
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.ingest.parsing_rules import INGESTED_AT_HEADER, ORIGIN_HEADER, REPLAYS_HEADER, reason_class, rule_parts
 from tocsin.ingest.quarantined_record import QuarantinedRecord, read_record
-from tocsin.kafka.reader import TopicReader
-from tocsin.kafka.record_writer import RecordWriter
-from tocsin.model.errors import ConfigError
-from tocsin.model.sizes import RAW_BYTES
-from tocsin.model.source import Source
-from tocsin.project.catalog import Catalog
-from tocsin.project.settings import Settings
+from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.kafka.record_writer import RecordWriter
 from tocsin.quality.suites.suite_catalog import read_row_rules
 
 _OURS = (ORIGIN_HEADER, INGESTED_AT_HEADER, REPLAYS_HEADER)

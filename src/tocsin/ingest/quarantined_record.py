@@ -15,13 +15,13 @@ from typing import Annotated
 from confluent_kafka import Message
 from pydantic import Base64Bytes, BaseModel, Field
 
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.sizes import KEPT_BYTES, KEPT_KEY_BYTES, QUARANTINE_BYTES
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.ingest.parsing_rules import BATCH, BATCH_HEADER, BATCH_PLACE, Reason, rule_parts, rules_version
-from tocsin.kafka.reader import TopicReader, appended_at
-from tocsin.kafka.record_writer import RecordWriter
-from tocsin.model.errors import TransientError
-from tocsin.model.sizes import KEPT_BYTES, KEPT_KEY_BYTES, QUARANTINE_BYTES
-from tocsin.model.source import Source
-from tocsin.project.settings import Settings
+from tocsin.platform.kafka.reader import TopicReader, appended_at
+from tocsin.platform.kafka.record_writer import RecordWriter
 from tocsin.quality.suites.suite_catalog import read_row_rules
 
 

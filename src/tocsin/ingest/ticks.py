@@ -14,13 +14,13 @@ from datetime import datetime
 
 import structlog
 
-from tocsin.kafka.record_writer import PROMPT, RecordWriter
-from tocsin.kafka.reporter import Reporter
-from tocsin.kafka.topic_set import Position
-from tocsin.model.errors import ConfigError, TransientError
-from tocsin.model.sizes import EVENT_BYTES
-from tocsin.model.source import tick_value
-from tocsin.project.settings import Settings
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.model.sizes import EVENT_BYTES
+from tocsin.declare.model.source import tick_value
+from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.record_writer import PROMPT, RecordWriter
+from tocsin.platform.kafka.reporter import Reporter
+from tocsin.platform.kafka.topic_set import Position
 
 EVERY_SECONDS = 1.0
 _MARGIN_SECONDS = 0.01

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from pydantic import BaseModel
 
-from tocsin.model.source import Source
+from tocsin.declare.model.source import Source
 from tocsin.quality.suites.expectations import NUMBERS
 from tocsin.quality.suites.row_rules import RowRule
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
-from tocsin.model.finding import Finding
-from tocsin.model.source import Source
-from tocsin.project.settings import Settings
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.quality.judging import finding_checks
 from tocsin.quality.report_page import day_page, index_page
 from tocsin.quality.suites.suite_catalog import read_suites

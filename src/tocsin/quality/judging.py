@@ -7,7 +7,7 @@ from datetime import date, datetime
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from tocsin.model.finding import Finding, canonical_entity
+from tocsin.declare.model.finding import Finding, canonical_entity
 from tocsin.quality.data_drift import Usual
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.day_profile import Profile, bounds

@@ -7,7 +7,7 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from tocsin.model.source import Source
+from tocsin.declare.model.source import Source
 from tocsin.quality.data_drift import drift_checks, usual_figures
 from tocsin.quality.day_profile import Profile
 from tocsin.quality.suites.suite import shown

@@ -12,8 +12,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from tocsin.model.sizes import printable
-from tocsin.model.source import Source
+from tocsin.declare.model.sizes import printable
+from tocsin.declare.model.source import Source
 from tocsin.quality.day_profile import Profile
 from tocsin.quality.profile_figures import by_hour, columns, drift, tiles
 from tocsin.quality.unsealed_days import Unsealed, judge_or_accept, unsealed_days

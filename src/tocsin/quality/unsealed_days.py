@@ -14,8 +14,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from tocsin.platform import state_file
 from tocsin.quality.verdict_files import FOLDER
-from tocsin.runtime import state_file
 
 _REFUSED = "refused.json"
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import structlog
 from pydantic import BaseModel, ValidationError
 
-from tocsin.model.errors import ConfigError, nearest
+from tocsin.declare.model.errors import ConfigError, nearest
+from tocsin.platform import state_file
+from tocsin.platform.state_file import write_whole
 from tocsin.quality.day_profile import Profile
 from tocsin.quality.verdict import CheckStage, Severity, Verdict
-from tocsin.runtime import state_file
-from tocsin.runtime.state_file import write_whole
 
 FOLDER = "quality"
 INDEX = "index.html"

@@ -16,10 +16,10 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from tocsin.kafka.reader import Offsets
-from tocsin.model.errors import InvalidEvent
-from tocsin.model.view import ViewSpec
-from tocsin.runtime.state_db import TOPIC_ID
+from tocsin.declare.model.errors import InvalidEvent
+from tocsin.declare.model.view import ViewSpec
+from tocsin.platform.kafka.reader import Offsets
+from tocsin.platform.state_db import TOPIC_ID
 from tocsin.views.rebuild.rebuild_request import FROM_HISTORY
 from tocsin.views.row_store import RowStore, mark_final
 from tocsin.views.shown_rows import ShownRows

@@ -16,8 +16,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tocsin.model.errors import TransientError, nearest
-from tocsin.model.job_report import OVERDUE_SECONDS
+from tocsin.declare.model.errors import TransientError, nearest
+from tocsin.declare.model.job_report import OVERDUE_SECONDS
 from tocsin.views.row_store import COLUMNS, row_of
 from tocsin.views.stored_row import StoredRow, micros, moment_of
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from tocsin.kafka.reader import Offsets
-from tocsin.project.settings import Settings
-from tocsin.runtime.state_db import StateDb
+from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.reader import Offsets
+from tocsin.platform.state_db import StateDb
 from tocsin.views.stored_row import StoredRow, micros, moment_of, parts_of
 
 _SCHEMA = """

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from tocsin.model.view import ViewSpec
+from tocsin.declare.model.view import ViewSpec
 from tocsin.views.row_store import RowStore
 from tocsin.views.stored_row import StoredRow, name_of, parts_of
 from tocsin.views.view_row import canonical_key

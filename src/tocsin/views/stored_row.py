@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from tocsin.model.durations import EPOCH
+from tocsin.declare.model.durations import EPOCH
 from tocsin.views.view_row import RowRecord, Scalar, ViewRow
 
 

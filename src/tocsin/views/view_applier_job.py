@@ -12,17 +12,17 @@ from dataclasses import dataclass
 
 import structlog
 
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.job_report import TOPICS_RECREATED, JobReport, JobState
+from tocsin.declare.model.names import compute_job
+from tocsin.declare.settings import Settings
 from tocsin.job import Job
-from tocsin.kafka.job_reports import ReportReader
-from tocsin.kafka.reader import Offsets
-from tocsin.kafka.reporter import Reporter
-from tocsin.kafka.retry import Retry
-from tocsin.model.errors import TransientError
-from tocsin.model.job_report import TOPICS_RECREATED, JobReport, JobState
-from tocsin.model.names import compute_job
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.storage.job_folders import stored_folder
+from tocsin.platform.kafka.job_reports import ReportReader
+from tocsin.platform.kafka.reader import Offsets
+from tocsin.platform.kafka.reporter import Reporter
+from tocsin.platform.kafka.retry import Retry
+from tocsin.platform.storage.job_folders import stored_folder
 from tocsin.views.applier import Applier
 from tocsin.views.rebuild.rebuild_request import pending_builds
 from tocsin.views.row_store import RowStore, store_path

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
-from tocsin.model.durations import EPOCH
-from tocsin.model.errors import InvalidEvent
+from tocsin.declare.model.durations import EPOCH
+from tocsin.declare.model.errors import InvalidEvent
 
 Scalar = str | bool | int | float
 

@@ -6,11 +6,11 @@ import contextlib
 
 from pydantic import BaseModel
 
-from tocsin.model.job_report import SILENT_SECONDS, JobState
-from tocsin.model.names import compute_job, view_job
-from tocsin.model.view import ViewSpec
-from tocsin.project.settings import Settings
-from tocsin.runtime.heartbeat import read_beat
+from tocsin.declare.model.job_report import SILENT_SECONDS, JobState
+from tocsin.declare.model.names import compute_job, view_job
+from tocsin.declare.model.view import ViewSpec
+from tocsin.declare.settings import Settings
+from tocsin.platform.heartbeat import read_beat
 from tocsin.views.row_query import Freshness, ViewReader
 from tocsin.views.row_store import store_path
 

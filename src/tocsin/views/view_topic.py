@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import structlog
 from confluent_kafka import Message
 
-from tocsin.kafka.reader import SHARING, Offsets, appended_at
-from tocsin.kafka.record_writer import RecordWriter
-from tocsin.kafka.topic_follower import TopicFollower
-from tocsin.model.names import view_job
-from tocsin.model.sizes import EVENT_BYTES
-from tocsin.project.settings import Settings
+from tocsin.declare.model.names import view_job
+from tocsin.declare.model.sizes import EVENT_BYTES
+from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.reader import SHARING, Offsets, appended_at
+from tocsin.platform.kafka.record_writer import RecordWriter
+from tocsin.platform.kafka.topic_follower import TopicFollower
 from tocsin.views.applier import Applier
 from tocsin.views.stored_row import TopicWrite
 from tocsin.views.view_row import RowRecord

@@ -1,1 +1,1 @@
-"""Prepare what the pages show; how they are served is in `tocsin.airflow.pages`."""
+"""Prepare what the pages show, served by `tocsin.airflow.pages`, and in `metrics` the figures for Prometheus."""

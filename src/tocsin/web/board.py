@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Mapping
 
-from tocsin.kafka.probe import ask
-from tocsin.model.names import (
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.names import (
     DETECTOR,
     JobName,
     backfill_dag,
@@ -19,16 +19,16 @@ from tocsin.model.names import (
     rebuild_dag,
     view_job,
 )
-from tocsin.model.sizes import printable
-from tocsin.project.catalog import Catalog
-from tocsin.project.settings import Settings
+from tocsin.declare.model.sizes import printable
+from tocsin.declare.settings import Settings
+from tocsin.platform.code_versions import FollowedCatalog
+from tocsin.platform.kafka.probe import ask
 from tocsin.quality.unsealed_days import refusal, refused_days
-from tocsin.runtime.code_versions import FollowedCatalog
-from tocsin.supervision.incidents.chronicle import chronicle_of, read_events
-from tocsin.supervision.incidents.episodes import Episode, episodes
-from tocsin.supervision.job_status import Snapshot, Standing, look, unsupervised_reason
-from tocsin.supervision.planning.desired_inputs import memory_limit
-from tocsin.supervision.runners.runner_choice import process_reader
+from tocsin.supervise.incidents.chronicle import chronicle_of, read_events
+from tocsin.supervise.incidents.episodes import Episode, episodes
+from tocsin.supervise.job_status import Snapshot, Standing, look, unsupervised_reason
+from tocsin.supervise.planning.desired_inputs import memory_limit
+from tocsin.supervise.runners.runner_choice import process_reader
 from tocsin.web.job_rows import RowFacts, declared_facts, rows
 from tocsin.web.page_shapes import Board, JobPlace, JobRow, Note, Parity, Stories, Story
 from tocsin.web.parity_page import Comparisons

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tocsin.model.detector import DetectorSpec
-from tocsin.model.detector_guide import DetectorGuide
-from tocsin.model.flow import FlowSpec
-from tocsin.model.job_kinds import KINDS, JobKind
-from tocsin.model.names import DETECTOR, PLATFORM_DAG, JobName, dag_of
-from tocsin.model.sizes import printable
-from tocsin.project.catalog import Catalog
-from tocsin.supervision.incidents.episodes import Episode, last_restart
-from tocsin.supervision.job_kinds import declared
-from tocsin.supervision.job_status import Snapshot, Standing
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.detector_guide import DetectorGuide
+from tocsin.declare.model.flow import FlowSpec
+from tocsin.declare.model.job_kinds import KINDS, JobKind
+from tocsin.declare.model.names import DETECTOR, PLATFORM_DAG, JobName, dag_of
+from tocsin.declare.model.sizes import printable
+from tocsin.supervise.incidents.episodes import Episode, last_restart
+from tocsin.supervise.job_kinds import declared
+from tocsin.supervise.job_status import Snapshot, Standing
 from tocsin.web.page_shapes import Fact, JobRow
 from tocsin.web.usage_query import Load, Taken
 

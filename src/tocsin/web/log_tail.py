@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from tocsin.model.sizes import printable
+from tocsin.declare.model.sizes import printable
 from tocsin.web.page_shapes import LogTail
 
 LINES = 200

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from tocsin.supervision.incidents.episodes import Episode, Restart
-from tocsin.supervision.job_status import JobStatus, Standing
+from tocsin.supervise.incidents.episodes import Episode, Restart
+from tocsin.supervise.job_status import JobStatus, Standing
 
 
 class Today(BaseModel, frozen=True):

@@ -6,9 +6,9 @@ import time
 from datetime import date
 from pathlib import Path
 
-from tocsin.backfill.parity.comparison import Difference, DifferenceReason, ReportedFinding
-from tocsin.backfill.parity.parity_report import ParityReport, latest, read
-from tocsin.model.sizes import printable
+from tocsin.declare.model.sizes import printable
+from tocsin.history.backfill.parity.comparison import Difference, DifferenceReason, ReportedFinding
+from tocsin.history.backfill.parity.parity_report import ParityReport, latest, read
 from tocsin.web.page_shapes import Compared, Parity, SideShown, Unlike
 
 FEW_DAYS = 7

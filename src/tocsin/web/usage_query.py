@@ -15,11 +15,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from tocsin.model.errors import TransientError
-from tocsin.model.job_report import BUSY_CORES, JobReport
-from tocsin.project.settings import Settings
-from tocsin.provision.paths import here
-from tocsin.supervision.runners.job_command import job_environment
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.job_report import BUSY_CORES, JobReport
+from tocsin.declare.settings import Settings
+from tocsin.setup.paths import here
+from tocsin.supervise.runners.job_command import job_environment
 from tocsin.web.page_shapes import Today
 
 # A detector that was paused for longer than this has no known last finding.

@@ -11,10 +11,10 @@ from sqlalchemy import Row, select
 
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import backfilled_days
-from tocsin.backfill.backfill_ledger import Attempt, End, Made, Published
+from tocsin.declare.declaration import read_spec
+from tocsin.declare.model.finding import Finding, Origin, finding_id
+from tocsin.history.backfill.backfill_ledger import Attempt, End, Made, Published
 from tocsin.history.places import begin
-from tocsin.model.finding import Finding, Origin, finding_id
-from tocsin.project.declaration import read_spec
 
 DAY = date(2026, 11, 19)
 NEXT = date(2026, 11, 20)

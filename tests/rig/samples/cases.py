@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from tocsin.model.detector import DetectorSpec, Levels, Stage
-from tocsin.model.source import Source
+from tocsin.declare.model.detector import DetectorSpec, Levels, Stage
+from tocsin.declare.model.source import Source
 
 SOURCE = Source(
     name="logins", title="t", owner="o@example.com", formats=("json",), key="user_id", event_time="timestamp",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tocsin.kafka.topic_set import place_of
-from tocsin.storage.stored_path import StoredPath
+from tocsin.platform.kafka.topic_set import place_of
+from tocsin.platform.storage.stored_path import StoredPath
 
 TOPIC = "events.logins"
 P0, P1 = (place_of(TOPIC, partition) for partition in range(2))

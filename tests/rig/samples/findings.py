@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from tocsin.backfill.parity.comparison import ReportedFinding, Streamed
-from tocsin.model.finding import Finding, Origin, finding_id
+from tocsin.declare.model.finding import Finding, Origin, finding_id
+from tocsin.history.backfill.parity.comparison import ReportedFinding, Streamed
 
 NOON = datetime(2026, 11, 19, 12, tzinfo=UTC)
 V1, V2 = "aaaaaaaaaaaa", "bbbbbbbbbbbb"

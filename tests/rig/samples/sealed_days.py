@@ -12,16 +12,16 @@ from pyarrow import parquet
 
 from bench.landed import LandingWriter, arrow_schema
 from tests.rig.samples.history import DAY, NOON, facts_of
+from tocsin.declare.model.source import Source, columns_of
+from tocsin.declare.settings import Settings
+from tocsin.declare.source_file import read_source
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import DayVersion, SealedFile, paths, write_version
 from tocsin.history.landing_ledger import Entry, OffsetSpan, read_ledger, record
 from tocsin.history.parquet_files import digest
 from tocsin.history.places import Places, begin, stamp
-from tocsin.model.source import Source, columns_of
-from tocsin.project.settings import Settings
-from tocsin.project.source_file import read_source
-from tocsin.runtime.state_file import write_whole
-from tocsin.storage.stored_path import size_of
+from tocsin.platform.state_file import write_whole
+from tocsin.platform.storage.stored_path import size_of
 
 ROOT = Path(__file__).parents[3]
 LOGINS = read_source(ROOT / "sources" / "logins.toml").model_copy(update={"history_days": 3650})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tocsin.model.table import TableSpec
+from tocsin.declare.model.table import TableSpec
 
 
 def segments(**fields: Any) -> TableSpec:

@@ -7,8 +7,8 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
-from tocsin.model.errors import ConfigError, Fault
-from tocsin.model.source import Format, Source
+from tocsin.declare.model.errors import ConfigError, Fault
+from tocsin.declare.model.source import Format, Source
 from tocsin.quality.day_profile import HOURS, Figure, Profile, bounds
 from tocsin.quality.suites.suite import Suite
 from tocsin.quality.suites.suite_catalog import read_suites

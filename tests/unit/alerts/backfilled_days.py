@@ -16,9 +16,9 @@ from tocsin.alerts.recording import Rules
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import StoredFinding
 from tocsin.alerts.store.database import Database
-from tocsin.backfill.backfill_ledger import Backfills, Made, Published
-from tocsin.model.finding import Finding
-from tocsin.project.settings import Settings
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.backfill_ledger import Backfills, Made, Published
 
 T = TypeVar("T")
 DAY = NOON.date()

@@ -14,10 +14,10 @@ from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import Notification
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter
-from tocsin.model.errors import TransientError
-from tocsin.model.job_report import JobReport, JobState
-from tocsin.project.setting_blocks import SmtpSettings
-from tocsin.project.settings import Settings
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.job_report import JobReport, JobState
+from tocsin.declare.setting_blocks import SmtpSettings
+from tocsin.declare.settings import Settings
 
 OWNER, PAGED = FACTS.owner, "oncall@example.com"
 

@@ -9,7 +9,7 @@ from typing import Any
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.intake import FindingRecord
 from tocsin.alerts.recording import Rules
-from tocsin.model.finding import Finding, finding_id
+from tocsin.declare.model.finding import Finding, finding_id
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, SECOND, WINDOW, finding
 from tocsin.alerts import alert_policy
 from tocsin.alerts.alert_policy import LastReports, NotificationKind, SentBefore
-from tocsin.model.detector import Stage
-from tocsin.model.finding import Finding, Origin
-from tocsin.model.job_report import JobReport, JobState
-from tocsin.project.catalog import read_catalog
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.detector import Stage
+from tocsin.declare.model.finding import Finding, Origin
+from tocsin.declare.model.job_report import JobReport, JobState
 
 END = NOON + WINDOW
 

@@ -12,9 +12,9 @@ from tocsin.alerts import counted_reports
 from tocsin.alerts.counted_reports import CountedReports
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import list_usage
-from tocsin.model.errors import TransientError
-from tocsin.model.job_report import JobReport, JobState
-from tocsin.project.settings import Settings
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.job_report import JobReport, JobState
+from tocsin.declare.settings import Settings
 
 BEGAN = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

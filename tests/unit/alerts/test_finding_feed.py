@@ -13,10 +13,10 @@ import pytest
 from tests.rig.played_kafka import played_kafka, written
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, finding, raw, record
 from tocsin.alerts.finding_feed import FindingFeed, event_of, reached_levels
-from tocsin.kafka.record_writer import RecordWriter
-from tocsin.model.finding import Finding
-from tocsin.model.job_report import JobReport, JobState
-from tocsin.project.settings import Settings
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.model.job_report import JobReport, JobState
+from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.record_writer import RecordWriter
 
 TOPIC = "events.findings.failed_logins"
 

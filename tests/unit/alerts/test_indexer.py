@@ -26,12 +26,12 @@ from tocsin.alerts.store import queries
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter
 from tocsin.alerts.store.schema import alerts, detectors, notifications
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.setting_blocks import KafkaSettings
+from tocsin.declare.settings import Settings
 from tocsin.dev.servers.ports import free_ports
-from tocsin.kafka.reporter import Reporter
-from tocsin.model.errors import TransientError
-from tocsin.model.job_report import JobState
-from tocsin.project.setting_blocks import KafkaSettings
-from tocsin.project.settings import Settings
+from tocsin.platform.kafka.reporter import Reporter
 
 Open = Callable[..., Database]
 
@@ -213,7 +213,7 @@ def test_backfilled_days_come_in_while_kafka_is_away(
     project: Path, tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kafka = KafkaSettings(bootstrap_servers=f"127.0.0.1:{free_ports(1)[0]}")
-    monkeypatch.setattr("tocsin.kafka.topic_follower._TIMEOUT", 0.1)
+    monkeypatch.setattr("tocsin.platform.kafka.topic_follower._TIMEOUT", 0.1)
     settings = Settings(project=project, state=tmp_path / "state", kafka=kafka)
     for back in range(3):
         day = NOON.date() - timedelta(days=back)

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.alerts.scene import MINUTE, NOON, SECOND, finding
 from tocsin.alerts import alert_policy, merging
 from tocsin.alerts.merging import Kept, LastWord, StreamWord
-from tocsin.model.finding import Finding, Origin
+from tocsin.declare.model.finding import Finding, Origin
 
 V1 = LastWord("v1", "nightly")
 

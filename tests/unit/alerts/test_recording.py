@@ -16,8 +16,8 @@ from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter
 from tocsin.alerts.store.schema import notifications
-from tocsin.model.finding import Finding, Origin
-from tocsin.model.sizes import shortened
+from tocsin.declare.model.finding import Finding, Origin
+from tocsin.declare.model.sizes import shortened
 
 NOW = NOON + 8 * SECOND
 

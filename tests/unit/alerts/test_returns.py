@@ -12,8 +12,8 @@ from tocsin.alerts.indexer import remember
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.queries import AlertFilter
-from tocsin.model.errors import TransientError
-from tocsin.model.finding import Origin
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.finding import Origin
 
 DAY = timedelta(days=1)
 SILENCE = FACTS.model_copy(update={"looks_every": WINDOW})

@@ -15,7 +15,7 @@ from tocsin.cases.case_events import DeclaredEvent, make_event, starts_of, writt
 from tocsin.cases.case_report import CaseFinding
 from tocsin.cases.lanes import moved_lanes, own_lanes
 from tocsin.cases.timeline_text import timeline_lines
-from tocsin.model.detector import DetectorSpec, Levels
+from tocsin.declare.model.detector import DetectorSpec, Levels
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 

@@ -12,8 +12,8 @@ from tests.rig.samples.cases import SOURCE, SPEC
 from tocsin import Case, at, email, tick, urgent
 from tocsin.cases.case_events import check_expectations, make_event, span_of, written_events
 from tocsin.cases.case_language import Timeline
-from tocsin.model.detector import DetectorSpec, Entities
-from tocsin.model.errors import ConfigError
+from tocsin.declare.model.detector import DetectorSpec, Entities
+from tocsin.declare.model.errors import ConfigError
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tocsin import Case, at, email, line
 from tocsin.cases.case_language import MOST_EVENTS, Timeline
-from tocsin.model.errors import ConfigError
+from tocsin.declare.model.errors import ConfigError
 
 
 def moment(text: str) -> datetime:

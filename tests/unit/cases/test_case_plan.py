@@ -9,7 +9,7 @@ import pytest
 
 from tests.rig.samples.cases import SOURCE, SPEC
 from tocsin.cases.case_plan import read_columns, reads_calendar
-from tocsin.sparkjob.plan_tree import Node
+from tocsin.spark.plan_tree import Node
 
 STEP = replace(SPEC, window=None, forget_after=timedelta(days=1))
 ANY = Node("Project")

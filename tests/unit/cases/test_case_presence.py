@@ -9,7 +9,7 @@ import pytest
 
 from tests.rig.samples.cases import SPEC
 from tocsin.cases.case_presence import faults_of_cases, has_cases
-from tocsin.model.detector import Stage
+from tocsin.declare.model.detector import Stage
 
 FIRES, SILENT = "Case('a', events=x, expect=[email()])", "Case('b', events=x, expect=[])"
 

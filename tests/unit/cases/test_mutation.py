@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tocsin.cases.mutation import mutants_of
-from tocsin.project.declaration import read_spec
+from tocsin.declare.declaration import read_spec
 
 ROOT = Path(__file__).parents[3]
 FILE = '''"""Slow routes."""

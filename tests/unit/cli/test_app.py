@@ -15,7 +15,7 @@ from typer import main
 
 from tocsin.cli import app
 from tocsin.cli.output import as_json
-from tocsin.model.errors import ConfigError, Fault, TransientError
+from tocsin.declare.model.errors import ConfigError, Fault, TransientError
 
 _COMMAND: Any = main.get_command(app.app)
 

@@ -7,11 +7,11 @@ import pytest
 from rich.console import Console
 
 from tocsin.cli import output
+from tocsin.declare.model.durations import span
+from tocsin.declare.model.sizes import printable
 from tocsin.dev.diagnosis import Diagnosis
-from tocsin.model.durations import span
-from tocsin.model.sizes import printable
-from tocsin.runtime.progress import report_progress
-from tocsin.supervision.job_status import Standing
+from tocsin.platform.progress import report_progress
+from tocsin.supervise.job_status import Standing
 
 HOSTILE = "mal\x1b[2Jlory\x07\x9b31m\u202e [bold red]x[/] :bomb:\r\nroot"
 

@@ -16,9 +16,9 @@ from tocsin.alerts.store.alert_rows import Alert, AlertDetails, JobUsage, Stored
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.job_usage import UsageTally
 from tocsin.alerts.store.schema import findings
-from tocsin.model.finding import Finding, finding_id
-from tocsin.model.job_report import JobReport, JobState
-from tocsin.project.settings import load_settings
+from tocsin.declare.model.finding import Finding, finding_id
+from tocsin.declare.model.job_report import JobReport, JobState
+from tocsin.declare.settings import load_settings
 
 HOSTILE = "trudy\x1b[2J[bold]\r\nBcc: x"
 NOW = datetime.now(UTC).replace(microsecond=0)

@@ -8,8 +8,8 @@ import pytest
 
 from examples.travel.detectors.impossible_travel import LastLogin, step
 from tocsin import Event, StepFinding
-from tocsin.project.catalog import read_catalog
-from tocsin.provision.paths import here
+from tocsin.declare.catalog import read_catalog
+from tocsin.setup.paths import here
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 BERLIN, LISBON, POTSDAM = (52.52, 13.40), (38.72, -9.14), (52.40, 13.06)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tocsin.declare.model.detector import Levels
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.finding import finding_id
 from tocsin.detect import step_program
 from tocsin.detect.stepper import MOST_FAULTS, UNTOLD, KeyState, PlacedEvent, StepOutcome, Stepper, StepTask
-from tocsin.model.detector import Levels
-from tocsin.model.errors import ConfigError
-from tocsin.model.finding import finding_id
 
 SECOND = 1_000_000
 START = datetime(2026, 1, 1, tzinfo=UTC)

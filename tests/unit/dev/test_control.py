@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.settings import Settings
 from tocsin.dev import control, state_folder
 from tocsin.dev.running_stack import Running, announce
-from tocsin.model.errors import ConfigError
-from tocsin.project.settings import Settings
-from tocsin.runtime.lock import hold
-from tocsin.supervision.switches import ask_switches
+from tocsin.platform.lock import hold
+from tocsin.supervise.switches import ask_switches
 
 ROOT = Path(__file__).resolve().parents[3]
 

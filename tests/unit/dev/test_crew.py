@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.project import copy_project
+from tocsin.declare.settings import load_settings
 from tocsin.dev.crew import Crew
-from tocsin.project.settings import load_settings
 
 
 def test_detectors_in_shadow_wait_until_the_others_have_been_up(

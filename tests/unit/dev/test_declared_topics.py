@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.project import copy_project
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import ConfigError, TocsinError, TransientError
+from tocsin.declare.settings import Settings
 from tocsin.dev import declared_topics
 from tocsin.dev.declared_topics import DeclaredTopics
-from tocsin.model.errors import ConfigError, TocsinError, TransientError
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
 
 
 def test_a_refusal_is_told_and_not_asked_about_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from tocsin.alerts.store.database import Database
+from tocsin.declare.catalog import Catalog, read_catalog
+from tocsin.declare.model.errors import ConfigError, Fault
+from tocsin.declare.setting_blocks import KafkaSettings, SmtpSettings
+from tocsin.declare.settings import RUNNING_FILE, Settings
 from tocsin.dev import diagnosis
 from tocsin.dev.diagnosis import Diagnosis
-from tocsin.model.errors import ConfigError, Fault
-from tocsin.project.catalog import Catalog, read_catalog
-from tocsin.project.setting_blocks import KafkaSettings, SmtpSettings
-from tocsin.project.settings import RUNNING_FILE, Settings
-from tocsin.provision.java import Java
-from tocsin.provision.paths import Paths
-from tocsin.runtime.heartbeat import note_look
-from tocsin.supervision.job_status import Standing
+from tocsin.platform.heartbeat import note_look
+from tocsin.setup.java import Java
+from tocsin.setup.paths import Paths
+from tocsin.supervise.job_status import Standing
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -15,13 +15,13 @@ from tests.rig.mail_server import MailServer
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that
 from tocsin.alerts.notify.notices import NoticeFiles
+from tocsin.declare.setting_blocks import AlertSettings, SmtpSettings
+from tocsin.declare.settings import Settings
 from tocsin.dev import crew as crew_module
 from tocsin.dev.crew import Crew
 from tocsin.dev.declared_topics import DeclaredTopics
 from tocsin.dev.unattended import __main__ as unattended
-from tocsin.project.setting_blocks import AlertSettings, SmtpSettings
-from tocsin.project.settings import Settings
-from tocsin.supervision.supervisor import Supervisor
+from tocsin.supervise.supervisor import Supervisor
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from tests.rig.samples.sealed_days import landed
 from tests.rig.waiting import await_that, patient
 from tocsin.alerts.notify.channel import Message
 from tocsin.alerts.notify.notices import NoticeFiles
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.settings import load_settings
 from tocsin.dev.unattended import history_rounds
 from tocsin.dev.unattended.history_rounds import HistoryRounds, next_round
 from tocsin.history.landing_ledger import record
 from tocsin.history.places import Places
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import load_settings
 
 SEAL = "history seal --source logins"
 BACKFILL = "backfill --yes --detector failed_logins"

@@ -8,12 +8,12 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from tests.unit.supervision.dummies import SLEEP, launch
+from tests.unit.supervise.dummies import SLEEP, launch
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.settings import Settings
 from tocsin.dev.launcher import Options, servers_instance, sweep, up
-from tocsin.model.errors import ConfigError
-from tocsin.project.settings import Settings
-from tocsin.supervision.runners.local import LocalRunner
-from tocsin.supervision.runners.process_labels import Labels, instance_of
+from tocsin.supervise.runners.local import LocalRunner
+from tocsin.supervise.runners.process_labels import Labels, instance_of
 
 
 @pytest.mark.parametrize("jobs", [True, False])

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from tocsin.declare.settings import load_settings
 from tocsin.dev.running_stack import Running, announce, read_running, withdraw
-from tocsin.project.settings import load_settings
 
 RUNNING = Running(
     pid=7,

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.settings import Settings
 from tocsin.dev import state_folder
-from tocsin.model.errors import ConfigError
-from tocsin.project.settings import Settings
-from tocsin.runtime.lead import try_lead
-from tocsin.runtime.private import MARKER
+from tocsin.platform.lead import try_lead
+from tocsin.platform.private import MARKER
 
 
 def test_a_new_folder_is_made_and_marked(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.provision.paths import here
-from tocsin.runtime.process_exit import ExitCode
+from tocsin.platform.process_exit import ExitCode
+from tocsin.setup.paths import here
 
 UNIT = here().root / "docs/run/systemd/tocsin.service"
 

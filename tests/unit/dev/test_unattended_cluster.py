@@ -4,13 +4,13 @@ from pathlib import Path
 import pytest
 
 from tocsin.cli.output import console
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.settings import load_settings
 from tocsin.dev.launcher import Options, up
 from tocsin.dev.startup_progress import Plain
-from tocsin.model.errors import ConfigError
-from tocsin.project.catalog import Catalog
-from tocsin.project.settings import load_settings
-from tocsin.supervision.job_status import look
-from tocsin.supervision.runners.runner_choice import process_reader
+from tocsin.supervise.job_status import look
+from tocsin.supervise.runners.runner_choice import process_reader
 
 
 @pytest.fixture

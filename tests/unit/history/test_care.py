@@ -9,6 +9,8 @@ import pytest
 
 from tests.rig.samples.history import DAY, imported
 from tests.rig.samples.sealed_days import LOGINS, landed, seal_day, sealed
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.settings import Settings
 from tocsin.history.care import accept, roll_back, verify, withdraw
 from tocsin.history.day_status import DayState, list_days
 from tocsin.history.day_table import DayTable
@@ -17,13 +19,11 @@ from tocsin.history.landing_ledger import record
 from tocsin.history.parquet_files import digest
 from tocsin.history.places import IMPORTED, VERSION_FILE, Places, begin
 from tocsin.history.sealing import seal
-from tocsin.model.errors import ConfigError
-from tocsin.project.settings import Settings
+from tocsin.platform.state_file import write_whole
+from tocsin.platform.storage.stored_path import remove_tree
 from tocsin.quality.unsealed_days import refused_days
 from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 from tocsin.quality.verdict_files import INDEX, Records, VerdictRecord
-from tocsin.runtime.state_file import write_whole
-from tocsin.storage.stored_path import remove_tree
 
 
 @pytest.fixture

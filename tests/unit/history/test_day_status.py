@@ -9,10 +9,10 @@ from typing import Any
 from tests.rig.samples import sealed_days
 from tests.rig.samples.history import DAY, NOON, entry, imported, ledger, version
 from tests.rig.samples.sealed_days import LOGINS, ROOT
+from tocsin.declare.settings import Settings
 from tocsin.history.day_status import DayStanding, DayState, list_days, standing, why_not
 from tocsin.history.landing_ledger import LandingLedger
 from tocsin.history.seal_planning import SealFacts
-from tocsin.project.settings import Settings
 from tocsin.quality.unsealed_days import Unsealed
 
 FAILED = {DAY: Unsealed(reason="a landed file is broken", at=datetime(2026, 11, 20, 2, 10, tzinfo=UTC))}

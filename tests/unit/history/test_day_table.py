@@ -15,13 +15,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 from bench.landed import arrow_schema
 from tests.rig.samples.history import DAY
 from tests.rig.sink_servers import emptied
+from tocsin.declare.blocks.history_settings import HistorySettings
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.source import Source, columns_of
+from tocsin.declare.settings import Settings
+from tocsin.declare.source_file import read_source
 from tocsin.history.day_table import BrokenTable, DayTable, audit_branch
 from tocsin.history.places import Places, begin
-from tocsin.model.errors import ConfigError
-from tocsin.model.source import Source, columns_of
-from tocsin.project.blocks.history_settings import HistorySettings
-from tocsin.project.settings import Settings
-from tocsin.project.source_file import read_source
 
 LOGINS = read_source(Path(__file__).parents[3] / "sources" / "logins.toml")
 NEXT = DAY + timedelta(days=1)

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.rig.samples.history import DAY, version
 from tocsin.history.day_versions import read_version, write_version
 from tocsin.history.places import VERSION_FILE, Places
-from tocsin.runtime.state_file import write_whole
+from tocsin.platform.state_file import write_whole
 
 
 def test_a_day_that_names_a_figure_of_earlier_days_reads(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ from typing import Any
 
 from tests.rig.samples.history import DAY, NOON, version
 from tests.rig.samples.sealed_days import LOGINS, landed, seal_day, sealed
+from tocsin.declare.settings import Settings
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.history_retention import Held, Leftovers, leftovers, tidy
 from tocsin.history.landing_ledger import read_ledger
 from tocsin.history.places import Places, begin
 from tocsin.history.seal_planning import Retention, oldest_kept
-from tocsin.project.settings import Settings
 
 WEEK = timedelta(days=7)
 

@@ -12,7 +12,7 @@ import pytest
 from tests.rig.samples.sealed_days import LOGINS
 from tocsin.history.kafka_reach import find_reach
 from tocsin.history.landing_ledger import Entry, LandedFile, LandingLedger, OffsetSpan
-from tocsin.kafka.reader import TopicReader
+from tocsin.platform.kafka.reader import TopicReader
 
 NOON = datetime(2026, 11, 19, 12, tzinfo=UTC)
 DAY, NEXT = date(2026, 11, 18), date(2026, 11, 19)

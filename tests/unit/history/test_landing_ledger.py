@@ -7,12 +7,12 @@ import pytest
 
 from tests.rig.samples.history import DAY, NOON, entry, imported, ledger
 from tests.rig.samples.sealed_days import landed
+from tocsin.declare.settings import Settings
 from tocsin.history.landing_ledger import BrokenLedger, Quarantined, forget, read_ledger, record, sweep
 from tocsin.history.places import Places, stamp
-from tocsin.project.settings import Settings
+from tocsin.platform.state_file import write_whole
+from tocsin.platform.storage.stored_path import remove_tree
 from tocsin.quality.day_facts import Hole
-from tocsin.runtime.state_file import write_whole
-from tocsin.storage.stored_path import remove_tree
 
 HOUR = timedelta(hours=1)
 

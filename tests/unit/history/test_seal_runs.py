@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.history import DAY, NOON, version
+from tocsin.declare.settings import Settings
 from tocsin.history.day_versions import write_version
 from tocsin.history.places import Places
 from tocsin.history.seal_runs import begin_sealing, read_sealing, seal_outcomes, sealed_since
-from tocsin.project.settings import Settings
 from tocsin.quality.unsealed_days import note
 from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 from tocsin.quality.verdict_files import Records, VerdictRecord

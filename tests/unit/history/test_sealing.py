@@ -8,10 +8,10 @@ import pytest
 
 from tests.rig.samples.history import DAY, version
 from tests.rig.samples.sealed_days import LOGINS
-from tocsin.backfill.backfill_retention import tidy_after_sealing
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.backfill_retention import tidy_after_sealing
 from tocsin.history.sealing import SealingOutcome, seal
 from tocsin.history.spark.seal import SealedDay
-from tocsin.project.settings import Settings
 from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 from tocsin.quality.verdict_files import Records, VerdictRecord
 

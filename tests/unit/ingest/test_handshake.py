@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.ingest.backlog import not_ready
-from tocsin.model.job_report import JobReport, JobState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

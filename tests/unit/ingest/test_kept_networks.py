@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import ConfigError, Fault
+from tocsin.declare.model.source import Source
 from tocsin.ingest import network_ranges
 from tocsin.ingest.network_ranges import NetworkRanges, read_ranges, with_usable_networks
-from tocsin.model.errors import ConfigError, Fault
-from tocsin.model.source import Source
-from tocsin.project.catalog import read_catalog
 
 LOGINS = """
 title = "Logins"

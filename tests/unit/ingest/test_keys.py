@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from tocsin.declare.model.source import Format, Source
 from tocsin.ingest.producer import key_reader
-from tocsin.model.source import Format, Source
 
 
 def source(*formats: Format, **more: Any) -> Source:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tocsin.declare.model.source import Format, Source
 from tocsin.ingest.line_forms import LOGFMT_PAIR, field_at, logfmt_reader, syslog_header, unquoted
 from tocsin.ingest.producer import key_reader
-from tocsin.model.source import Format, Source
 
 HEADER = b"<158>1 2026-01-01T11:59:59.5+00:00 host heroku router - "
 _KEYS = st.from_regex(rb"[a-z_.]{1,8}", fullmatch=True)

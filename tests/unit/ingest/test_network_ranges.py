@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.networks import Network, addresses_in, known_of, networks_of, write_networks
+from tocsin.declare.model.errors import ConfigError
 from tocsin.ingest.network_ranges import NetworkRanges, read_ranges
-from tocsin.model.errors import ConfigError
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from tocsin.declare.model.source import Source
+from tocsin.declare.source_file import read_source
 from tocsin.ingest.parsing_rules import reason_class, rule_parts, rules_version
-from tocsin.model.source import Source
-from tocsin.project.source_file import read_source
 from tocsin.quality.suites.suite_catalog import read_row_rules
 
 ROOT = Path(__file__).parents[3]

@@ -10,13 +10,13 @@ from unittest.mock import Mock
 
 import pytest
 
+from tocsin.declare.settings import Settings
+from tocsin.declare.source_file import read_source
 from tocsin.ingest import quarantine
 from tocsin.ingest.parsing_rules import BATCH_HEADER
 from tocsin.ingest.quarantine import Selection, changed_rules, count_quarantined
 from tocsin.ingest.quarantined_record import QuarantinedRecord, read_record
-from tocsin.kafka.reader import TopicReader
-from tocsin.project.settings import Settings
-from tocsin.project.source_file import read_source
+from tocsin.platform.kafka.reader import TopicReader
 
 PROJECT = Path(__file__).parents[3]
 LOGINS = read_source(PROJECT / "sources" / "logins.toml")
@@ -156,7 +156,7 @@ def test_a_long_record_is_replayed_only_from_what_is_still_the_record_itself(
     """A raw topic that was made anew has other records at the same offsets."""
     producer = Mock(flush=Mock(return_value=0))
     monkeypatch.setattr(TopicReader, "record", lambda *_: Message(found))
-    monkeypatch.setattr("tocsin.kafka.record_writer.Producer", lambda _: producer)
+    monkeypatch.setattr("tocsin.platform.kafka.record_writer.Producer", lambda _: producer)
     one = record(**CUT | changes)
     result = quarantine.replay(Settings(project=PROJECT), LOGINS, [one])
     sent = [call.kwargs for call in producer.produce.call_args_list]

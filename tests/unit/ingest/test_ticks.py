@@ -13,12 +13,12 @@ from structlog.testing import capture_logs
 from tests.rig.played_kafka import played_kafka, written
 from tests.rig.samples.checkpoints import P0, P1
 from tests.rig.waiting import await_that
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.source import tick_value
+from tocsin.declare.settings import Settings
 from tocsin.ingest.ticks import Ticker, TickRule, Watched, by_clock, pause_after
-from tocsin.kafka.reporter import Reporter
-from tocsin.kafka.topic_set import Position
-from tocsin.model.errors import ConfigError
-from tocsin.model.source import tick_value
-from tocsin.project.settings import Settings
+from tocsin.platform.kafka.reporter import Reporter
+from tocsin.platform.kafka.topic_set import Position
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -15,9 +15,9 @@ import pytest
 
 from tests.rig.samples.history import facts_of
 from tests.rig.samples.visits import DAY, VISITS, day_suite, expect, profile, write
-from tocsin.model.finding import Finding
-from tocsin.project.settings import Settings
-from tocsin.project.source_file import read_source
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.settings import Settings
+from tocsin.declare.source_file import read_source
 from tocsin.quality.data_drift import Usual
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.finding_gate import FindingGate, FoundOn

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.views.view_scene import NOON, SECOND, MemorySink, record, view_row, view_spec
-from tocsin.model.errors import TransientError
+from tocsin.declare.model.errors import TransientError
 from tocsin.views.applier import Applier
 from tocsin.views.row_query import PageQuery, ViewReader
 from tocsin.views.row_store import RowStore

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.views.view_scene import NOON, SECOND, MemorySink, record
 from tests.unit.views.view_scene import view_spec as words_spec
-from tocsin.model.view import ViewSpec
+from tocsin.declare.model.view import ViewSpec
 from tocsin.views.applier import Applier
 from tocsin.views.row_query import PageQuery, ViewReader
 from tocsin.views.row_store import RowStore

@@ -14,11 +14,11 @@ from tests.rig.played_kafka import played_kafka, running_job
 from tests.rig.samples.words import declare_words
 from tests.rig.waiting import await_that
 from tests.unit.views.view_scene import NOON, SECOND, view_row
-from tocsin.kafka.record_writer import RecordWriter
-from tocsin.kafka.reporter import Reporter
-from tocsin.model.job_report import JobReport, JobState
-from tocsin.model.sizes import EVENT_BYTES
-from tocsin.project.settings import Settings
+from tocsin.declare.model.job_report import JobReport, JobState
+from tocsin.declare.model.sizes import EVENT_BYTES
+from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.record_writer import RecordWriter
+from tocsin.platform.kafka.reporter import Reporter
 from tocsin.views.row_query import PageQuery, ViewReader
 from tocsin.views.row_store import store_path
 from tocsin.views.view_applier_job import ViewApplierJob

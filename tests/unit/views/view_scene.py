@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tocsin.kafka.reader import Offsets
-from tocsin.model.detector import Stage
-from tocsin.model.view import ViewSpec
+from tocsin.declare.model.detector import Stage
+from tocsin.declare.model.view import ViewSpec
+from tocsin.platform.kafka.reader import Offsets
 from tocsin.views.sinks.sink import SinkBatch, SinkLost
 from tocsin.views.stored_row import StoredRow
 from tocsin.views.view_row import RowRecord, ViewRow

@@ -14,18 +14,18 @@ import pytest
 
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, patient
-from tests.unit.supervision.dummies import SLEEP, launch
-from tocsin.model.errors import TransientError
-from tocsin.model.job_report import JobReport, JobState
-from tocsin.project.settings import Settings
+from tests.unit.supervise.dummies import SLEEP, launch
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.job_report import JobReport, JobState
+from tocsin.declare.settings import Settings
+from tocsin.platform.heartbeat import beat, note_look
 from tocsin.quality.unsealed_days import Refused, note_refused
-from tocsin.runtime.heartbeat import beat, note_look
-from tocsin.supervision.incidents.chronicle import ChronicleEntry, What, record
-from tocsin.supervision.job_states import Condition, History, Past, memory_of, write_history
-from tocsin.supervision.job_status import Standing
-from tocsin.supervision.runners.local import LocalRunner
-from tocsin.supervision.runners.process_labels import Labels, instance_of
-from tocsin.supervision.switches import ask_switches
+from tocsin.supervise.incidents.chronicle import ChronicleEntry, What, record
+from tocsin.supervise.job_states import Condition, History, Past, memory_of, write_history
+from tocsin.supervise.job_status import Standing
+from tocsin.supervise.runners.local import LocalRunner
+from tocsin.supervise.runners.process_labels import Labels, instance_of
+from tocsin.supervise.switches import ask_switches
 from tocsin.web import board as module
 from tocsin.web.board import Installation
 from tocsin.web.page_shapes import Board, JobRow, Today

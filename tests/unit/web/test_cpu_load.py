@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tocsin.model.job_report import JobReport, JobState
+from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.web.usage_query import Load, Loads
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,9 +10,9 @@ import pytest
 
 from tests.rig.samples.findings import NOON, V1, found, streamed
 from tests.rig.samples.project import copy_project
-from tocsin.backfill.parity.comparison import Difference, DifferenceReason, compare
-from tocsin.backfill.parity.parity_report import ParityReport, keep, summed
-from tocsin.project.settings import Settings
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.parity.comparison import Difference, DifferenceReason, compare
+from tocsin.history.backfill.parity.parity_report import ParityReport, keep, summed
 from tocsin.web import board
 from tocsin.web.board import Installation
 from tocsin.web.page_shapes import SideShown

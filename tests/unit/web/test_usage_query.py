@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tocsin.model.errors import TransientError
-from tocsin.project.settings import Settings
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.settings import Settings
 from tocsin.web.page_shapes import Today
 from tocsin.web.usage_query import Taken, parse_usage, read_usage
 

@@ -16,11 +16,11 @@ from tocsin.airflow.dags.mail_dag import FailedRunMail, RunMail
 from tocsin.airflow.tasks.announcement import announcement
 from tocsin.airflow.tasks.backfill_task import DAY, Backfill, backfill_mail, is_due, requested_day
 from tocsin.airflow.tasks.command import tocsin
-from tocsin.backfill.backfill_ledger import Backfills
-from tocsin.model.detector import DetectorSpec
-from tocsin.model.names import backfill_dag
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import load_settings
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.names import backfill_dag
+from tocsin.declare.settings import load_settings
+from tocsin.history.backfill.backfill_ledger import Backfills
 
 # A Backfill in Airflow's page goes from midnight to midnight, so the last day is in it only if its run is stamped with
 # a midnight. Midnight of this zone is 04:00 UTC, when the days of the night are sealed. Its name means UTC-4.

@@ -14,11 +14,11 @@ from tocsin.airflow.dags.mail_dag import DaysRefused, FailedRunMail, LostDaysMai
 from tocsin.airflow.tasks.announcement import announcement
 from tocsin.airflow.tasks.backfill_task import Backfill
 from tocsin.airflow.tasks.program import GatedProgram, Program
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.names import backfill_dag, history_dag
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import load_settings
 from tocsin.history.seal_runs import seal_outcomes
-from tocsin.model.names import backfill_dag, history_dag
-from tocsin.model.source import Source
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import load_settings
 from tocsin.quality.unsealed_days import refusal, refused_days
 
 _DOC = """

@@ -15,8 +15,8 @@ from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, CronTriggerTimetable
 from airflow.sdk.configuration import conf
 
-from tocsin.project.settings import load_settings
-from tocsin.supervision.runners.log_rotation import prune
+from tocsin.declare.settings import load_settings
+from tocsin.supervise.runners.log_rotation import prune
 
 _DOC = """
 Removes records older than a week from Airflow's metadata DB (runs, task instances, asset events, audit log) and log

@@ -10,11 +10,11 @@ from airflow.sdk import DAG, Param, get_parsing_context
 
 from tocsin.airflow.dags.mail_dag import RunMail
 from tocsin.airflow.tasks.actions import RESTART, STATUS, act
-from tocsin.model.names import DETECTOR, FLOW, JobName
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import load_settings
-from tocsin.supervision.job_cards import Card, cards
-from tocsin.supervision.switches import read_switches, switched_jobs
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.names import DETECTOR, FLOW, JobName
+from tocsin.declare.settings import load_settings
+from tocsin.supervise.job_cards import Card, cards
+from tocsin.supervise.switches import read_switches, switched_jobs
 
 _ASK = "`restart`: stop the job and start it at once. `status`: describe it in the task's log."
 

@@ -16,10 +16,10 @@ from tocsin.airflow.addresses import address_of
 from tocsin.alerts.notify.channel import SENDING_SECONDS
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.alerts.notify.notices import PATIENCE_SECONDS, NoticeFiles, overdue, post, send_overdue
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.names import MAILS_DAG
+from tocsin.declare.settings import load_settings
 from tocsin.history.seal_runs import DayOutcome
-from tocsin.model.errors import TransientError
-from tocsin.model.names import MAILS_DAG
-from tocsin.project.settings import load_settings
 
 _DOC = """
 The notifier sends the messages about jobs and failed runs. While it, or the alerts DB, is down, `supervisor` starts the

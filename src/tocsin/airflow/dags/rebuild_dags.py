@@ -8,10 +8,10 @@ from airflow.sdk import DAG, Param, get_parsing_context
 
 from tocsin.airflow.dags.mail_dag import FailedRunMail, RunMail
 from tocsin.airflow.tasks.program import Program
-from tocsin.model.names import rebuild_dag
-from tocsin.model.view import ViewSpec
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import load_settings
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.names import rebuild_dag
+from tocsin.declare.model.view import ViewSpec
+from tocsin.declare.settings import load_settings
 
 _DOC = """
 Computes the view `{name}` anew: the sealed days of `{source}` here, then its job the rest, from the events that Kafka

@@ -13,10 +13,10 @@ from tocsin.airflow.component import SUPERVISION_POOL
 from tocsin.airflow.diff_trigger import DRIFT
 from tocsin.airflow.switch import is_paused
 from tocsin.alerts.notify.notices import overdue
-from tocsin.model.names import MAILS_DAG, dag_of
-from tocsin.project.settings import load_settings
-from tocsin.supervision.incidents.conditions import Incident
-from tocsin.supervision.installed_jobs import InstalledJobs
+from tocsin.declare.model.names import MAILS_DAG, dag_of
+from tocsin.declare.settings import load_settings
+from tocsin.supervise.incidents.conditions import Incident
+from tocsin.supervise.installed_jobs import InstalledJobs
 
 SUPERVISOR_DAG = "supervisor"
 _UNDER_WAY = ["queued", "running"]

@@ -10,7 +10,7 @@ from fastapi.responses import FileResponse
 
 from tocsin.airflow.pages.access import LoggedIn, Rights, User, may_see, may_see_log, rights, switches
 from tocsin.airflow.pages.report_pages import add_reports
-from tocsin.project.settings import Settings
+from tocsin.declare.settings import Settings
 from tocsin.web.board import Installation
 from tocsin.web.log_tail import tail_of
 from tocsin.web.page_shapes import Board, JobRow, LogTail, Parity, Stories

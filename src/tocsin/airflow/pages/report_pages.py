@@ -10,8 +10,8 @@ from fastapi import FastAPI, HTTPException, Response, status
 from fastapi.responses import FileResponse, HTMLResponse
 
 from tocsin.airflow.pages.access import User, rights
-from tocsin.model.names import backfill_dag, history_dag
-from tocsin.project.settings import Settings
+from tocsin.declare.model.names import backfill_dag, history_dag
+from tocsin.declare.settings import Settings
 
 _FOLDER, _INDEX = "quality", "index.html"
 _OF_FINDINGS = "findings."

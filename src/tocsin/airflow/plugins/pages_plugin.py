@@ -48,6 +48,6 @@ class PagesPlugin(AirflowPlugin):
         """Made when it is asked for: all of Airflow's components load plugins, and one serves pages."""
         from tocsin.airflow.addresses import PREFIX  # noqa: PLC0415 - see above
         from tocsin.airflow.pages.pages_app import pages  # noqa: PLC0415 - likewise
-        from tocsin.project.settings import load_settings  # noqa: PLC0415 - likewise
+        from tocsin.declare.settings import load_settings  # noqa: PLC0415 - likewise
 
         return [{"name": "tocsin", "app": pages(load_settings()), "url_prefix": PREFIX}]

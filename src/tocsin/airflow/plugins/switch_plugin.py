@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import structlog
 from airflow.plugins_manager import AirflowPlugin
 
-from tocsin.project.settings import load_settings
-from tocsin.supervision.switches import note_turn
+from tocsin.declare.settings import load_settings
+from tocsin.supervise.switches import note_turn
 
 _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]

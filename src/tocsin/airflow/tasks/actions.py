@@ -7,8 +7,8 @@ from typing import Any
 import structlog
 from airflow.sdk.exceptions import AirflowFailException
 
-from tocsin.project.settings import load_settings
-from tocsin.supervision.installed_jobs import InstalledJobs
+from tocsin.declare.settings import load_settings
+from tocsin.supervise.installed_jobs import InstalledJobs
 
 RESTART, STATUS = "restart", "status"
 _LINES = 50

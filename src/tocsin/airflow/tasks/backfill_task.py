@@ -12,9 +12,9 @@ from tocsin.airflow.dags.mail_dag import LostDaysMail
 from tocsin.airflow.switch import is_paused
 from tocsin.airflow.tasks.command import tocsin
 from tocsin.airflow.tasks.program import GatedProgram
-from tocsin.backfill.backfill_ledger import backfill_outcomes
-from tocsin.model.names import backfill_dag
-from tocsin.project.settings import load_settings
+from tocsin.declare.model.names import backfill_dag
+from tocsin.declare.settings import load_settings
+from tocsin.history.backfill.backfill_ledger import backfill_outcomes
 
 DAY = "day"
 """The param of a DAG that names the one day to run."""

@@ -8,8 +8,8 @@ import subprocess
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from tocsin.provision.paths import here
-from tocsin.runtime.process_exit import ExitCode
+from tocsin.platform.process_exit import ExitCode
+from tocsin.setup.paths import here
 
 # What a command found comes first, and why it failed last.
 _FIRST, _LAST = 3000, 1000

@@ -15,17 +15,17 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from tocsin.airflow.addresses import REPORTS, address_of
 from tocsin.airflow.component import BACKFILL_POOL
 from tocsin.airflow.dags.mail_dag import LostDaysMail
-from tocsin.project.settings import load_settings
-from tocsin.provision.java import use_archive
-from tocsin.provision.paths import here
-from tocsin.runtime.process_exit import ExitCode
-from tocsin.storage.s3a import prepare_s3a
+from tocsin.declare.settings import load_settings
+from tocsin.platform.process_exit import ExitCode
+from tocsin.platform.storage.s3a import prepare_s3a
+from tocsin.setup.java import use_archive
+from tocsin.setup.paths import here
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
 
-_LOGGING = here().root / "src" / "tocsin" / "sparkjob" / "log4j2.properties"
+_LOGGING = here().root / "src" / "tocsin" / "spark" / "log4j2.properties"
 _TAIL = "Last spark-submit output:"
 _LINES = 20
 _MEANING: dict[int, str] = {

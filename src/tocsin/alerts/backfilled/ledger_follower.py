@@ -16,9 +16,9 @@ from sqlalchemy import exc
 from tocsin.alerts.backfilled import published_day
 from tocsin.alerts.backfilled.published_day import Applied, Backfilled, StoredDays, UnusableDay
 from tocsin.alerts.store.database import Database
-from tocsin.backfill.backfill_ledger import Backfills, BrokenFindings, Published, backfilled
-from tocsin.model.errors import TransientError
-from tocsin.project.settings import Settings
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.backfill_ledger import Backfills, BrokenFindings, Published, backfilled
 
 _LOOK_SECONDS = 1.0
 _TROUBLE_SECONDS = 5.0

@@ -17,9 +17,9 @@ from tocsin.alerts.backfilled import staging
 from tocsin.alerts.backfilled.staging import Merged, StagedDay
 from tocsin.alerts.recording import Recorded, Rules
 from tocsin.alerts.store.schema import backfilled_days
-from tocsin.backfill.backfill_ledger import Published
-from tocsin.model.errors import TocsinError
-from tocsin.model.finding import Finding, Origin
+from tocsin.declare.model.errors import TocsinError
+from tocsin.declare.model.finding import Finding, Origin
+from tocsin.history.backfill.backfill_ledger import Published
 
 Read = Callable[[], AbstractContextManager[Connection]]
 Write = Callable[[], AbstractContextManager[tuple[Connection, Rules]]]

@@ -29,8 +29,8 @@ from tocsin.alerts import merging
 from tocsin.alerts.recording import Recorded, Rules, record
 from tocsin.alerts.store.alert_rows import kept_of, kept_values
 from tocsin.alerts.store.schema import backfilled_days, findings, staged_findings
+from tocsin.declare.model.finding import Finding
 from tocsin.history.places import begin, end
-from tocsin.model.finding import Finding
 
 CHUNK = 500
 """Rows of one transaction: some 0.2 s on SQLite."""

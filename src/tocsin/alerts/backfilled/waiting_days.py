@@ -11,9 +11,9 @@ from tocsin.alerts.backfilled.published_day import UnusableDay, applied, read
 from tocsin.alerts.store.alert_rows import StoredFinding
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import FindingFilter
-from tocsin.backfill.backfill_ledger import Backfills, BrokenFindings, backfilled
-from tocsin.model.finding import Finding
-from tocsin.project.settings import Settings
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.backfill_ledger import Backfills, BrokenFindings, backfilled
 
 
 def list_waiting(settings: Settings, database: Database, wanted: FindingFilter) -> list[StoredFinding]:

@@ -10,18 +10,18 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from tocsin.declare.model.errors import ConfigError, TocsinError
+from tocsin.declare.model.sizes import shortened
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.history.day_status import published_days
 from tocsin.history.day_versions import paths
 from tocsin.history.kafka_reach import find_reach
 from tocsin.history.landing_ledger import read_ledger
 from tocsin.history.places import Places
-from tocsin.kafka.reader import TopicReader
-from tocsin.model.errors import ConfigError, TocsinError
-from tocsin.model.sizes import shortened
-from tocsin.model.source import Source
-from tocsin.project.settings import Settings
-from tocsin.replay.recorded import LATEST, find_range, read_range
-from tocsin.storage.stored_path import StoredPath, open_stored
+from tocsin.ingest.replay.recorded import LATEST, find_range, read_range
+from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.storage.stored_path import StoredPath, open_stored
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,15 +14,15 @@ from tocsin.alerts.notify.mail.compose import Envelope, alert_text
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, StoredFinding
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import ALIKE, find_findings, open_store, show_alert
-from tocsin.backfill.trial_report import declared_limits
-from tocsin.model.detector import DetectorSpec, Levels
-from tocsin.model.errors import ConfigError
-from tocsin.model.finding import Finding, Origin
-from tocsin.model.names import detector_job
-from tocsin.project.catalog import Catalog, read_catalog
-from tocsin.project.settings import Settings
-from tocsin.replay.recorded import LATEST
-from tocsin.runtime.code_versions import kept_versions
+from tocsin.declare.catalog import Catalog, read_catalog
+from tocsin.declare.model.detector import DetectorSpec, Levels
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.finding import Finding, Origin
+from tocsin.declare.model.names import detector_job
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.trial_report import declared_limits
+from tocsin.ingest.replay.recorded import LATEST
+from tocsin.platform.code_versions import kept_versions
 
 _INSTANT = timedelta(microseconds=1)
 

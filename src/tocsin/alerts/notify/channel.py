@@ -1,6 +1,6 @@
 """Define a message to people, the channel that each kind of receiver implements, and the channels of an installation.
 
-To add one, write a module with its `Channel` and enter its record in `tocsin.project.receivers`.
+To add one, write a module with its `Channel` and enter its record in `tocsin.declare.receivers`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Protocol, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from tocsin.model.errors import TransientError
-from tocsin.project.receivers import RECEIVERS, kind_of
-from tocsin.project.settings import Settings
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.receivers import RECEIVERS, kind_of
+from tocsin.declare.settings import Settings
 
 SENDING_SECONDS = 3600.0
 """Within which a channel has handed over a message or given up: whoever waits so long does not hang."""

@@ -19,11 +19,11 @@ import structlog
 
 from tocsin.alerts.notify.channel import Channels, Message, Result
 from tocsin.alerts.notify.mail.compose import Envelope, Notice, notice_mail
-from tocsin.model.errors import ConfigError
-from tocsin.project.catalog import Catalog
-from tocsin.project.settings import Settings
-from tocsin.runtime import state_file
-from tocsin.runtime.lock import Lock, LockHeld, hold
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.settings import Settings
+from tocsin.platform import state_file
+from tocsin.platform.lock import Lock, LockHeld, hold
 
 PATIENCE_SECONDS = 60.0
 _WEEK = 7 * 86_400.0

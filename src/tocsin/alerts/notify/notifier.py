@@ -28,11 +28,11 @@ from tocsin.alerts.returns import Returns
 from tocsin.alerts.store import alert_retention
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import alert_details
-from tocsin.model.errors import ConfigError, TransientError
-from tocsin.model.job_report import JobReport
-from tocsin.model.names import INDEXER, detector_job
-from tocsin.project.settings import Settings
-from tocsin.runtime.lock import LockHeld
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.model.job_report import JobReport
+from tocsin.declare.model.names import INDEXER, detector_job
+from tocsin.declare.settings import Settings
+from tocsin.platform.lock import LockHeld
 
 _PRUNE_EVERY, _LEASE = timedelta(hours=1), timedelta(seconds=SENDING_SECONDS)
 # The indexer waits for SQLite's lock by trying; without a pause between two chunks it never gets in.

@@ -12,11 +12,11 @@ from tocsin.alerts.notify.notices import send_overdue
 from tocsin.alerts.notify.notifier import Notifier
 from tocsin.alerts.notify.supervisor_watch import SupervisorWatch
 from tocsin.alerts.store.database import Database
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.settings import Settings
 from tocsin.job import Job
-from tocsin.kafka.reporter import Reporter
-from tocsin.kafka.retry import Retry
-from tocsin.model.errors import TransientError
-from tocsin.project.settings import Settings
+from tocsin.platform.kafka.reporter import Reporter
+from tocsin.platform.kafka.retry import Retry
 
 POLL_SECONDS = 0.5
 _TIDY_SECONDS = 10.0

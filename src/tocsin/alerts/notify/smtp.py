@@ -10,9 +10,9 @@ from email.policy import SMTP
 from email.utils import format_datetime
 
 from tocsin.alerts.notify.channel import PICTURE, Delivery, Message, Result
-from tocsin.model.sizes import printable
-from tocsin.project.setting_blocks import SmtpSettings
-from tocsin.project.settings import Settings
+from tocsin.declare.model.sizes import printable
+from tocsin.declare.setting_blocks import SmtpSettings
+from tocsin.declare.settings import Settings
 
 _REPLY_SECONDS = {"mail": 300.0, "rcpt": 300.0, "data": 600.0, "quit": 5.0}
 """For how long RFC 5321 (4.5.3.2) asks a client to wait. Whoever gives up sooner after the text of a mail does not know

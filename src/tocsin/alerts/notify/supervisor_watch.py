@@ -11,11 +11,11 @@ import structlog
 
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.alerts.notify.notices import operators, post
-from tocsin.model.durations import span
-from tocsin.model.errors import TocsinError
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.runtime.heartbeat import seconds_since_look
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.durations import span
+from tocsin.declare.model.errors import TocsinError
+from tocsin.declare.settings import Settings
+from tocsin.platform.heartbeat import seconds_since_look
 
 PATIENCE_SECONDS = 300.0
 _HOUR = 3600.0

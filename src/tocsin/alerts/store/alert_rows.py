@@ -13,8 +13,8 @@ from sqlalchemy import Connection, select
 
 from tocsin.alerts.merging import Kept, Points, StreamWord
 from tocsin.alerts.store.schema import notifications
-from tocsin.model.detector_guide import DetectorGuide
-from tocsin.model.finding import Finding, canonical_entity
+from tocsin.declare.model.detector_guide import DetectorGuide
+from tocsin.declare.model.finding import Finding, canonical_entity
 
 _SAME_NAME = (
     "finding_id", "detector", "version", "window_start", "window_end", "level", "score", "at_least", "evidence",

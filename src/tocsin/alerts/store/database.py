@@ -22,7 +22,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, func, make_url, select
 
 from tocsin.alerts.store.schema import metadata
-from tocsin.model.errors import ConfigError, TransientError
+from tocsin.declare.model.errors import ConfigError, TransientError
 
 # It tells its dialect at every look at the schema, which readers take several times a second.
 logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)

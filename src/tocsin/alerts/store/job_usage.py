@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime
 from sqlalchemy import Connection, insert, select, update
 
 from tocsin.alerts.store.schema import job_counters, job_usage
-from tocsin.model.job_report import JobReport
+from tocsin.declare.model.job_report import JobReport
 
 
 @dataclass(frozen=True)

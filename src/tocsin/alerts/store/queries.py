@@ -26,12 +26,12 @@ from tocsin.alerts.store.alert_rows import (
 )
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import alerts, invalid_findings, job_usage, notifications
-from tocsin.backfill.parity.comparison import ReportedFinding, Streamed
+from tocsin.declare.model.finding import Origin, canonical_entity
+from tocsin.declare.model.names import detector_job
+from tocsin.declare.model.sizes import shortened
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.parity.comparison import ReportedFinding, Streamed
 from tocsin.history.places import begin, end
-from tocsin.model.finding import Origin, canonical_entity
-from tocsin.model.names import detector_job
-from tocsin.model.sizes import shortened
-from tocsin.project.settings import Settings
 
 SHOWN_FINDINGS = 50
 ALIKE = 5

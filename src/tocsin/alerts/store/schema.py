@@ -79,7 +79,7 @@ alerts = Table(
     Column("told_at_once", String(10), nullable=False),
     Column("told_delayed", String(10), nullable=False),
     Column("revision", Integer, nullable=False),
-    # What its detector declared for people when it last changed: `tocsin.model.detector_guide.DetectorGuide`.
+    # What its detector declared for people when it last changed: `tocsin.declare.model.detector_guide.DetectorGuide`.
     Column("guide", JSON, nullable=False, server_default="{}"),
     # The end of the last window in which something was missing, once that has come back; see `tocsin.alerts.returns`.
     Column("returned_at", UtcDateTime),

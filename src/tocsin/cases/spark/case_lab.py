@@ -21,16 +21,16 @@ from tocsin.cases.spark.case_query import CaseQuery
 from tocsin.cases.spark.case_run import CaseRun
 from tocsin.cases.spark.file_run import run_on_file
 from tocsin.cases.spark.real_time_way import RealTimeWay
+from tocsin.declare.catalog import Catalog, read_catalog
+from tocsin.declare.declaration import read_spec
+from tocsin.declare.model.errors import ConfigError, TocsinError, TransientError
+from tocsin.declare.setting_blocks import KafkaSettings
+from tocsin.declare.settings import Settings
 from tocsin.dev.servers.kafka_server import temporary_broker
-from tocsin.model.errors import ConfigError, TocsinError, TransientError
-from tocsin.project.catalog import Catalog, read_catalog
-from tocsin.project.declaration import read_spec
-from tocsin.project.setting_blocks import KafkaSettings
-from tocsin.project.settings import Settings
-from tocsin.provision.java import find_java
-from tocsin.runtime.failures import in_a_line
-from tocsin.sparkjob.engine import jvm
-from tocsin.sparkjob.session import clean_scratch, redirect_output, streaming_session
+from tocsin.platform.failures import in_a_line
+from tocsin.setup.java import find_java
+from tocsin.spark.engine import jvm
+from tocsin.spark.session import clean_scratch, redirect_output, streaming_session
 
 _SLOTS = 16  # more than real-time mode holds for any plan that it takes, while each other way holds one
 _JOB = "cases"

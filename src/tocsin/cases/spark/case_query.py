@@ -12,20 +12,20 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from tocsin.cases.case_plan import read_columns, reads_calendar
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.detector import DetectorSpec, Span
+from tocsin.declare.model.durations import EPOCH
+from tocsin.declare.model.finding import Finding, Origin
+from tocsin.declare.model.table import FROM, UNTIL, TableSpec
 from tocsin.detect.spark.expected_windows import ClosedByBatch
 from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.detect.spark.seen_entities import Silence
 from tocsin.detect.spark.step_query import detector_function
-from tocsin.model.detector import DetectorSpec, Span
-from tocsin.model.durations import EPOCH
-from tocsin.model.finding import Finding, Origin
-from tocsin.model.table import FROM, UNTIL, TableSpec
-from tocsin.project.catalog import Catalog
-from tocsin.sparkjob.events import no_records, parse_events, prepare_events, used_columns
-from tocsin.sparkjob.query_plan import analyse
-from tocsin.tables.spark.joined_tables import JoinedTables, no_rows
+from tocsin.spark.events import no_records, parse_events, prepare_events, used_columns
+from tocsin.spark.query_plan import analyse
+from tocsin.spark.tables.spark.joined_tables import JoinedTables, no_rows
 
 _END = datetime(9999, 1, 1, tzinfo=UTC)
 TableRow = tuple[dict[str, Any], datetime, datetime]

@@ -24,12 +24,12 @@ from tocsin.cases.spark.prepared_case import PreparedCase, documents, prepare, r
 from tocsin.cases.spark.real_time_way import RealTimeWay
 from tocsin.cases.spark.stream_ways import StreamWays
 from tocsin.cases.timeline_text import timeline_lines, window_lines
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.durations import EPOCH
+from tocsin.declare.model.errors import ConfigError
 from tocsin.detect.spark.plan import StreamOnly
-from tocsin.model.durations import EPOCH
-from tocsin.model.errors import ConfigError
-from tocsin.project.catalog import Catalog
-from tocsin.runtime.failures import in_a_line
-from tocsin.sparkjob.query.work import REAL_TIME
+from tocsin.platform.failures import in_a_line
+from tocsin.spark.query.work import REAL_TIME
 
 Documents = list[list[dict[str, Any]]]
 

@@ -12,9 +12,16 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 
-from tocsin.backfill.backfill_status import without_table
 from tocsin.cases.file_report import FileReport, FileRequest, LeftOutRows
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.durations import EPOCH, MICROSECOND, closed_before, step_of
+from tocsin.declare.model.errors import ConfigError, TocsinError
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
+from tocsin.history.backfill.backfill_status import without_table
 from tocsin.history.places import begin as day_begin
 from tocsin.history.spark.file_records import (
     as_read,
@@ -28,15 +35,8 @@ from tocsin.history.spark.flowed_events import FlowedEvents
 from tocsin.history.spark.sealed_days import with_tick
 from tocsin.history.spark.table_versions import tables_of_days
 from tocsin.ingest.files.past_rows import form_of, stage
-from tocsin.model.detector import DetectorSpec
-from tocsin.model.durations import EPOCH, MICROSECOND, closed_before, step_of
-from tocsin.model.errors import ConfigError, TocsinError
-from tocsin.model.finding import Finding
-from tocsin.model.source import Source
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.sparkjob.columns import any_null
-from tocsin.sparkjob.events import IDENTITY, event_columns
+from tocsin.spark.columns import any_null
+from tocsin.spark.events import IDENTITY, event_columns
 
 _TELL_SECONDS = 2.0
 _NUMBERS_TOLD = 5

@@ -15,14 +15,14 @@ from tocsin.cases.case_events import DeclaredEvent, check_expectations, make_eve
 from tocsin.cases.case_language import DAY, Case, CaseEvent, ExpectedFinding, Timeline
 from tocsin.cases.lanes import Lanes
 from tocsin.cases.spark.case_query import CaseQuery, TableRow
+from tocsin.declare.code.case_code import CASES
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.errors import ConfigError, Fault, nearest
+from tocsin.declare.model.source import Source
+from tocsin.declare.model.table import TableSpec
 from tocsin.ingest.spark.envelope import add_event
 from tocsin.ingest.spark.parse import parsed
-from tocsin.model.detector import DetectorSpec
-from tocsin.model.errors import ConfigError, Fault, nearest
-from tocsin.model.source import Source
-from tocsin.model.table import TableSpec
-from tocsin.project.code.case_code import CASES
-from tocsin.sparkjob.declared_function import load_declared
+from tocsin.spark.declared_function import load_declared
 
 _RECORD = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # as in tocsin.kafka.topics
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # as in tocsin.platform.kafka.topics
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tocsin.cases.spark.case_query import CaseQuery, LatestFindings
-from tocsin.kafka.reader import TopicReader
-from tocsin.model.errors import TransientError
-from tocsin.project.setting_blocks import KafkaSettings
-from tocsin.project.settings import Settings
-from tocsin.runtime.failures import cause
-from tocsin.sparkjob.query.work import REAL_TIME
-from tocsin.sparkjob.query_plan import set_trigger
-from tocsin.sparkjob.session import findings_sink, kafka_options
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.setting_blocks import KafkaSettings
+from tocsin.declare.settings import Settings
+from tocsin.platform.failures import cause
+from tocsin.platform.kafka.reader import TopicReader
+from tocsin.spark.query.work import REAL_TIME
+from tocsin.spark.query_plan import set_trigger
+from tocsin.spark.session import findings_sink, kafka_options
 
 BATCH_SECONDS = 1
 _SECONDS = 120  # the other ways run beside it

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tocsin.cases.lanes import Lanes
 from tocsin.cases.spark.case_query import CaseQuery, LatestFindings
-from tocsin.model.source import tick_value
+from tocsin.declare.model.source import tick_value
 
 SINGLE_EVENTS = 8
 """So many of a case come one by one; of more, the first ones come at once. A batch costs 0.3 CPU-seconds."""

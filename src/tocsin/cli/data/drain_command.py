@@ -10,7 +10,7 @@ import typer
 
 from tocsin.cli.data.send_command import limit_rate, open_lines, whole_lines
 from tocsin.cli.output import bar, counted, line
-from tocsin.runtime.process_exit import on_signals
+from tocsin.platform.process_exit import on_signals
 
 _File = Annotated[str, typer.Argument(help="A file with one line each; - for standard input.")]
 _Source = Annotated[str, typer.Option(help="Whose lines they are, and the user name.")]
@@ -25,10 +25,10 @@ def drain(file: _File, source: _Source = "router", url: _Url = None, repeat: _Re
     A line without the header of a syslog line gets one of Heroku's router, with the time of now. Exit code 1 when the
     drain takes nothing for a minute, 2 when it refuses.
     """
-    from tocsin.log_drain.credentials import read_passwords
-    from tocsin.log_drain.sender import BatchSender
-    from tocsin.model.errors import ConfigError, Fault, nearest
-    from tocsin.project.settings import load_settings
+    from tocsin.declare.model.errors import ConfigError, Fault, nearest
+    from tocsin.declare.settings import load_settings
+    from tocsin.ingest.log_drain.credentials import read_passwords
+    from tocsin.ingest.log_drain.sender import BatchSender
 
     settings = load_settings()
     credentials = settings.drain_credentials

@@ -14,10 +14,10 @@ from tocsin.cli.data.import_command import import_, seal_and_tell, withdraw
 from tocsin.cli.output import as_json, counted, line, table, utc
 
 if TYPE_CHECKING:
+    from tocsin.declare.model.source import Source
+    from tocsin.declare.settings import Settings
     from tocsin.history.day_status import DayStanding
     from tocsin.history.day_versions import DayVersion
-    from tocsin.model.source import Source
-    from tocsin.project.settings import Settings
 
 app = typer.Typer(help="Keep days of events beyond Kafka: seal, inspect, roll back.", no_args_is_help=True)
 
@@ -63,9 +63,9 @@ def accept(
     Who, when and why stay in `history list`, `history show` and the quality page. Events that land later make a new
     version of the day, which is judged as any other.
     """
+    from tocsin.declare.catalog import load_project
     from tocsin.history.care import accept as accept_day
     from tocsin.history.places import writing_history
-    from tocsin.project.catalog import load_project
 
     for name, value in (("--by", by), ("--reason", reason)):
         if not value.strip():
@@ -139,7 +139,7 @@ def verify(source: _Sources = None, checksums: _Checksums = False) -> None:
 
 
 def _sources(only: str | None) -> tuple[Settings, list[Source]]:
-    from tocsin.project.catalog import load_project
+    from tocsin.declare.catalog import load_project
 
     settings, catalog = load_project()
     return settings, [catalog.source(only)] if only else list(catalog.sources.values())

@@ -12,15 +12,15 @@ import typer
 from tocsin.cli import options
 from tocsin.cli.detectors.backfill_command import run_due
 from tocsin.cli.output import counted, line, note, progress
+from tocsin.declare.model.durations import days_text
+from tocsin.declare.model.errors import ConfigError
 from tocsin.ingest.files.past_rows import FileForm, list_files
-from tocsin.model.durations import days_text
-from tocsin.model.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tocsin.declare.catalog import Catalog
+    from tocsin.declare.model.source import Source
+    from tocsin.declare.settings import Settings
     from tocsin.history.spark.import_files import Imported
-    from tocsin.model.source import Source
-    from tocsin.project.catalog import Catalog
-    from tocsin.project.settings import Settings
 
 _Source = Annotated[str, typer.Option("--source", help="Its name.")]
 _Files = Annotated[
@@ -56,8 +56,8 @@ def import_(
     files share a Spark session; an unreadable file does not stop the others. Exit code 1 when a file or a row cannot be
     used, or a day is not published.
     """
-    from tocsin.project.catalog import load_project
-    from tocsin.sparkjob.batch_session import shared_session
+    from tocsin.declare.catalog import load_project
+    from tocsin.spark.batch_session import shared_session
 
     settings, catalog = load_project()
     declared, origin = catalog.source(source), catalog.origin(source, records)
@@ -91,10 +91,10 @@ def withdraw(
     A day with other events is sealed without them by the next seal. A day without any counts no more, nor do its
     findings. Importing the file again, or a better one, is possible at any time.
     """
-    from tocsin.backfill.backfill_retention import retract_days
+    from tocsin.declare.catalog import load_project
+    from tocsin.history.backfill.backfill_retention import retract_days
     from tocsin.history.care import withdraw as take_back
     from tocsin.history.places import writing_history
-    from tocsin.project.catalog import load_project
 
     what = day.date() if day is not None else file
     if what is None or (day is not None and file is not None):
@@ -116,7 +116,7 @@ def seal_and_tell(settings: Settings, declared: Source, days: Sequence[date] = (
 
     `reads` says whether new events are read from Kafka before.
     """
-    from tocsin.backfill.backfill_retention import tidy_after_sealing
+    from tocsin.history.backfill.backfill_retention import tidy_after_sealing
     from tocsin.history.places import writing_history
     from tocsin.history.sealing import seal as seal_days
 

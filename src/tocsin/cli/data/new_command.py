@@ -12,7 +12,7 @@ import typer
 from tocsin.cli.output import counted, line
 
 if TYPE_CHECKING:
-    from tocsin.project.scaffold import SampleSchema
+    from tocsin.declare.scaffold import SampleSchema
 
 
 class Kind(StrEnum):
@@ -67,8 +67,8 @@ def new(
 
 
 def _source(name: str, sample: Path, owner: str) -> None:
+    from tocsin.declare.scaffold import source_text
     from tocsin.ingest.sampling.sample import read_schema
-    from tocsin.project.scaffold import source_text
 
     schema = read_schema(sample)
     _write({f"sources/{name}.toml": source_text(name, schema, owner)})
@@ -77,9 +77,9 @@ def _source(name: str, sample: Path, owner: str) -> None:
 
 
 def _flow(name: str, source: str, to: str, owner: str) -> None:
-    from tocsin.project.catalog import load_project
-    from tocsin.project.scaffold import flow_text
-    from tocsin.project.source_file import read_source
+    from tocsin.declare.catalog import load_project
+    from tocsin.declare.scaffold import flow_text
+    from tocsin.declare.source_file import read_source
 
     settings, catalog = load_project()
     file = settings.project / "sources" / f"{to}.toml"
@@ -90,8 +90,8 @@ def _flow(name: str, source: str, to: str, owner: str) -> None:
 
 
 def _view(name: str, source: str, owner: str) -> None:
-    from tocsin.project.catalog import load_project
-    from tocsin.project.scaffold import view_text
+    from tocsin.declare.catalog import load_project
+    from tocsin.declare.scaffold import view_text
 
     _, catalog = load_project()
     _write({f"views/{name}.py": view_text(name, catalog.source(source), owner)})
@@ -99,10 +99,10 @@ def _view(name: str, source: str, owner: str) -> None:
 
 
 def _detector(name: str, source: str | None, sample: Path | None, owner: str) -> None:
+    from tocsin.declare.catalog import load_project
+    from tocsin.declare.model.names import valid_name
+    from tocsin.declare.scaffold import detector_files, sampled_source, source_text
     from tocsin.ingest.sampling.sample import read_schema
-    from tocsin.model.names import valid_name
-    from tocsin.project.catalog import load_project
-    from tocsin.project.scaffold import detector_files, sampled_source, source_text
 
     _, catalog = load_project()
     if sample is None:
@@ -121,8 +121,8 @@ def _detector(name: str, source: str | None, sample: Path | None, owner: str) ->
 
 
 def _write(files: dict[str, str]) -> None:
-    from tocsin.project.scaffold import write_new
-    from tocsin.project.settings import load_settings
+    from tocsin.declare.scaffold import write_new
+    from tocsin.declare.settings import load_settings
 
     write_new(load_settings().project, files)
     for place in files:

@@ -9,7 +9,7 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, line, table, write_list
-from tocsin.model.errors import nearest
+from tocsin.declare.model.errors import nearest
 
 if TYPE_CHECKING:
     from tocsin.quality.verdict import Check
@@ -90,7 +90,7 @@ def _show_figures(records: Records, source: str, metric: str | None, days: int, 
 
 
 def _records() -> Records:
-    from tocsin.project.settings import load_settings
+    from tocsin.declare.settings import load_settings
     from tocsin.quality.verdict_files import Records
 
     return Records(load_settings().state)

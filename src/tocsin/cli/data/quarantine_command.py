@@ -12,11 +12,11 @@ from tocsin.cli.output import as_json, counted, line, note, table, utc
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tocsin.declare.catalog import Catalog
+    from tocsin.declare.model.source import Source
+    from tocsin.declare.settings import Settings
     from tocsin.ingest.quarantine import QuarantineCount, ReplayResult
     from tocsin.ingest.quarantined_record import QuarantinedRecord
-    from tocsin.model.source import Source
-    from tocsin.project.catalog import Catalog
-    from tocsin.project.settings import Settings
 
 _SHOWN = 80
 _Source = Annotated[str | None, typer.Option(help="Only of this source.")]
@@ -50,8 +50,8 @@ def quarantine(
     Records are replayed by the current rules; they keep their time and their identity, so replaying twice makes one
     event, and they stay in the list. Exit code 1 when a record could not be replayed, 2 when there is none with an ID.
     """
+    from tocsin.declare.catalog import load_project
     from tocsin.ingest.quarantine import Selection, count_quarantined, newest_quarantined
-    from tocsin.project.catalog import load_project
 
     _check_call(records, replay=replay, every=every, dry_run=dry_run)
     settings, catalog = load_project()

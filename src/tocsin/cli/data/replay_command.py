@@ -10,15 +10,15 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, note, table, utc
-from tocsin.runtime.process_exit import on_signals
+from tocsin.platform.process_exit import on_signals
 
 if TYPE_CHECKING:
-    from tocsin.model.source import Source
-    from tocsin.project.catalog import Catalog
-    from tocsin.project.settings import Settings
-    from tocsin.replay.outcomes import Counted, Progress, ReplayReport
-    from tocsin.replay.pace import ReplayPace
-    from tocsin.replay.replay_run import Replay, Target
+    from tocsin.declare.catalog import Catalog
+    from tocsin.declare.model.source import Source
+    from tocsin.declare.settings import Settings
+    from tocsin.ingest.replay.outcomes import Counted, Progress, ReplayReport
+    from tocsin.ingest.replay.pace import ReplayPace
+    from tocsin.ingest.replay.replay_run import Replay, Target
 
 _Source = Annotated[str, typer.Argument(help="The source whose events are sent again.")]
 _From = Annotated[str, typer.Option("--from", metavar="SPAN|TIME", help="Event times from here, such as 1h or a time.")]
@@ -56,10 +56,10 @@ def replay(
     They are counted first. Other readers of the source notice nothing. A replay that was broken off goes on with the
     same call. Exit code 1 when one had no answer, or one of 500 or more, or could not be written.
     """
-    from tocsin.project.catalog import load_project
-    from tocsin.replay.outcomes import Progress
-    from tocsin.replay.pace import ReplayPace
-    from tocsin.replay.replay_run import Replay, name_of
+    from tocsin.declare.catalog import load_project
+    from tocsin.ingest.replay.outcomes import Progress
+    from tocsin.ingest.replay.pace import ReplayPace
+    from tocsin.ingest.replay.replay_run import Replay, name_of
 
     if (to_url is None) == (to_topic is None):
         raise typer.BadParameter("give one of --to-url and --to-topic")
@@ -104,8 +104,8 @@ def _span(start: str, end: str) -> tuple[datetime, datetime]:
 def _topic_target(
     settings: Settings, catalog: Catalog, source: Source, topic_and_name: tuple[str, str], progress: Progress
 ) -> Target:
-    from tocsin.kafka.topics import wanted_topics
-    from tocsin.replay.topic_target import TopicTarget
+    from tocsin.ingest.replay.topic_target import TopicTarget
+    from tocsin.platform.kafka.topics import wanted_topics
 
     others = {settings.names.raw(name) for name in catalog.sources if name != source.name}
     own = frozenset(wanted_topics(settings, catalog)) - others
@@ -113,8 +113,8 @@ def _topic_target(
 
 
 def _http_target(source: Source, url: str, requests: dict[str, Any], progress: Progress) -> Target:
-    from tocsin.model.errors import ConfigError, Fault, nearest
-    from tocsin.replay.http_target import HttpTarget, Requests
+    from tocsin.declare.model.errors import ConfigError, Fault, nearest
+    from tocsin.ingest.replay.http_target import HttpTarget, Requests
 
     path = requests["path"]
     if path not in source.columns:

@@ -15,7 +15,7 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import bar, counted, line, note
-from tocsin.runtime.process_exit import on_signals
+from tocsin.platform.process_exit import on_signals
 
 if TYPE_CHECKING:
     from tocsin.dev.generator import Burst
@@ -86,8 +86,8 @@ def send(
 
 def _shifted(lines: Lines, source: str, speed: float, stop: threading.Event) -> Lines:
     """Pass on the lines of the past as if they happened now, and tell in the end what was left out."""
-    from tocsin.project.catalog import load_project
-    from tocsin.replay.shifted_lines import ShiftedLines
+    from tocsin.declare.catalog import load_project
+    from tocsin.ingest.replay.shifted_lines import ShiftedLines
 
     shifted = ShiftedLines(load_project()[1].recorded_source(source), speed, stop)
 
@@ -102,8 +102,8 @@ def _shifted(lines: Lines, source: str, speed: float, stop: threading.Event) -> 
 
 
 def _send(source: str, lines: Lines, total: float | None) -> None:
+    from tocsin.declare.catalog import load_project
     from tocsin.ingest.producer import LineProducer
-    from tocsin.project.catalog import load_project
 
     settings, catalog = load_project()
     began = time.monotonic()
@@ -151,7 +151,7 @@ def _generated(
 @contextmanager
 def open_lines(file: str) -> Iterator[tuple[BinaryIO, float | None]]:
     """The file, and its size when it has one; ConfigError when it cannot be opened."""
-    from tocsin.model.errors import ConfigError
+    from tocsin.declare.model.errors import ConfigError
 
     if file == "-":
         yield sys.stdin.buffer, None
@@ -195,7 +195,7 @@ def limit_rate(items: Iterable[_Item], rate: float, stop: threading.Event) -> It
 
 def whole_lines(stream: BinaryIO) -> Iterator[bytes]:
     """The lines of `stream`; of one too long for the topic only as much as is refused, since it may fill the memory."""
-    from tocsin.model.sizes import RAW_BYTES
+    from tocsin.declare.model.sizes import RAW_BYTES
 
     while raw := stream.readline(RAW_BYTES + 2):
         yield raw

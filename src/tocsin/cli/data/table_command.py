@@ -30,8 +30,8 @@ def table(name: _Table = None, refresh: _Refresh = False, json: Json = False) ->
 
 def _list(*, json: bool) -> None:
     from tocsin.cli.json_shapes import TableShape
-    from tocsin.project.catalog import load_project
-    from tocsin.tables.published_table import TableFolder
+    from tocsin.declare.catalog import load_project
+    from tocsin.spark.tables.published_table import TableFolder
 
     settings, catalog = load_project()
     shown = []
@@ -58,10 +58,10 @@ def _list(*, json: bool) -> None:
 
 
 def _refresh_tables(name: str | None) -> None:
+    from tocsin.declare.catalog import load_project
+    from tocsin.declare.model.errors import ConfigError
     from tocsin.history.places import writing_history
     from tocsin.history.table_refresh import refresh_tables
-    from tocsin.model.errors import ConfigError
-    from tocsin.project.catalog import load_project
 
     settings, catalog = load_project()
     wanted = catalog.history_tables() if name is None else [catalog.table(name)]

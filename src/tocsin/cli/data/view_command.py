@@ -11,8 +11,8 @@ from tocsin.cli.options import Json
 from tocsin.cli.output import as_json, counted, line, note, number, table, utc, write_list
 
 if TYPE_CHECKING:
-    from tocsin.backfill.rebuild_status import RebuildLook
-    from tocsin.project.settings import Settings
+    from tocsin.declare.settings import Settings
+    from tocsin.views.rebuild.rebuild_status import RebuildLook
     from tocsin.views.row_query import RowShape, ViewReader
     from tocsin.views.view_summary import ViewSummary
 
@@ -49,7 +49,7 @@ def view(
 
 
 def _list(*, json: bool) -> None:
-    from tocsin.project.catalog import load_project
+    from tocsin.declare.catalog import load_project
     from tocsin.views.view_summary import summarise
 
     settings, catalog = load_project()
@@ -79,7 +79,7 @@ def _show(view: str, prefix: str, window: str | None, limit: int, *, json: bool)
 
 
 def _row_of(view: str, key: str, window: str | None) -> RowShape:
-    from tocsin.model.errors import TocsinError
+    from tocsin.declare.model.errors import TocsinError
     from tocsin.views.row_query import RowShape
 
     reader = _reader(view)
@@ -109,8 +109,8 @@ def rebuild(
     Sealed days are computed here, and the rest by the job of the view from the events that Kafka keeps. A rebuild that
     was interrupted goes on where it stopped. Exit code 1 if days are missing that it needs.
     """
-    from tocsin.backfill.rebuild_status import look_at, rebuild_by_kafka
-    from tocsin.project.catalog import load_project
+    from tocsin.declare.catalog import load_project
+    from tocsin.views.rebuild.rebuild_status import look_at, rebuild_by_kafka
 
     settings, catalog = load_project()
     name = catalog.view(view).name
@@ -147,7 +147,7 @@ def _show_plan(look: RebuildLook) -> None:
 
 
 def _rebuild_from_history(settings: Settings, name: str, *, incomplete: bool) -> None:
-    from tocsin.backfill.spark.view_rebuild import rebuild_from_history
+    from tocsin.views.spark.view_rebuild import rebuild_from_history
 
     rebuild_from_history(
         settings,
@@ -160,8 +160,8 @@ def _rebuild_from_history(settings: Settings, name: str, *, incomplete: bool) ->
 
 
 def _reader(view: str) -> ViewReader:
-    from tocsin.model.errors import TransientError
-    from tocsin.project.catalog import load_project
+    from tocsin.declare.catalog import load_project
+    from tocsin.declare.model.errors import TransientError
     from tocsin.views.row_query import ViewReader
     from tocsin.views.row_store import store_path
     from tocsin.views.view_summary import reason_of

@@ -12,8 +12,8 @@ def web() -> None:
 
     `tocsin dev up` and Airflow keep the job `web` running while there are views.
     """
+    from tocsin.declare.settings import load_settings
     from tocsin.dev.servers.ports import accepts
-    from tocsin.project.settings import load_settings
     from tocsin.views.rest.server import page_address, token_file
 
     settings = load_settings()

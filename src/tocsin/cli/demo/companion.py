@@ -7,10 +7,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from tocsin.declare.model.sizes import printable
+from tocsin.declare.settings import Settings, load_settings
 from tocsin.dev.running_stack import Running, read_running
 from tocsin.dev.startup_progress import Part, StartupProgress
-from tocsin.model.sizes import printable
-from tocsin.project.settings import Settings, load_settings
 
 LOOK_SECONDS = 0.4
 

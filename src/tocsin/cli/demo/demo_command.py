@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli.output import line
-from tocsin.runtime.process_exit import on_signals
+from tocsin.platform.process_exit import on_signals
 
 if TYPE_CHECKING:
     from tocsin.cli.demo.companion import Companion
@@ -63,9 +63,9 @@ def _logins(stop: threading.Event, exit_when_done: bool) -> Companion:
 def _example(name: str, stop: threading.Event, exit_when_done: bool, cleaning: ExitStack) -> Companion:
     from tocsin.cli.demo.example_run import ExampleRun
     from tocsin.cli.demo.example_traffic import EXAMPLES
+    from tocsin.declare.model.errors import ConfigError, Fault, nearest
     from tocsin.dev.startup_progress import progress
-    from tocsin.model.errors import ConfigError, Fault, nearest
-    from tocsin.provision.paths import here
+    from tocsin.setup.paths import here
 
     if name not in EXAMPLES:
         what = f"no example '{name}' (there are: {', '.join(EXAMPLES)})"

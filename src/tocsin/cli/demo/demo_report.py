@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from tocsin.alerts.store.alert_rows import StoredFinding
 from tocsin.cli.detectors.findings_command import named
 from tocsin.cli.output import number
+from tocsin.declare.model.sizes import printable
 from tocsin.dev.servers.mailbox import Mail
-from tocsin.model.sizes import printable
 
 EMAIL_USER, URGENT_USER = "mallory", "trudy"
 BURSTS = {EMAIL_USER: 60, URGENT_USER: 120}

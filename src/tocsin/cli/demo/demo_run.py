@@ -15,14 +15,14 @@ from tocsin.cli.demo import demo_report
 from tocsin.cli.demo.companion import LOOK_SECONDS, Companion
 from tocsin.cli.demo.demo_report import DemoReport
 from tocsin.cli.output import line
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.settings import Settings
 from tocsin.dev.generator import Burst, Traffic, wait_for_times
 from tocsin.dev.running_stack import Running
 from tocsin.dev.servers.mailbox import Mailbox
 from tocsin.ingest.producer import LineProducer
 from tocsin.ingest.quarantine import Selection, list_quarantined
-from tocsin.model.errors import TransientError
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
 
 _SOURCE = "logins"
 _RATE, _USERS = 20.0, 200

@@ -12,12 +12,12 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, note, progress, table
-from tocsin.model.durations import days_text, span
+from tocsin.declare.model.durations import days_text, span
 
 if TYPE_CHECKING:
-    from tocsin.backfill.backfill_status import BackfillDay
-    from tocsin.backfill.spark.backfill_run import BackfillOutcome
-    from tocsin.project.settings import Settings
+    from tocsin.declare.settings import Settings
+    from tocsin.history.backfill.backfill_status import BackfillDay
+    from tocsin.history.backfill.spark.backfill_run import BackfillOutcome
 
 _DAY = ["%Y-%m-%d"]
 _Detectors = Annotated[list[str], typer.Option("--detector", help="Its name; may be repeated, for one source.")]
@@ -43,8 +43,8 @@ def backfill(
     An interrupted backfill resumes where it stopped. It pages nobody. With --json it only shows the plan. Exit code 1
     when a day was not published, or a day requested with --from or --to is blocked.
     """
-    from tocsin.backfill.backfill_status import BackfillState, list_days
-    from tocsin.project.settings import load_settings
+    from tocsin.declare.settings import load_settings
+    from tocsin.history.backfill.backfill_status import BackfillState, list_days
 
     settings = load_settings()
     days = list_days(settings, detector, first and first.date(), last and last.date())
@@ -64,14 +64,14 @@ def backfill(
 
 def run_due(settings: Settings, detectors: list[str]) -> bool:
     """Run all days of `detectors` that need it, and tell the outcome; return whether each is published."""
-    from tocsin.backfill.backfill_status import BackfillState, list_days
+    from tocsin.history.backfill.backfill_status import BackfillState, list_days
 
     days = list_days(settings, detectors) if detectors else []
     return _run(settings, [day for day in days if day.state is BackfillState.DUE])
 
 
 def _run(settings: Settings, chosen: Iterable[BackfillDay]) -> bool:
-    from tocsin.backfill.spark.backfill_run import backfill_chosen
+    from tocsin.history.backfill.spark.backfill_run import backfill_chosen
 
     outcomes = backfill_chosen(settings, [(day.detector, day.day) for day in chosen])
     with progress():
@@ -79,7 +79,7 @@ def _run(settings: Settings, chosen: Iterable[BackfillDay]) -> bool:
 
 
 def _show(days: list[BackfillDay], chosen: list[BackfillDay]) -> None:
-    from tocsin.backfill.backfill_status import START_CPU_SECONDS, BackfillState
+    from tocsin.history.backfill.backfill_status import START_CPU_SECONDS, BackfillState
 
     waiting = [day for day in days if day.state in (BackfillState.BLOCKED, BackfillState.HELD)]
     for sentence in together((day.detector, day.day, f"{day.state}: {day.why}") for day in waiting):

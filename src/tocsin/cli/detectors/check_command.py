@@ -10,16 +10,16 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, number, write_list
-from tocsin.model.durations import span
+from tocsin.declare.model.durations import span
 
 if TYPE_CHECKING:
     from tocsin.cli.json_shapes import DetectorShape
+    from tocsin.declare.catalog import Catalog
+    from tocsin.declare.model.detector import DetectorSpec
+    from tocsin.declare.model.errors import Fault
+    from tocsin.declare.settings import Settings
     from tocsin.detect.spark.plan import DetectorPlan
-    from tocsin.model.detector import DetectorSpec
-    from tocsin.model.errors import Fault
-    from tocsin.project.catalog import Catalog
-    from tocsin.project.settings import Settings
-    from tocsin.sparkjob.query_plan import QueryPlan
+    from tocsin.spark.query_plan import QueryPlan
 
 _Plan = Annotated[bool, typer.Option("--plan", help="Also have Spark plan all that is code; takes some seconds.")]
 
@@ -78,7 +78,7 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
 
 def _shadows(catalog: Catalog) -> list[str]:
     """Say of each detector in shadow how people come to hear of what it finds."""
-    from tocsin.model.detector import Stage
+    from tocsin.declare.model.detector import Stage
 
     specs = [spec for spec in catalog.detectors.values() if spec.stage is Stage.SHADOW]
     return [f'{spec.path}: stage "shadow": notifies nobody until you write stage="live" there' for spec in specs]
@@ -86,8 +86,8 @@ def _shadows(catalog: Catalog) -> list[str]:
 
 def _faults_of_files(catalog: Catalog) -> list[Fault]:
     """List the files that are named, and are not there: runbooks of detectors that run, and rows of tables."""
-    from tocsin.model.errors import Fault
-    from tocsin.project.settings import load_settings
+    from tocsin.declare.model.errors import Fault
+    from tocsin.declare.settings import load_settings
 
     project = load_settings().project
     named = [(spec.path, "runbook", spec.runbook) for spec in catalog.detectors.values() if spec.stage.runs]
@@ -113,9 +113,9 @@ class Planned:
 def planned(settings: Settings, catalog: Catalog) -> Planned:
     """Have Spark plan all detectors, flows, views and queries of tables of `catalog`."""
     from tocsin.detect.spark.plan_check import detector_plans
-    from tocsin.flows.spark.flow_plan import flow_faults
     from tocsin.history.spark.table_versions import query_faults
-    from tocsin.sparkjob.session import planning_session
+    from tocsin.ingest.flows.spark.flow_plan import flow_faults
+    from tocsin.spark.session import planning_session
     from tocsin.views.spark.view_plan import view_plans
 
     with planning_session(settings) as spark:
@@ -127,7 +127,7 @@ def planned(settings: Settings, catalog: Catalog) -> Planned:
 
 def _plans(catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
     """Have Spark plan what is code: a line on each plan, how many there are of a kind, and all faults."""
-    from tocsin.project.settings import load_settings
+    from tocsin.declare.settings import load_settings
 
     found = planned(load_settings(), catalog)
     lines = [
@@ -147,9 +147,9 @@ def _plans(catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
 
 def _catalog() -> Catalog:
     """The catalog of the project; ConfigError when the folder is no project at all."""
-    from tocsin.model.errors import ConfigError
-    from tocsin.project.catalog import read_catalog
-    from tocsin.project.settings import load_settings
+    from tocsin.declare.catalog import read_catalog
+    from tocsin.declare.model.errors import ConfigError
+    from tocsin.declare.settings import load_settings
 
     project = load_settings().project
     if not (project / "sources").is_dir() and not (project / "detectors").is_dir():
@@ -159,7 +159,7 @@ def _catalog() -> Catalog:
 
 
 def _faults_of_suites(catalog: Catalog) -> list[Fault]:
-    from tocsin.project.settings import load_settings
+    from tocsin.declare.settings import load_settings
     from tocsin.quality.suites.suite_catalog import faults_of_suites
 
     broken = [name.removeprefix("sources/") for name in catalog.broken if name.startswith("sources/")]
@@ -168,8 +168,8 @@ def _faults_of_suites(catalog: Catalog) -> list[Fault]:
 
 def _faults_of_settings(catalog: Catalog) -> list[Fault]:
     """A finding that goes before its day would be missing in the eyes of parity."""
-    from tocsin.model.errors import Fault
-    from tocsin.project.settings import PROJECT_FILE, load_settings
+    from tocsin.declare.model.errors import Fault
+    from tocsin.declare.settings import PROJECT_FILE, load_settings
 
     settings = load_settings()
     longest = max(catalog.sources.values(), key=lambda source: source.history_days, default=None)

@@ -15,10 +15,10 @@ from tocsin.cli.output import as_json, counted, line, number, table, utc
 if TYPE_CHECKING:
     from tocsin.alerts.evidence.finding_explanation import FindingExplanation
     from tocsin.alerts.store.alert_rows import Notification
+    from tocsin.declare.catalog import Catalog
+    from tocsin.declare.model.detector import DetectorSpec
+    from tocsin.declare.settings import Settings
     from tocsin.detect.explanation import DetectorExplanation
-    from tocsin.model.detector import DetectorSpec
-    from tocsin.project.catalog import Catalog
-    from tocsin.project.settings import Settings
 
 _What = Annotated[
     str | None,
@@ -51,7 +51,7 @@ def explain(
     """
     from tocsin.cli.detectors.check_command import list_detectors
     from tocsin.cli.detectors.versions_command import list_versions
-    from tocsin.project.catalog import load_project
+    from tocsin.declare.catalog import load_project
 
     if what is None or versions:
         list_detectors(json=json) if what is None else list_versions(what, json=json)
@@ -76,7 +76,7 @@ def explain(
 
 def _of_detector(settings: Settings, catalog: Catalog, name: str, *, plan: bool) -> DetectorExplanation:
     from tocsin.detect.explanation import explained
-    from tocsin.supervision.planning.desired_inputs import memory_limit
+    from tocsin.supervise.planning.desired_inputs import memory_limit
 
     spec = catalog.detector(name)
     sources = catalog.sources_of(spec)
@@ -87,7 +87,7 @@ def _of_detector(settings: Settings, catalog: Catalog, name: str, *, plan: bool)
 
 def _planned(settings: Settings, catalog: Catalog, spec: DetectorSpec) -> list[tuple[str, str, str]]:
     from tocsin.detect.spark.plan_check import plan_of
-    from tocsin.sparkjob.session import planning_session
+    from tocsin.spark.session import planning_session
 
     with planning_session(settings) as spark:
         found = plan_of(spark, spec, catalog)
@@ -144,7 +144,7 @@ def _sent(one: Notification) -> str:
 
 
 def _show_events(found: FindingExplanation) -> None:
-    from tocsin.model.source import EVENT_COLUMNS
+    from tocsin.declare.model.source import EVENT_COLUMNS
 
     if not found.searched:
         line("  not looked for: the finding does not tell their time")

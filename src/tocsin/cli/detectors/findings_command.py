@@ -38,7 +38,7 @@ def findings(
         return
     from tocsin.alerts.backfilled.waiting_days import list_waiting
     from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
-    from tocsin.project.settings import load_settings
+    from tocsin.declare.settings import load_settings
 
     start = options.since(since)
     wanted = FindingFilter(
@@ -59,7 +59,7 @@ def findings(
 
 def _list_rejected(limit: int, *, json: bool, exit_code: bool) -> None:
     from tocsin.alerts.store.queries import list_invalid, open_store
-    from tocsin.project.settings import load_settings
+    from tocsin.declare.settings import load_settings
 
     with closing(open_store(load_settings())) as database:
         found = list_invalid(database, limit)

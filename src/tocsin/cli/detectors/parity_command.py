@@ -13,8 +13,8 @@ from tocsin.cli.detectors.findings_command import named
 from tocsin.cli.output import as_json, counted, line, number, table, utc
 
 if TYPE_CHECKING:
-    from tocsin.backfill.parity.comparison import Difference, ReportedFinding
-    from tocsin.backfill.parity.parity_report import ParityReport
+    from tocsin.history.backfill.parity.comparison import Difference, ReportedFinding
+    from tocsin.history.backfill.parity.parity_report import ParityReport
 
 _Detector = Annotated[str, typer.Option("--detector", help="Its name.")]
 _Day = Annotated[
@@ -34,9 +34,9 @@ def parity(detector: _Detector, day: _Day = None, today: _Today = False, json: o
     Starts Spark for --today, and where a reason needs a proof. Exit code 1 when a difference is unexplained.
     """
     from tocsin.alerts.store.queries import streamed_findings
-    from tocsin.backfill.parity.day_parity import compare_day
-    from tocsin.backfill.parity.today_parity import compare_today
-    from tocsin.project.settings import load_settings
+    from tocsin.declare.settings import load_settings
+    from tocsin.history.backfill.parity.day_parity import compare_day
+    from tocsin.history.backfill.parity.today_parity import compare_today
 
     settings = load_settings()
     streamed = partial(streamed_findings, settings, detector)

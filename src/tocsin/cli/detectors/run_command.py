@@ -19,7 +19,7 @@ from tocsin.cli.output import as_json, counted, line, note, number, table, utc
 
 if TYPE_CHECKING:
     from tocsin.cases.file_report import FileReport
-    from tocsin.model.finding import Finding
+    from tocsin.declare.model.finding import Finding
 
 _SHOWN_SAMPLES = 3
 _Detector = Annotated[str, typer.Argument(help="Its name; in any stage.")]
@@ -44,7 +44,7 @@ def run(
     ignored or go to quarantine are counted, with their numbers.
     """
     from tocsin.cases.file_report import FileRequest
-    from tocsin.project.catalog import load_project
+    from tocsin.declare.catalog import load_project
 
     settings, catalog = load_project()
     spec = catalog.detector(detector)
@@ -67,7 +67,7 @@ def run(
 
 def _readable(path: Path) -> Path:
     """Refuse a file that cannot be opened before Spark starts."""
-    from tocsin.model.errors import ConfigError
+    from tocsin.declare.model.errors import ConfigError
 
     try:
         path.open("rb").close()

@@ -11,7 +11,7 @@ from tocsin.cli.output import as_json, counted, line, note
 
 if TYPE_CHECKING:
     from tocsin.cases.case_report import DetectorOutcome, TestReport, Way
-    from tocsin.project.catalog import Catalog
+    from tocsin.declare.catalog import Catalog
 
 _Names = Annotated[list[str] | None, typer.Argument(help="Detectors; all that have cases if left out.")]
 _Ways = Annotated[
@@ -33,7 +33,7 @@ def test(
 
     Exit code 1 when a case fails, a mutant survives, or a case cannot run.
     """
-    from tocsin.project.settings import load_settings
+    from tocsin.declare.settings import load_settings
 
     settings, asked, in_ways = load_settings(), _names(names or []), _ways(ways)
     from tocsin.cases.spark.case_lab import open_lab
@@ -50,8 +50,8 @@ def test(
 
 def _names(names: list[str]) -> list[str]:
     from tocsin.cases.case_presence import has_cases
-    from tocsin.model.errors import ConfigError
-    from tocsin.project.catalog import load_project
+    from tocsin.declare.catalog import load_project
+    from tocsin.declare.model.errors import ConfigError
 
     settings, catalog = load_project()
     if names:

@@ -10,11 +10,11 @@ import typer
 from tocsin.cli import options
 from tocsin.cli.detectors.backfill_command import together
 from tocsin.cli.output import as_json, counted, line, note, number, table, utc
-from tocsin.model.durations import span
+from tocsin.declare.model.durations import span
 
 if TYPE_CHECKING:
-    from tocsin.backfill.trial import DayChoice
-    from tocsin.backfill.trial_report import Backtest, DayDiff, Diff
+    from tocsin.history.backfill.trial import DayChoice
+    from tocsin.history.backfill.trial_report import Backtest, DayDiff, Diff
 
 _SHOWN = 40
 _DAY = ["%Y-%m-%d"]
@@ -54,9 +54,9 @@ def backtest(
     Starts Spark.
     """
     from tocsin.alerts.alert_policy import alerts_by_day
-    from tocsin.backfill.trial import backtest as run_backtest
-    from tocsin.backfill.trial import compare_versions
-    from tocsin.project.settings import load_settings
+    from tocsin.declare.settings import load_settings
+    from tocsin.history.backfill.trial import backtest as run_backtest
+    from tocsin.history.backfill.trial import compare_versions
 
     settings, choice = load_settings(), _choice(days or (7 if against else 60), first, last, today)
     if against is None:
@@ -70,7 +70,7 @@ def backtest(
 
 
 def _choice(days: int, first: datetime | None, last: datetime | None, today: bool) -> DayChoice:
-    from tocsin.backfill.trial import DayChoice
+    from tocsin.history.backfill.trial import DayChoice
 
     return DayChoice(first=first and first.date(), last=last and last.date(), most=days, today=today)
 

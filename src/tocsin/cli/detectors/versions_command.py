@@ -17,9 +17,9 @@ _Detector = Annotated[str, typer.Argument(help="Its name.")]
 def list_versions(name: str, *, json: bool) -> None:
     """List the versions of a detector or flow that ran here, in the order of first runs."""
     from tocsin.cli.json_shapes import VersionShape
-    from tocsin.project.catalog import load_project
-    from tocsin.project.code.versioned_kinds import declared_version, versioned_job
-    from tocsin.runtime.code_versions import kept_file, kept_versions
+    from tocsin.declare.catalog import load_project
+    from tocsin.declare.code.versioned_kinds import declared_version, versioned_job
+    from tocsin.platform.code_versions import kept_file, kept_versions
 
     settings, catalog = load_project()
     job = versioned_job(catalog, name)
@@ -47,9 +47,9 @@ def skip_backlog(detector: _Detector) -> None:
     A running job does so within seconds, another one at its next start. The gap is recorded in `gaps.json` beside its
     checkpoint, for a backfill; windows that had begun by then are not reported.
     """
-    from tocsin.model.names import detector_job
-    from tocsin.project.catalog import load_project
-    from tocsin.sparkjob.query import gaps
+    from tocsin.declare.catalog import load_project
+    from tocsin.declare.model.names import detector_job
+    from tocsin.spark.query import gaps
 
     settings, catalog = load_project()
     job = detector_job(catalog.detector(detector).name)

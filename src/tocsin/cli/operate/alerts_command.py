@@ -37,7 +37,7 @@ def alerts(
     Exit code 1 when there is none with this number.
     """
     from tocsin.alerts.store.queries import AlertFilter, list_alerts, open_store
-    from tocsin.project.settings import load_settings
+    from tocsin.declare.settings import load_settings
 
     if alert is not None:
         _show_alert(alert, json=json)
@@ -53,7 +53,7 @@ def alerts(
 
 def _show_alert(alert: int, *, json: bool) -> None:
     from tocsin.alerts.store.queries import open_store, show_alert
-    from tocsin.project.settings import load_settings
+    from tocsin.declare.settings import load_settings
 
     with closing(open_store(load_settings())) as database:
         details = show_alert(database, alert)

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from tocsin.cli.output import line, note
-from tocsin.model.sizes import printable
-from tocsin.runtime.process_exit import on_signals
+from tocsin.declare.model.sizes import printable
+from tocsin.platform.process_exit import on_signals
 
 app = typer.Typer(help="Run Kafka, a mail sink and all jobs on this machine.", no_args_is_help=True)
 
@@ -46,8 +46,8 @@ def up(
 @app.command("down")
 def down() -> None:
     """Stop what `tocsin dev up` runs in another terminal, and wait until it is gone."""
+    from tocsin.declare.settings import load_settings
     from tocsin.dev import control
-    from tocsin.project.settings import load_settings
 
     line("stopped" if control.down(load_settings()) else "no stack runs here")
 
@@ -59,9 +59,9 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Show this many of the last lines.")] = 50,
 ) -> None:
     """Show the log of one component."""
+    from tocsin.declare.settings import load_settings
     from tocsin.dev import control
-    from tocsin.project.settings import load_settings
-    from tocsin.supervision.runners.log_rotation import tail
+    from tocsin.supervise.runners.log_rotation import tail
 
     path = Path(control.component_log(load_settings(), component))
     if not path.exists():

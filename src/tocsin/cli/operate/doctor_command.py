@@ -6,7 +6,7 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, table
-from tocsin.model.sizes import printable
+from tocsin.declare.model.sizes import printable
 
 
 def doctor(json: options.Json = False) -> None:
@@ -15,7 +15,7 @@ def doctor(json: options.Json = False) -> None:
     Changes nothing. Exit code 1 when there is a problem, not for warnings.
     """
     from tocsin.dev.diagnosis import diagnose
-    from tocsin.supervision.job_status import Standing
+    from tocsin.supervise.job_status import Standing
 
     found = list(diagnose())
     if json:
@@ -34,8 +34,8 @@ def topics() -> None:
 
     `tocsin dev up` does this too. Nothing is ever deleted or reconfigured: differences are listed.
     """
-    from tocsin.kafka.topics import ensure_topics, wanted_topics
-    from tocsin.project.catalog import load_project
+    from tocsin.declare.catalog import load_project
+    from tocsin.platform.kafka.topics import ensure_topics, wanted_topics
 
     settings, catalog = load_project()
     operator = settings.kafka.for_role("operator")

@@ -10,12 +10,12 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, line, note, table
-from tocsin.runtime.process_exit import on_signals
+from tocsin.platform.process_exit import on_signals
 
 if TYPE_CHECKING:
-    from tocsin.experiment.rescale_figures import RescaleReport
-    from tocsin.experiment.rescale_run import RescalePlan
-    from tocsin.project.settings import Settings
+    from tocsin.declare.settings import Settings
+    from tocsin.dev.experiment.rescale_figures import RescaleReport
+    from tocsin.dev.experiment.rescale_run import RescalePlan
 
 _MOST_JOBS = 8
 _Records = Annotated[int, typer.Option(min=1, max=100_000_000, help="Send so many, about the same share in each step.")]
@@ -46,8 +46,8 @@ def rescale(
     On the project's Kafka if it answers, else on a broker of its own; its topics, its group and its folder are removed
     at the end. Exit code 1 when a record was lost or shown twice.
     """
-    from tocsin.experiment.rescale_run import RescalePlan
-    from tocsin.project.settings import load_settings
+    from tocsin.declare.settings import load_settings
+    from tocsin.dev.experiment.rescale_run import RescalePlan
 
     plan = RescalePlan(records=records, jobs=_numbers(jobs), rate=rate, kills=kill)
     if plot is not None and not plot.resolve().parent.is_dir():
@@ -64,9 +64,9 @@ def rescale(
 
 
 def _run(settings: Settings, plan: RescalePlan, plot: Path | None, stop: threading.Event) -> RescaleReport:
-    from tocsin.experiment.rehearsal import kafka_of, rehearsal, scratch
-    from tocsin.experiment.rescale_chart import draw_rescale
-    from tocsin.experiment.rescale_run import Interrupted, RescaleRun
+    from tocsin.dev.experiment.rehearsal import kafka_of, rehearsal, scratch
+    from tocsin.dev.experiment.rescale_chart import draw_rescale
+    from tocsin.dev.experiment.rescale_run import Interrupted, RescaleRun
 
     try:
         with scratch(settings) as folder, kafka_of(settings, folder / "kafka") as (kafka, is_own):

@@ -23,8 +23,8 @@ def render(
     The settings need `runner.kind = "kubernetes"` and an image; Kafka and the databases that they name are given. Apply
     the manifests with `tocsin k8s render | kubectl apply -f -`: the supervisor then starts the jobs.
     """
-    from tocsin.project.settings import load_settings
-    from tocsin.supervision.runners.cluster_manifests import manifests
+    from tocsin.declare.settings import load_settings
+    from tocsin.supervise.runners.cluster_manifests import manifests
 
     for manifest in manifests(load_settings(), storage=storage, storage_class=storage_class):
         line("---")

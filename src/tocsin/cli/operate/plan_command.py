@@ -11,10 +11,10 @@ from tocsin.cli.output import note, write_list
 
 if TYPE_CHECKING:
     from tocsin.cli.json_shapes import JobPlanShape
-    from tocsin.model.errors import Fault
-    from tocsin.project.catalog import Catalog
-    from tocsin.project.settings import Settings
-    from tocsin.supervision.planning.deploy_plan import JobPlan, StateNames
+    from tocsin.declare.catalog import Catalog
+    from tocsin.declare.model.errors import Fault
+    from tocsin.declare.settings import Settings
+    from tocsin.supervise.planning.deploy_plan import JobPlan, StateNames
 
 _Spark = Annotated[bool, typer.Option("--spark", help="Have Spark plan all code, to know exactly whose state fits.")]
 _Job = Annotated[str | None, typer.Argument(help="Only this job, such as detector:failed_logins.")]
@@ -32,7 +32,7 @@ def plan(job: _Job = None, spark: _Spark = False, json: options.Json = False) ->
 
     plans = [one for one in _plans(spark) if job in (None, one.job)]
     if job is not None and not plans:
-        from tocsin.model.errors import ConfigError, Fault, nearest
+        from tocsin.declare.model.errors import ConfigError, Fault, nearest
 
         raise ConfigError([Fault("plan", f"there is no job '{job}' here", nearest=nearest(job, _jobs()))])
     rows = [JobPlanShape(job=one.job, effect=one.effect, changed=list(one.changed)) for one in plans]
@@ -46,14 +46,14 @@ def _row(shown: JobPlanShape) -> tuple[object, ...]:
 
 
 def _plans(spark: bool) -> list[JobPlan]:
-    from tocsin.project.settings import load_settings
-    from tocsin.runtime.code_versions import installed_catalog
-    from tocsin.supervision.job_kinds import desired_jobs
-    from tocsin.supervision.job_status import look
-    from tocsin.supervision.planning.deploy_plan import Deploy, plan_job
-    from tocsin.supervision.planning.start_record import read_starts
-    from tocsin.supervision.runners.runner_choice import process_reader
-    from tocsin.supervision.switches import not_stopped
+    from tocsin.declare.settings import load_settings
+    from tocsin.platform.code_versions import installed_catalog
+    from tocsin.supervise.job_kinds import desired_jobs
+    from tocsin.supervise.job_status import look
+    from tocsin.supervise.planning.deploy_plan import Deploy, plan_job
+    from tocsin.supervise.planning.start_record import read_starts
+    from tocsin.supervise.runners.runner_choice import process_reader
+    from tocsin.supervise.switches import not_stopped
 
     settings = load_settings()
     catalog = installed_catalog(settings)
@@ -77,9 +77,9 @@ def _jobs() -> list[str]:
 def _states(settings: Settings, catalog: Catalog) -> StateNames:
     """Have Spark plan all code, and name the state that each asks for."""
     from tocsin.cli.detectors.check_command import planned
-    from tocsin.model.names import compute_job, detector_job
-    from tocsin.storage.job_folders import stored_folder
-    from tocsin.supervision.planning.deploy_plan import StateNames
+    from tocsin.declare.model.names import compute_job, detector_job
+    from tocsin.platform.storage.job_folders import stored_folder
+    from tocsin.supervise.planning.deploy_plan import StateNames
     from tocsin.views.rebuild.rebuild_request import next_build, read_rebuild
 
     found = planned(settings, catalog)
@@ -102,8 +102,8 @@ def _states(settings: Settings, catalog: Catalog) -> StateNames:
 
 def _by_job(settings: Settings, catalog: Catalog, faults: list[Fault]) -> dict[str, list[str]]:
     """Assign each fault to the jobs of the file that it is in."""
-    from tocsin.model.job_kinds import KINDS
-    from tocsin.supervision.job_kinds import names
+    from tocsin.declare.model.job_kinds import KINDS
+    from tocsin.supervise.job_kinds import names
 
     found: dict[str, list[str]] = {}
     for kind in (kind for kind in KINDS.values() if kind.folder):

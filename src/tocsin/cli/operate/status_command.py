@@ -11,14 +11,14 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, console, drawn_table, line, note, table, utc, write_list
-from tocsin.model.durations import span
+from tocsin.declare.model.durations import span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tocsin.metrics.reported_jobs import StatusReading
-    from tocsin.project.settings import Settings
-    from tocsin.supervision.job_status import JobStatus
+    from tocsin.declare.settings import Settings
+    from tocsin.supervise.job_status import JobStatus
+    from tocsin.web.metrics.reported_jobs import StatusReading
 
 _WATCH_SECONDS, _KAFKA_SECONDS = 2.0, 2.0
 _COLUMNS = ("JOB", "HEALTH", "MODE", "LAG", "BEHIND", "LATE", "MEMORY", "CPU", "LAST FINDING", "REPORT")
@@ -34,11 +34,11 @@ def status(job: _Job = None, watch: _Watch = False, json: options.Json = False) 
     Exit code 1 when a job that should run does not or has waited for ten minutes, when the supervisor has not looked at
     the jobs for two, and, without JOB, when the quality gate refuses a day.
     """
+    from tocsin.declare.settings import load_settings
     from tocsin.dev.control import servers
-    from tocsin.kafka.job_reports import read_reports
-    from tocsin.metrics.reported_jobs import StatusReader
-    from tocsin.project.settings import load_settings
-    from tocsin.supervision.job_status import Standing
+    from tocsin.platform.kafka.job_reports import read_reports
+    from tocsin.supervise.job_status import Standing
+    from tocsin.web.metrics.reported_jobs import StatusReader
 
     settings = load_settings()
     if watch and not json and console().is_terminal:
@@ -73,10 +73,10 @@ def _watch(settings: Settings, job: str | None) -> None:
     from rich.live import Live
     from rich.text import Text
 
+    from tocsin.declare.model.sizes import printable
     from tocsin.dev.control import servers
-    from tocsin.kafka.job_reports import ReportReader
-    from tocsin.metrics.reported_jobs import StatusReader
-    from tocsin.model.sizes import printable
+    from tocsin.platform.kafka.job_reports import ReportReader
+    from tocsin.web.metrics.reported_jobs import StatusReader
 
     with (
         closing(ReportReader(settings, timeout_seconds=_KAFKA_SECONDS)) as reports,
@@ -96,7 +96,7 @@ def _watch(settings: Settings, job: str | None) -> None:
 
 def _remarks(reading: StatusReading) -> Iterator[tuple[str, str]]:
     """Say, each in its style, what could not be read and when the supervisor last looked; red if that is too long."""
-    from tocsin.supervision.job_status import unsupervised_reason
+    from tocsin.supervise.job_status import unsupervised_reason
 
     if reading.findings_unknown:
         yield f"{reading.findings_unknown}; last findings unknown", "yellow"
@@ -125,7 +125,7 @@ def _addresses(settings: Settings, job: str | None) -> Iterator[tuple[str, str]]
 
 def _refusals(settings: Settings, job: str | None) -> Iterator[tuple[str, str]]:
     """Say, in red, which days the gates refuse, unless only one job is asked about."""
-    from tocsin.project.catalog import read_catalog
+    from tocsin.declare.catalog import read_catalog
     from tocsin.quality.unsealed_days import refusal, refused_days
 
     for source in () if job else read_catalog(settings.project).sources:
@@ -163,7 +163,7 @@ def usage(
 ) -> None:
     """List what each job used on each day (UTC), the most CPU first; a core kept busy is marked."""
     from tocsin.alerts.store.queries import list_usage, open_store
-    from tocsin.project.settings import load_settings
+    from tocsin.declare.settings import load_settings
 
     with closing(open_store(load_settings())) as database:
         found = list_usage(database, datetime.now(UTC).date() - timedelta(days=days - 1))
@@ -172,7 +172,7 @@ def usage(
 
 
 def _usage_row(usage: JobUsage) -> tuple[object, ...]:
-    from tocsin.model.job_report import BUSY_CORES
+    from tocsin.declare.model.job_report import BUSY_CORES
 
     taken = (span(usage.seconds), span(usage.cpu_seconds), f"{usage.cores:.2f}", f"{usage.rss_bytes / 1e6:,.0f} MB")
     done = (f"{usage.rows_in:,}", f"{usage.rows_out:,}", f"{usage.findings:,}", usage.restarts)

@@ -15,6 +15,12 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.detector import ScoreKind, Span
+from tocsin.declare.model.durations import longest
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.names import detector_job
+from tocsin.declare.settings import Settings
 from tocsin.detect.spark.exact_scores import ExactScores
 from tocsin.detect.spark.expected_windows import ClosedByBatch
 from tocsin.detect.spark.findings import FAULTS, OBSERVATION, STEPS, WRITTEN, Emission, make_findings
@@ -24,24 +30,18 @@ from tocsin.detect.spark.step_query import NULL_ENTITY, detector_function
 from tocsin.ingest.backlog import FeederLag
 from tocsin.ingest.spark.mover import PassedOn
 from tocsin.job import Job
-from tocsin.model.detector import ScoreKind, Span
-from tocsin.model.durations import longest
-from tocsin.model.job_report import JobState
-from tocsin.model.names import detector_job
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.runtime.code_versions import keep_version
-from tocsin.sparkjob.entry import run_query
-from tocsin.sparkjob.query.checkpoint import Checkpoint, Retention, open_checkpoint
-from tocsin.sparkjob.query.drain import SLACK, unread_upstream
-from tocsin.sparkjob.query.keyed_query import EXCHANGES, KeyedQuery, KeyedSpec
-from tocsin.sparkjob.query.leadership import remove_other_checkpoints
-from tocsin.sparkjob.query.poison import Poison, SetAside
-from tocsin.sparkjob.query.progress import BatchProgress
-from tocsin.sparkjob.query.stream_job import StreamJob, StreamSpec, write_to_kafka
-from tocsin.sparkjob.query.work import REAL_TIME, Choice, Run
-from tocsin.sparkjob.session import findings_sink
-from tocsin.storage.job_folders import JobFolders
+from tocsin.platform.code_versions import keep_version
+from tocsin.platform.storage.job_folders import JobFolders
+from tocsin.spark.entry import run_query
+from tocsin.spark.query.checkpoint import Checkpoint, Retention, open_checkpoint
+from tocsin.spark.query.drain import SLACK, unread_upstream
+from tocsin.spark.query.keyed_query import EXCHANGES, KeyedQuery, KeyedSpec
+from tocsin.spark.query.leadership import remove_other_checkpoints
+from tocsin.spark.query.poison import Poison, SetAside
+from tocsin.spark.query.progress import BatchProgress
+from tocsin.spark.query.stream_job import StreamJob, StreamSpec, write_to_kafka
+from tocsin.spark.query.work import REAL_TIME, Choice, Run
+from tocsin.spark.session import findings_sink
 
 log = structlog.get_logger()
 

@@ -13,21 +13,21 @@ from pydantic import BaseModel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.durations import EPOCH, MICROSECOND, Windowed, closed_before
+from tocsin.declare.model.finding import Origin
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.detect.spark.findings import ABOVE
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
-from tocsin.kafka.reader import TopicReader
-from tocsin.model.detector import DetectorSpec
-from tocsin.model.durations import EPOCH, MICROSECOND, Windowed, closed_before
-from tocsin.model.finding import Origin
-from tocsin.model.source import Source
-from tocsin.project.settings import Settings
-from tocsin.runtime import state_file
-from tocsin.runtime.failures import in_a_line
-from tocsin.sparkjob.events import IDENTITY, parse_events
-from tocsin.sparkjob.query.work import Run
-from tocsin.sparkjob.session import findings_sink, kafka_options
-from tocsin.storage.stored_path import StoredPath
-from tocsin.tables.spark.joined_tables import JoinedTables
+from tocsin.platform import state_file
+from tocsin.platform.failures import in_a_line
+from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.storage.stored_path import StoredPath
+from tocsin.spark.events import IDENTITY, parse_events
+from tocsin.spark.query.work import Run
+from tocsin.spark.session import findings_sink, kafka_options
+from tocsin.spark.tables.spark.joined_tables import JoinedTables
 
 _ATTEMPTS = 3
 

@@ -14,14 +14,14 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tocsin.declare.model.detector import DetectorSpec, Span
+from tocsin.declare.model.durations import EPOCH, MICROSECOND, closed_before, exact_text, first_number, step_of
 from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.seen_entities import SeenEntities, Silence, expected_since, seen_in
-from tocsin.model.detector import DetectorSpec, Span
-from tocsin.model.durations import EPOCH, MICROSECOND, closed_before, exact_text, first_number, step_of
-from tocsin.sparkjob.query.progress import watermark_of
-from tocsin.sparkjob.window_column import from_clock
-from tocsin.storage.stored_path import StoredPath
-from tocsin.tables.spark.joined_tables import JoinedTables
+from tocsin.platform.storage.stored_path import StoredPath
+from tocsin.spark.query.progress import watermark_of
+from tocsin.spark.tables.spark.joined_tables import JoinedTables
+from tocsin.spark.window_column import from_clock
 
 FILLS_BACK = timedelta(days=1)
 """A stream looks for silence in windows that ended so long before its watermark, at most; a backfill in all."""

@@ -11,13 +11,13 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, TimestampNTZType, TimestampType
 
+from tocsin.declare.model.detector import DetectorSpec, Levels, Span
+from tocsin.declare.model.finding import CUT, MAX_EVIDENCE, Origin, next_rung
+from tocsin.declare.model.sizes import BEGINNING, DIGEST, FINDING_BYTES, RECORD_OVERHEAD, SAMPLE_BYTES, TEXT_BYTES
 from tocsin.detect.stepper import MOST_FAULTS, UNTOLD
-from tocsin.model.detector import DetectorSpec, Levels, Span
-from tocsin.model.finding import CUT, MAX_EVIDENCE, Origin, next_rung
-from tocsin.model.sizes import BEGINNING, DIGEST, FINDING_BYTES, RECORD_OVERHEAD, SAMPLE_BYTES, TEXT_BYTES
-from tocsin.sparkjob.columns import JSON_TIMES, any_null
-from tocsin.sparkjob.events import IDENTITY
-from tocsin.sparkjob.window_column import is_whole
+from tocsin.spark.columns import JSON_TIMES, any_null
+from tocsin.spark.events import IDENTITY
+from tocsin.spark.window_column import is_whole
 
 OBSERVATION = "findings"
 WRITTEN = "written"
@@ -190,7 +190,7 @@ def _is_short(value: Column) -> Column:
 
 
 def _shorten(text: Column) -> Column:
-    """Express `tocsin.model.sizes.shortened` in columns."""
+    """Express `tocsin.declare.model.sizes.shortened` in columns."""
     length, digest = F.octet_length(text), F.left(F.sha2(text, 256), F.lit(DIGEST))
     mark = F.concat(F.lit("…["), length.cast("string"), F.lit(" bytes, sha256 "), digest, F.lit("]"))
     return F.when(length > TEXT_BYTES, F.concat(F.left(text, F.lit(BEGINNING)), mark)).otherwise(text)

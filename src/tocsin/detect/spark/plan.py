@@ -9,14 +9,14 @@ from datetime import timedelta
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, NumericType, StructType, TimestampType
 
+from tocsin.declare.model.detector import DetectorSpec, ScoreKind
+from tocsin.declare.model.errors import ConfigError, Fault, nearest
+from tocsin.declare.model.source import Source
 from tocsin.detect.rows_above import correct_score
 from tocsin.detect.scores import Score, is_from_arrow_batch, never_fires, score_of
 from tocsin.ingest.spark.patterns import check_function
-from tocsin.model.detector import DetectorSpec, ScoreKind
-from tocsin.model.errors import ConfigError, Fault, nearest
-from tocsin.model.source import Source
-from tocsin.sparkjob.events import IDENTITY
-from tocsin.sparkjob.plan_traits import (
+from tocsin.spark.events import IDENTITY
+from tocsin.spark.plan_traits import (
     count_exchanges,
     find_cut,
     find_unrepeatable,
@@ -25,10 +25,10 @@ from tocsin.sparkjob.plan_traits import (
     has_stream_joins,
     keeps_state,
 )
-from tocsin.sparkjob.plan_tree import Node
-from tocsin.sparkjob.query.work import MICRO_BATCH
-from tocsin.sparkjob.query_plan import QueryPlan, analyse, mode_of, refusal_of, source_faults
-from tocsin.sparkjob.window_column import has_other_windows, knows_zone
+from tocsin.spark.plan_tree import Node
+from tocsin.spark.query.work import MICRO_BATCH
+from tocsin.spark.query_plan import QueryPlan, analyse, mode_of, refusal_of, source_faults
+from tocsin.spark.window_column import has_other_windows, knows_zone
 
 _NEVER = (
     "can never be reached: the score falls with each event, and a window without events has no row; "

@@ -8,18 +8,18 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.errors import ConfigError, Fault
+from tocsin.declare.model.source import Source
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
 from tocsin.detect.spark.step_query import detector_function
 from tocsin.ingest.spark.patterns import check_source
-from tocsin.model.detector import DetectorSpec
-from tocsin.model.errors import ConfigError, Fault
-from tocsin.model.source import Source
-from tocsin.project.catalog import Catalog
+from tocsin.platform.failures import first_line
+from tocsin.platform.time_limit import time_limit
 from tocsin.quality.suites.suite_catalog import read_row_rules
-from tocsin.runtime.failures import first_line
-from tocsin.runtime.time_limit import time_limit
-from tocsin.sparkjob.events import planned_events
-from tocsin.tables.spark.joined_tables import no_rows
+from tocsin.spark.events import planned_events
+from tocsin.spark.tables.spark.joined_tables import no_rows
 
 
 def detector_plans(spark: SparkSession, project: Path, catalog: Catalog) -> tuple[dict[str, DetectorPlan], list[Fault]]:

@@ -9,17 +9,17 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from tocsin.declare.model.detector import DetectorSpec, Span
+from tocsin.declare.model.durations import EPOCH, MICROSECOND, last_number, reach, start
+from tocsin.declare.model.finding import Origin
+from tocsin.declare.model.source import Source
 from tocsin.detect.spark.expected_windows import Known, fill_in
 from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.plan import check_range, read_plan
 from tocsin.detect.spark.seen_entities import Silence
 from tocsin.detect.spark.step_query import detector_function
-from tocsin.model.detector import DetectorSpec, Span
-from tocsin.model.durations import EPOCH, MICROSECOND, last_number, reach, start
-from tocsin.model.finding import Origin
-from tocsin.model.source import Source
-from tocsin.sparkjob.events import by_source, prepare_events
-from tocsin.tables.spark.joined_tables import JoinedTables
+from tocsin.spark.events import by_source, prepare_events
+from tocsin.spark.tables.spark.joined_tables import JoinedTables
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,13 +13,13 @@ import structlog
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from tocsin.model.detector import DetectorSpec, Entities
-from tocsin.model.durations import MICROSECOND, last_number, step_of
-from tocsin.runtime import state_file
-from tocsin.sparkjob.columns import any_null
-from tocsin.sparkjob.query.progress import batches_in
-from tocsin.sparkjob.window_column import by_clock
-from tocsin.storage.stored_path import StoredPath
+from tocsin.declare.model.detector import DetectorSpec, Entities
+from tocsin.declare.model.durations import MICROSECOND, last_number, step_of
+from tocsin.platform import state_file
+from tocsin.platform.storage.stored_path import StoredPath
+from tocsin.spark.columns import any_null
+from tocsin.spark.query.progress import batches_in
+from tocsin.spark.window_column import by_clock
 
 MOST_SEEN = 50_000
 """So many entities are remembered on a stream: of more, those that were seen last."""

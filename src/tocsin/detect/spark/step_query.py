@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.durations import EPOCH, MICROSECOND
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.source import Source
 from tocsin.detect.spark.step_processor import OUTCOMES, StepProcessor, outcome_columns
 from tocsin.detect.step_program import StepProgram
 from tocsin.detect.stepper import KeyState, PlacedEvent, StepOutcome, Stepper, StepTask
-from tocsin.model.detector import DetectorSpec
-from tocsin.model.durations import EPOCH, MICROSECOND
-from tocsin.model.errors import ConfigError
-from tocsin.model.source import Source
-from tocsin.sparkjob.columns import JSON_TIMES, any_null
-from tocsin.sparkjob.declared_function import DeclaredFunction, QueryFunction
-from tocsin.sparkjob.events import IDENTITY, SourceEvents
-from tocsin.tables.spark.joined_tables import JoinedTables
+from tocsin.spark.columns import JSON_TIMES, any_null
+from tocsin.spark.declared_function import DeclaredFunction, QueryFunction
+from tocsin.spark.events import IDENTITY, SourceEvents
+from tocsin.spark.tables.spark.joined_tables import JoinedTables
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.setting_blocks import AirflowSettings
+from tocsin.declare.settings import Settings
 from tocsin.dev.servers.ports import LOOPBACK
-from tocsin.model.errors import ConfigError
-from tocsin.project.setting_blocks import AirflowSettings
-from tocsin.project.settings import Settings
-from tocsin.provision.paths import here
-from tocsin.runtime.state_file import write_whole
-from tocsin.supervision.runners.job_command import job_environment
-from tocsin.supervision.runners.process_labels import Labels, leading
-from tocsin.supervision.runners.runner import Launch
+from tocsin.platform.state_file import write_whole
+from tocsin.setup.paths import here
+from tocsin.supervise.runners.job_command import job_environment
+from tocsin.supervise.runners.process_labels import Labels, leading
+from tocsin.supervise.runners.runner import Launch
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 PREFIX = "airflow-"

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from tocsin.dev.servers.ports import accepts
-from tocsin.runtime.state_file import write_whole
-from tocsin.supervision.runners.process_labels import Labels, leading
-from tocsin.supervision.runners.runner import Launch
+from tocsin.platform.state_file import write_whole
+from tocsin.supervise.runners.process_labels import Labels, leading
+from tocsin.supervise.runners.runner import Launch
 
 _PRIVATE = 0o600
 _INHERITED = ("PATH", "HOME", "TMPDIR", "LANG")

@@ -10,7 +10,7 @@ import urllib.request
 
 from tocsin.dev.servers.guarded_server import GuardedServer
 from tocsin.dev.servers.ports import LOOPBACK
-from tocsin.supervision.runners.runner import Launch
+from tocsin.supervise.runners.runner import Launch
 
 _USER, _DATABASE = "tocsin", "views"
 _ANSWER_SECONDS = 2.0

@@ -17,14 +17,14 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.dev.servers.ports import LOOPBACK, accepts, free_ports
-from tocsin.model.errors import ConfigError, TransientError
-from tocsin.project.setting_blocks import KafkaSettings
-from tocsin.provision.java import Java, find_java
-from tocsin.provision.paths import here
-from tocsin.supervision.runners.local import LocalRunner
-from tocsin.supervision.runners.process_labels import Labels
-from tocsin.supervision.runners.runner import Launch
+from tocsin.setup.java import Java, find_java
+from tocsin.setup.paths import here
+from tocsin.supervise.runners.local import LocalRunner
+from tocsin.supervise.runners.process_labels import Labels
+from tocsin.supervise.runners.runner import Launch
 
 NAME = "kafka"
 _FORMAT_SECONDS, _START_SECONDS = 60, 120

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tocsin.dev.servers.ports import LOOPBACK, accepts
-from tocsin.supervision.runners.process_labels import Labels
-from tocsin.supervision.runners.runner import Launch
+from tocsin.supervise.runners.process_labels import Labels
+from tocsin.supervise.runners.runner import Launch
 
 NAME = "mail"
 

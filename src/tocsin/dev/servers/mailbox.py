@@ -6,7 +6,7 @@ import json
 import urllib.request
 from dataclasses import dataclass
 
-from tocsin.model.errors import TransientError
+from tocsin.declare.model.errors import TransientError
 
 _SECONDS = 5.0
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from tocsin.model.errors import ConfigError, Fault
-from tocsin.project.settings import Settings
+from tocsin.declare.model.errors import ConfigError, Fault
+from tocsin.declare.settings import Settings
 
 LOOPBACK = "127.0.0.1"
 _LOCAL = (LOOPBACK, "localhost")

@@ -6,10 +6,10 @@ import os
 import shutil
 import subprocess
 
+from tocsin.declare.model.errors import ConfigError
 from tocsin.dev.servers.guarded_server import GuardedServer
 from tocsin.dev.servers.ports import LOOPBACK
-from tocsin.model.errors import ConfigError
-from tocsin.supervision.runners.runner import Launch
+from tocsin.supervise.runners.runner import Launch
 
 _USER, _DATABASE = "tocsin", "postgres"
 _INITDB_SECONDS = 120

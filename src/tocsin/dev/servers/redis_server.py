@@ -6,7 +6,7 @@ import json
 
 from tocsin.dev.servers.guarded_server import GuardedServer
 from tocsin.dev.servers.ports import LOOPBACK
-from tocsin.supervision.runners.runner import Launch
+from tocsin.supervise.runners.runner import Launch
 
 # A title of its own would overwrite the environment, and with it the labels.
 _CONFIGURATION = """bind {host}

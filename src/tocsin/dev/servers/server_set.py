@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.errors import TocsinError
+from tocsin.declare.settings import Settings
 from tocsin.dev.declared_topics import DeclaredTopics
 from tocsin.dev.servers import kafka_server
 from tocsin.dev.servers.sink_servers import SinkServers
 from tocsin.dev.startup_progress import Part
-from tocsin.model.errors import TocsinError
-from tocsin.project.catalog import Catalog
-from tocsin.project.settings import Settings
-from tocsin.runtime.code_versions import FollowedCatalog
-from tocsin.supervision.job_states import Desired, Pace, Start
-from tocsin.supervision.runners.local import LocalRunner
-from tocsin.supervision.runners.log_rotation import rotate
-from tocsin.supervision.runners.runner import Launch
-from tocsin.supervision.supervisor import Charge, Supervisor
+from tocsin.platform.code_versions import FollowedCatalog
+from tocsin.supervise.job_states import Desired, Pace, Start
+from tocsin.supervise.runners.local import LocalRunner
+from tocsin.supervise.runners.log_rotation import rotate
+from tocsin.supervise.runners.runner import Launch
+from tocsin.supervise.supervisor import Charge, Supervisor
 
 TOPICS = "topics"
 _PACE = Pace(first_delay=1.0, longest_delay=15.0, crash_loop_window=120.0, stagger=0.0)

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tocsin.declare.blocks.view_settings import ViewSettings
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.settings import Settings
 from tocsin.dev.servers.guarded_server import GuardedServer
 from tocsin.dev.servers.influx_server import Influx
 from tocsin.dev.servers.postgres_server import Postgres
 from tocsin.dev.servers.redis_server import Redis
-from tocsin.project.blocks.view_settings import ViewSettings
-from tocsin.project.catalog import Catalog
-from tocsin.project.settings import Settings
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 import threading
 
+from tocsin.declare.model.errors import ConfigError, TocsinError
+from tocsin.declare.settings import Settings, load_settings
 from tocsin.dev import state_folder
 from tocsin.dev.crew import Crew
 from tocsin.dev.declared_topics import DeclaredTopics
@@ -16,13 +18,11 @@ from tocsin.dev.launcher import LOG, hold_state, sweep, unwritable
 from tocsin.dev.servers.server_set import TOPICS
 from tocsin.dev.startup_progress import Part, progress
 from tocsin.dev.unattended.history_rounds import HistoryRounds
-from tocsin.model.errors import ConfigError, TocsinError
-from tocsin.project.settings import Settings, load_settings
-from tocsin.provision.java import find_java
-from tocsin.runtime import logs
-from tocsin.runtime.code_versions import FollowedCatalog
-from tocsin.runtime.process_exit import ExitCode, on_signals
-from tocsin.supervision.runners.log_rotation import rotate
+from tocsin.platform import logs
+from tocsin.platform.code_versions import FollowedCatalog
+from tocsin.platform.process_exit import ExitCode, on_signals
+from tocsin.setup.java import find_java
+from tocsin.supervise.runners.log_rotation import rotate
 
 _TICK_SECONDS = 1.5
 

@@ -15,15 +15,15 @@ import structlog
 
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.alerts.notify.notices import operators, put
+from tocsin.declare.catalog import Catalog, read_catalog
+from tocsin.declare.model.durations import span
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.history.landing_ledger import read_ledger
 from tocsin.history.places import Places
-from tocsin.model.durations import span
-from tocsin.model.source import Source
-from tocsin.project.catalog import Catalog, read_catalog
-from tocsin.project.settings import Settings
-from tocsin.runtime import child_process
-from tocsin.runtime.process_exit import ExitCode
-from tocsin.supervision.runners.log_rotation import rotate, tail
+from tocsin.platform import child_process
+from tocsin.platform.process_exit import ExitCode
+from tocsin.supervise.runners.log_rotation import rotate, tail
 
 LOG = "history"
 _MINUTE, _NIGHT = 10, 2

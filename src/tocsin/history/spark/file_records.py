@@ -8,16 +8,16 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.source import APPENDED, Format, Source
+from tocsin.declare.settings import Settings
 from tocsin.history.parquet_files import digest
 from tocsin.history.places import IMPORTED, RUN_DIGITS
 from tocsin.ingest.files.past_rows import FileForm, has_times
 from tocsin.ingest.spark.parse import parsed
-from tocsin.model.errors import ConfigError
-from tocsin.model.source import APPENDED, Format, Source
-from tocsin.project.settings import Settings
+from tocsin.platform.storage.stored_path import StoredPath
 from tocsin.quality.suites.row_rules import RowRule
 from tocsin.quality.suites.suite_catalog import read_row_rules
-from tocsin.storage.stored_path import StoredPath
 
 _HEADERS = "array<struct<key:string,value:binary>>"
 _TOPIC, _DIGITS = "file:", 32

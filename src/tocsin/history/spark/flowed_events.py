@@ -7,16 +7,16 @@ from datetime import timedelta
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tocsin.flows.spark.flow_plan import apply_flow, plan_flow
-from tocsin.flows.spark.flow_rows import OBSERVATION, make_events
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.flow import FlowSpec
+from tocsin.declare.model.source import Source, columns_of
+from tocsin.declare.settings import Settings
 from tocsin.history.spark.table_versions import tables_of_days
-from tocsin.model.flow import FlowSpec
-from tocsin.model.source import Source, columns_of
-from tocsin.project.catalog import Catalog
-from tocsin.project.settings import Settings
-from tocsin.sparkjob.columns import JSON_TIMES
-from tocsin.sparkjob.events import event_columns
-from tocsin.tables.spark.joined_tables import JoinedTables
+from tocsin.ingest.flows.spark.flow_plan import apply_flow, plan_flow
+from tocsin.ingest.flows.spark.flow_rows import OBSERVATION, make_events
+from tocsin.spark.columns import JSON_TIMES
+from tocsin.spark.events import event_columns
+from tocsin.spark.tables.spark.joined_tables import JoinedTables
 
 
 class FlowedEvents:

@@ -13,6 +13,10 @@ from functools import cache
 
 from pyspark.sql import functions as F
 
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.names import flow_job, landing_job
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.history.day_status import published_days
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.landing_ledger import ImportedFile, landing_lock, read_ledger, sweep
@@ -20,11 +24,7 @@ from tocsin.history.places import Places, import_run
 from tocsin.history.spark.import_files import Imported, ImportWork
 from tocsin.history.spark.sealed_days import sealed_events
 from tocsin.history.spark.shared_scratch import shared_scratch
-from tocsin.model.names import flow_job, landing_job
-from tocsin.model.source import Source
-from tocsin.project.catalog import Catalog
-from tocsin.project.settings import Settings
-from tocsin.sparkjob.batch_session import running_batch
+from tocsin.spark.batch_session import running_batch
 
 
 def import_days(settings: Settings, catalog: Catalog, source: Source, origin: Source) -> Iterator[Imported]:

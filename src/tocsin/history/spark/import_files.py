@@ -15,6 +15,11 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.names import landing_job
+from tocsin.declare.model.source import Source, columns_of
+from tocsin.declare.settings import Settings
 from tocsin.history.day_status import published_days
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.landing_ledger import (
@@ -42,16 +47,11 @@ from tocsin.history.spark.flowed_events import FlowedEvents
 from tocsin.history.spark.landing import DAY, RUN, figures_of, move_to_landing, write_by_day
 from tocsin.history.spark.shared_scratch import shared_scratch
 from tocsin.ingest.files.past_rows import FileForm, form_of, stage
-from tocsin.model.errors import ConfigError
-from tocsin.model.names import landing_job
-from tocsin.model.source import Source, columns_of
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
+from tocsin.platform.progress import report_progress
+from tocsin.platform.storage.stored_path import StoredPath, move_in
 from tocsin.quality.suites.row_rules import RowRule
-from tocsin.runtime.progress import report_progress
-from tocsin.sparkjob.batch_session import running_batch
-from tocsin.sparkjob.session import scratch_folder
-from tocsin.storage.stored_path import StoredPath, move_in
+from tocsin.spark.batch_session import running_batch
+from tocsin.spark.session import scratch_folder
 
 _PARTITION = -1  # under which the ledger counts imported rows
 _BYTES_AT_ONCE = 64 * 1_048_576

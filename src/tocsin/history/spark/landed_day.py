@@ -9,9 +9,9 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tocsin.declare.model.source import Source, columns_of
 from tocsin.history.landing_ledger import Entry, LandedFile
 from tocsin.history.places import Places
-from tocsin.model.source import Source, columns_of
 from tocsin.quality.day_facts import ColumnChange
 
 

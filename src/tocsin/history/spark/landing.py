@@ -23,6 +23,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.names import landing_job
+from tocsin.declare.model.source import Source, columns_of
+from tocsin.declare.settings import Settings
 from tocsin.history.kafka_reach import find_reach
 from tocsin.history.landing_ledger import (
     PARTITION,
@@ -37,18 +41,14 @@ from tocsin.history.landing_ledger import (
 )
 from tocsin.history.parquet_files import digest
 from tocsin.history.places import Places, end, stamp
-from tocsin.kafka.reader import Offsets, TopicReader
-from tocsin.kafka.topic_identity import is_recreated
-from tocsin.kafka.topics import QUARANTINE_DAYS
-from tocsin.model.errors import TransientError
-from tocsin.model.names import landing_job
-from tocsin.model.source import Source, columns_of
-from tocsin.project.settings import Settings
+from tocsin.platform.failures import is_store, is_unwritable, refusal, root_cause
+from tocsin.platform.kafka.reader import Offsets, TopicReader
+from tocsin.platform.kafka.topic_identity import is_recreated
+from tocsin.platform.kafka.topics import QUARANTINE_DAYS
+from tocsin.platform.storage.stored_path import ObjectPath, StoredPath, move_in, remove_tree, size_of
 from tocsin.quality.day_facts import Hole
-from tocsin.runtime.failures import is_store, is_unwritable, refusal, root_cause
-from tocsin.sparkjob.events import event_columns
-from tocsin.sparkjob.session import read_topics
-from tocsin.storage.stored_path import ObjectPath, StoredPath, move_in, remove_tree, size_of
+from tocsin.spark.events import event_columns
+from tocsin.spark.session import read_topics
 
 RUN, DAY = "tocsin_run", "tocsin_day"
 """The columns by which `write_by_day` makes folders; what has no day is no event."""

@@ -7,16 +7,16 @@ from datetime import UTC, date, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tocsin.declare.model.durations import EPOCH
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.history.landing_ledger import Entry
 from tocsin.history.places import Places, begin
 from tocsin.history.spark.landed_day import LandedDay
 from tocsin.history.spark.landing import land_since
 from tocsin.history.spark.sealed_days import sealed_events
-from tocsin.model.durations import EPOCH
-from tocsin.model.source import Source
-from tocsin.project.settings import Settings
-from tocsin.sparkjob.events import IDENTITY
-from tocsin.storage.stored_path import StoredPath
+from tocsin.platform.storage.stored_path import StoredPath
+from tocsin.spark.events import IDENTITY
 
 
 @dataclass(frozen=True)

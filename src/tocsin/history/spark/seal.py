@@ -21,6 +21,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.durations import days_text
+from tocsin.declare.model.errors import TocsinError, TransientError
+from tocsin.declare.model.names import sealing_job
+from tocsin.declare.model.source import Source, columns_of
+from tocsin.declare.settings import Settings
 from tocsin.history.day_status import day_rules
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import BrokenVersion, DayVersion, SealedFile, note_version, paths, read_version
@@ -33,19 +39,13 @@ from tocsin.history.spark.landed_day import LandedDay
 from tocsin.history.spark.landing import disk_failure
 from tocsin.history.spark.sealed_days import DAY, events_by_day
 from tocsin.history.spark.shared_scratch import shared_scratch
-from tocsin.model.durations import days_text
-from tocsin.model.errors import TocsinError, TransientError
-from tocsin.model.names import sealing_job
-from tocsin.model.source import Source, columns_of
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
+from tocsin.platform.failures import in_a_line, is_disk
+from tocsin.platform.storage.stored_path import ObjectPath, StoredPath, find_all, move_in, remove_tree, size_of
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.spark.day_gate import DayGate
 from tocsin.quality.verdict import Severity, Verdict
-from tocsin.runtime.failures import in_a_line, is_disk
-from tocsin.sparkjob.events import IDENTITY
-from tocsin.sparkjob.query.gaps import removed_upstream
-from tocsin.storage.stored_path import ObjectPath, StoredPath, find_all, move_in, remove_tree, size_of
+from tocsin.spark.events import IDENTITY
+from tocsin.spark.query.gaps import removed_upstream
 
 log = structlog.get_logger()
 
@@ -90,7 +90,7 @@ class Sealer:
     """Seals days of one source; only for the holder of its sealing lock.
 
     Attributes:
-        spark: a session of `tocsin.sparkjob.batch_session`.
+        spark: a session of `tocsin.spark.batch_session`.
         settings: of the installation.
         source: whose days.
         table: its published days.

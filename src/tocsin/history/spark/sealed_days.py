@@ -13,9 +13,9 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tocsin.declare.model.source import Source, columns_of
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.places import Places
-from tocsin.model.source import Source, columns_of
 from tocsin.quality.suites.row_rules import text_literal
 
 DAY = "tocsin_day"

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tocsin.declare.blocks.spark_settings import LOCAL
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.settings import Settings
 from tocsin.history.places import history_root, stamp
-from tocsin.model.errors import TransientError
-from tocsin.project.blocks.spark_settings import LOCAL
-from tocsin.project.settings import Settings
-from tocsin.sparkjob.session import scratch_folder
-from tocsin.storage.claim import claim_history
-from tocsin.storage.stored_path import StoredPath, remove_tree
+from tocsin.platform.storage.claim import claim_history
+from tocsin.platform.storage.stored_path import StoredPath, remove_tree
+from tocsin.spark.session import scratch_folder
 
 _LONGEST = timedelta(days=1)
 

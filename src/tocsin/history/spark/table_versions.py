@@ -14,26 +14,26 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tocsin.declare.catalog import Catalog, read_catalog
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.errors import ConfigError, Fault, TocsinError, TransientError, nearest
+from tocsin.declare.model.flow import FlowSpec
+from tocsin.declare.model.names import refresh_job
+from tocsin.declare.model.source import Source
+from tocsin.declare.model.table import FROM, UNTIL, TableSpec
+from tocsin.declare.model.view import ViewSpec
+from tocsin.declare.settings import Settings
 from tocsin.history.day_status import kept_from, published_days
 from tocsin.history.places import Places, begin, end
 from tocsin.history.spark.sealed_days import sealed_events
-from tocsin.model.detector import DetectorSpec
-from tocsin.model.errors import ConfigError, Fault, TocsinError, TransientError, nearest
-from tocsin.model.flow import FlowSpec
-from tocsin.model.names import refresh_job
-from tocsin.model.source import Source
-from tocsin.model.table import FROM, UNTIL, TableSpec
-from tocsin.model.view import ViewSpec
-from tocsin.project.catalog import Catalog, read_catalog
-from tocsin.project.settings import Settings
-from tocsin.runtime.failures import first_line
-from tocsin.runtime.lead import try_lead
-from tocsin.sparkjob.plan_traits import find_unrepeatable
-from tocsin.sparkjob.query_plan import analyse
-from tocsin.storage.stored_path import StoredPath
-from tocsin.tables.dated_versions import DatedVersion, DatedVersions, days_of, lacking
-from tocsin.tables.published_table import ROWS, TableFolder, arrow_schema, read_rows_of
-from tocsin.tables.spark.joined_tables import DatedRows, JoinedTables, empty_table, open_tables
+from tocsin.platform.failures import first_line
+from tocsin.platform.lead import try_lead
+from tocsin.platform.storage.stored_path import StoredPath
+from tocsin.spark.plan_traits import find_unrepeatable
+from tocsin.spark.query_plan import analyse
+from tocsin.spark.tables.dated_versions import DatedVersion, DatedVersions, days_of, lacking
+from tocsin.spark.tables.published_table import ROWS, TableFolder, arrow_schema, read_rows_of
+from tocsin.spark.tables.spark.joined_tables import DatedRows, JoinedTables, empty_table, open_tables
 
 _EVENTS = "events"
 _MOST_IN_MEMORY = 1_000_000  # rows, of a heap of 1 GB that every backfill has

@@ -20,7 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tocsin.model.errors import ConfigError
+from tocsin.declare.model.errors import ConfigError
 
 _AT_ONCE = 50_000
 _LONGEST_CELL = 16 * 1_048_576

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tocsin.declare.model.source import ENVELOPE, RAW_RECORD
 from tocsin.ingest.line_forms import field_at
-from tocsin.model.source import ENVELOPE, RAW_RECORD
 
 _LONGEST, _DEEPEST, _MOST_NESTED, _NESTED_SHOWN = 64, 6, 300, 40
 

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tocsin.declare.model.source import ENVELOPE, EPOCHS, SYSLOG, numbered_groups
 from tocsin.ingest.sampling.known_times import MOST, KnownTime
 from tocsin.ingest.sampling.time_grammar import EPOCH_DIGITS
 from tocsin.ingest.time_patterns import time_regex
-from tocsin.model.source import ENVELOPE, EPOCHS, SYSLOG, numbered_groups
 
 AT, DATE, MESSAGE = "at", "date", "message"
 _MARK = "\0"

@@ -10,6 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.source import ENVELOPE, EPOCHS
+from tocsin.declare.scaffold import SampleSchema
 from tocsin.ingest.files.past_rows import FileForm, form_of
 from tocsin.ingest.line_forms import LOGFMT_PAIR, logfmt_fields, syslog_header
 from tocsin.ingest.sampling.json_columns import JsonColumns, name_columns
@@ -18,9 +21,6 @@ from tocsin.ingest.sampling.line_pattern import AT, DATE, MESSAGE, LinePattern, 
 from tocsin.ingest.sampling.sample_lines import read_sample
 from tocsin.ingest.sampling.written_form import UnclearTime
 from tocsin.ingest.time_patterns import time_regex
-from tocsin.model.errors import ConfigError
-from tocsin.model.source import ENVELOPE, EPOCHS
-from tocsin.project.scaffold import SampleSchema
 
 _PAIR = re.compile(r"(?:\A|\s\|\s)\s*([A-Za-z_][A-Za-z0-9_]*):\s")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")

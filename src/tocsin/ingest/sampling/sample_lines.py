@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+from tocsin.declare.model.errors import ConfigError
 from tocsin.ingest.files.past_rows import FileForm, csv_records, form_of, open_text
-from tocsin.model.errors import ConfigError
 
 _BYTES, _LINES = 1_000_000, 1_000
 

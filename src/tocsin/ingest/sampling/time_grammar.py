@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from tocsin.declare.model.source import EPOCHS
 from tocsin.ingest.time_patterns import LONG_MONTHS, LONG_WEEKDAYS, MONTHS, WEEKDAYS
-from tocsin.model.source import EPOCHS
 
 _ABBREVIATIONS = (
     "UTC GMT EST EDT CST CDT MST MDT PST PDT AKST AKDT HST AST ADT NST NDT BRT ART CET CEST EET EEST WET WEST BST IST"

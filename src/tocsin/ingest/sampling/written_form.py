@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tocsin.model.source import SYSLOG
+from tocsin.declare.model.source import SYSLOG
 
 _PADDED = ("yyyy-M-d", "yyyy/M/d", "yyyy.M.d", "d/MMM/yyyy", "M-d", "yyyy-MMM-d")
 _ISO = ("yyyy-MM-dd'T'HH:mm:ss", "yyyy-MM-dd HH:mm:ss")

@@ -13,8 +13,8 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tocsin.declare.model.source import Source
 from tocsin.ingest.network_ranges import KEY_BYTES, read_ranges
-from tocsin.model.source import Source
 
 _V4 = r"^(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}\z"
 _V6 = r"^(?=[0-9a-fA-F.]*:)[0-9a-fA-F:][0-9a-fA-F:.]{1,44}\z"

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tocsin.declare.model.names import Names
+from tocsin.declare.model.sizes import EVENT_BYTES, KEPT_BYTES, KEPT_HEADERS_BYTES, KEPT_KEY_BYTES, RECORD_OVERHEAD
+from tocsin.declare.model.source import Source
 from tocsin.ingest.parsing_rules import BATCH, Reason, rule_parts, rules_version
-from tocsin.model.names import Names
-from tocsin.model.sizes import EVENT_BYTES, KEPT_BYTES, KEPT_HEADERS_BYTES, KEPT_KEY_BYTES, RECORD_OVERHEAD
-from tocsin.model.source import Source
 from tocsin.quality.suites.row_rules import RowRule
 
 OBSERVATION = "ingest"

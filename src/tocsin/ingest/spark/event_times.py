@@ -9,10 +9,10 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tocsin.declare.model.durations import spark_interval
+from tocsin.declare.model.source import APPENDED, EPOCHS, SYSLOG, Source
 from tocsin.ingest.spark.record_place import ISO8601
 from tocsin.ingest.time_patterns import WEEKDAYS, spark_form
-from tocsin.model.durations import spark_interval
-from tocsin.model.source import APPENDED, EPOCHS, SYSLOG, Source
 
 _FORMS = {SYSLOG: "MMM [ ]d HH:mm:ss"}
 _MICROSECONDS = dict(zip(EPOCHS, map(Decimal, ("1000000", "1000", "1", "0.001")), strict=True))

@@ -8,6 +8,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.job_report import MUCH_IGNORED, MUCH_QUARANTINED
+from tocsin.declare.settings import Settings
 from tocsin.ingest.network_ranges import with_usable_networks
 from tocsin.ingest.quarantined_record import write_record
 from tocsin.ingest.spark.envelope import OBSERVATION, add_event, observe, route
@@ -16,20 +19,17 @@ from tocsin.ingest.spark.parse import parsed
 from tocsin.ingest.spark.patterns import check_source
 from tocsin.ingest.ticks import TrueAfter, by_clock
 from tocsin.job import Job
-from tocsin.kafka.reader import appended_at
-from tocsin.kafka.topic_set import TopicSet
-from tocsin.model.job_report import MUCH_IGNORED, MUCH_QUARANTINED
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
+from tocsin.platform.kafka.reader import appended_at
+from tocsin.platform.kafka.topic_set import TopicSet
+from tocsin.platform.storage.stored_path import remove_tree
 from tocsin.quality.suites.suite_catalog import read_row_rules
-from tocsin.sparkjob.entry import run_query
-from tocsin.sparkjob.query.checkpoint import Checkpoint
-from tocsin.sparkjob.query.poison import Poison, Read, SetAside
-from tocsin.sparkjob.query.progress import BatchProgress
-from tocsin.sparkjob.query.stream_job import StreamJob, StreamSpec
-from tocsin.sparkjob.query.work import Run
-from tocsin.sparkjob.query_plan import QueryPlan
-from tocsin.storage.stored_path import remove_tree
+from tocsin.spark.entry import run_query
+from tocsin.spark.query.checkpoint import Checkpoint
+from tocsin.spark.query.poison import Poison, Read, SetAside
+from tocsin.spark.query.progress import BatchProgress
+from tocsin.spark.query.stream_job import StreamJob, StreamSpec
+from tocsin.spark.query.work import Run
+from tocsin.spark.query_plan import QueryPlan
 
 LATEST_RECORDS = 1_000
 """The share is taken over at least so many of the latest records."""

@@ -11,7 +11,7 @@ import secrets
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tocsin.model.source import Format, Source
+from tocsin.declare.model.source import Format, Source
 
 _MARK = secrets.token_hex(8)
 """Stands before each number; occurs in no record, since nobody can know it."""

@@ -14,27 +14,27 @@ from typing import Any
 import structlog
 from confluent_kafka import Message
 
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.job_report import TOPICS_RECREATED, JobState
+from tocsin.declare.model.sizes import EVENT_BYTES
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.ingest.backlog import LONGEST_WAIT, FeederLag, not_ready
 from tocsin.ingest.ticks import Ticker, TickRule, TrueAfter, Watched
-from tocsin.kafka.job_reports import ReportReader
-from tocsin.kafka.reader import TopicReader, came_in_at
-from tocsin.kafka.topic_set import Position, TopicSet, oldest, partition_of
-from tocsin.model.errors import TransientError
-from tocsin.model.job_report import TOPICS_RECREATED, JobState
-from tocsin.model.sizes import EVENT_BYTES
-from tocsin.model.source import Source
-from tocsin.project.catalog import Catalog
-from tocsin.project.settings import Settings
-from tocsin.runtime import state_file
-from tocsin.runtime.heartbeat import read_besides
-from tocsin.sparkjob.query import gaps
-from tocsin.sparkjob.query.checkpoint import Checkpoint, read_committed
-from tocsin.sparkjob.query.progress import BatchProgress
-from tocsin.sparkjob.query.work import MICRO_BATCH, REAL_TIME, Choice, Run
-from tocsin.sparkjob.query_plan import QueryPlan
-from tocsin.sparkjob.session import kafka_options
-from tocsin.storage.job_folders import JobFolders
-from tocsin.storage.stored_path import modified_at, remove_tree
+from tocsin.platform import state_file
+from tocsin.platform.heartbeat import read_besides
+from tocsin.platform.kafka.job_reports import ReportReader
+from tocsin.platform.kafka.reader import TopicReader, came_in_at
+from tocsin.platform.kafka.topic_set import Position, TopicSet, oldest, partition_of
+from tocsin.platform.storage.job_folders import JobFolders
+from tocsin.platform.storage.stored_path import modified_at, remove_tree
+from tocsin.spark.query import gaps
+from tocsin.spark.query.checkpoint import Checkpoint, read_committed
+from tocsin.spark.query.progress import BatchProgress
+from tocsin.spark.query.work import MICRO_BATCH, REAL_TIME, Choice, Run
+from tocsin.spark.query_plan import QueryPlan
+from tocsin.spark.session import kafka_options
 
 # Two milliseconds of waiting make batches of what a backlog brings, and save a fifth of the CPU.
 _PRODUCER = {"kafka.max.request.size": str(EVENT_BYTES), "kafka.linger.ms": "2"}

@@ -17,6 +17,8 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tocsin.declare.model.durations import spark_interval
+from tocsin.declare.model.source import RAW_RECORD, Format, Source, numbered_groups
 from tocsin.ingest.line_forms import (
     ESCAPED,
     LOGFMT_PAIR,
@@ -31,8 +33,6 @@ from tocsin.ingest.spark.enrich import add_enriched
 from tocsin.ingest.spark.event_times import add_event_time, read_time
 from tocsin.ingest.spark.json_fields import add_objects, as_written, json_objects, names_of, value_at
 from tocsin.ingest.spark.record_place import placed
-from tocsin.model.durations import spark_interval
-from tocsin.model.source import RAW_RECORD, Format, Source, numbered_groups
 from tocsin.quality.suites.row_rules import RowRule
 
 BLANK = " \t\r\n\ufeff"

@@ -18,13 +18,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
+from tocsin.declare.model.errors import ConfigError, Fault
+from tocsin.declare.model.source import Source, numbered_groups
 from tocsin.ingest.hostile_text import hostile_texts
-from tocsin.model.errors import ConfigError, Fault
-from tocsin.model.source import Source, numbered_groups
 from tocsin.quality.suites.row_rules import RowRule
 from tocsin.quality.suites.suite_catalog import FOLDER
-from tocsin.sparkjob.engine import jvm
-from tocsin.sparkjob.plan_tree import Node
+from tocsin.spark.engine import jvm
+from tocsin.spark.plan_tree import Node
 
 LONGEST_SECONDS = 5.0
 _SHOWN = 60

@@ -7,8 +7,8 @@ from datetime import UTC, date, datetime
 
 from pyspark.sql import DataFrame
 
-from tocsin.model.source import Source
-from tocsin.project.settings import Settings
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.quality.data_drift import drift_checks, usual_figures, weekdays_before
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.day_profile import Profile, bounds

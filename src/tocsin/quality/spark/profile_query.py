@@ -10,13 +10,13 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tocsin.model.durations import EPOCH, MICROSECOND
-from tocsin.model.source import Source
+from tocsin.declare.model.durations import EPOCH, MICROSECOND
+from tocsin.declare.model.source import Source
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.day_profile import HOURS, Figure, Profile, bounds, is_number, ratio
 from tocsin.quality.suites.row_rules import RowRule
 from tocsin.quality.verdict import MAX_SAMPLES
-from tocsin.sparkjob.events import IDENTITY
+from tocsin.spark.events import IDENTITY
 
 _QUANTILES = {"p05": 0.05, "median": 0.5, "p95": 0.95}
 _ACCURACY = 1_000

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from tocsin.model.errors import nearest
+from tocsin.declare.model.errors import nearest
 from tocsin.quality.suites.expectations import NUMBERS, KnownExpectation, ValueKind
 from tocsin.quality.suites.parameters import Wrong, check_parameter
 from tocsin.quality.suites.suite import FILES, is_parameter

@@ -10,8 +10,8 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from tocsin.model.errors import nearest
-from tocsin.project.code.python_syntax import parse_expression
+from tocsin.declare.code.python_syntax import parse_expression
+from tocsin.declare.model.errors import nearest
 
 TIMES = {"day_start": "timestamp", "day_end": "timestamp"}
 """Midnight at the begin and at the end of the day, UTC."""

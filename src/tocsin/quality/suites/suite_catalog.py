@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tocsin.model.errors import ConfigError, Fault, nearest
-from tocsin.model.source import Source
+from tocsin.declare.model.errors import ConfigError, Fault, nearest
+from tocsin.declare.model.source import Source
 from tocsin.quality.day_profile import figure_types
 from tocsin.quality.suites.arguments import Scope
 from tocsin.quality.suites.parameters import DAY_HOURS, TIMES, usual

@@ -18,8 +18,8 @@ from pydantic import (
     field_validator,
 )
 
-from tocsin.model.errors import ConfigError, Fault, nearest
-from tocsin.project.validation import faults_of
+from tocsin.declare.model.errors import ConfigError, Fault, nearest
+from tocsin.declare.validation import faults_of
 from tocsin.quality.suites.arguments import Place, Scope, check_argument
 from tocsin.quality.suites.expectations import KNOWN, TOLD, KnownExpectation, arguments_at, possible_at
 from tocsin.quality.suites.parameters import Wrong

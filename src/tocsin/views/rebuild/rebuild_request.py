@@ -17,10 +17,10 @@ from pathlib import Path
 
 import structlog
 
-from tocsin.kafka.topic_set import Position
-from tocsin.model.errors import TocsinError, TransientError
-from tocsin.runtime import state_file
-from tocsin.storage.stored_path import StoredPath
+from tocsin.declare.model.errors import TocsinError, TransientError
+from tocsin.platform import state_file
+from tocsin.platform.kafka.topic_set import Position
+from tocsin.platform.storage.stored_path import StoredPath
 
 FROM_HISTORY = "history-"
 """How the name of a build begins of which a part is computed from sealed days: its rows come before its job does."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from tocsin.model.errors import TransientError
+from tocsin.declare.model.errors import TransientError
 from tocsin.views.rest.open_views import NoRowsYet, NoSuchName, OpenViews
 from tocsin.views.row_query import RowShape
 

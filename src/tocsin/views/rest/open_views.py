@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from tocsin.model.errors import ConfigError, nearest
-from tocsin.model.view import ViewSpec
-from tocsin.project.settings import Settings
-from tocsin.runtime.code_versions import FollowedCatalog
+from tocsin.declare.model.errors import ConfigError, nearest
+from tocsin.declare.model.view import ViewSpec
+from tocsin.declare.settings import Settings
+from tocsin.platform.code_versions import FollowedCatalog
 from tocsin.views.row_query import ViewReader
 from tocsin.views.row_store import store_path
 from tocsin.views.view_summary import reason_of

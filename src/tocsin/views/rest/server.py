@@ -10,13 +10,13 @@ from pathlib import Path
 
 import structlog
 
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.settings import Settings
 from tocsin.job import Job
-from tocsin.kafka.reporter import Reporter
-from tocsin.model.errors import ConfigError
-from tocsin.model.job_report import JobState
-from tocsin.project.settings import Settings
-from tocsin.runtime.http_server import serve_until_stopped
-from tocsin.runtime.state_file import write_whole
+from tocsin.platform.http_server import serve_until_stopped
+from tocsin.platform.kafka.reporter import Reporter
+from tocsin.platform.state_file import write_whole
 from tocsin.views.rest.event_stream import Followers
 from tocsin.views.rest.open_views import OpenViews
 from tocsin.views.rest.view_api import view_api

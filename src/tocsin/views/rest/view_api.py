@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Path, Qu
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
-from tocsin.model.errors import TransientError
+from tocsin.declare.model.errors import TransientError
 from tocsin.views.rest.event_stream import EVENT_STREAM, Follower, Followers
 from tocsin.views.rest.open_views import NoRowsYet, NoSuchName, OpenViews
 from tocsin.views.row_query import Freshness, PageQuery, RowShape, ViewReader

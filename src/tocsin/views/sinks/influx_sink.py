@@ -19,9 +19,9 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import structlog
 
-from tocsin.kafka.reader import Offsets
-from tocsin.model.errors import ConfigError, TransientError
-from tocsin.model.view import ViewSpec
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.model.view import ViewSpec
+from tocsin.platform.kafka.reader import Offsets
 from tocsin.views.sinks.sink import SinkBatch
 from tocsin.views.stored_row import StoredRow, micros
 

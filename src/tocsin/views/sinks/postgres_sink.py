@@ -16,9 +16,9 @@ import psycopg
 import structlog
 from psycopg import sql
 
-from tocsin.kafka.reader import Offsets
-from tocsin.model.errors import ConfigError, TransientError
-from tocsin.model.view import ViewSpec
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.model.view import ViewSpec
+from tocsin.platform.kafka.reader import Offsets
 from tocsin.views.sinks.sink import SinkBatch, SinkLost
 from tocsin.views.stored_row import StoredRow
 

@@ -15,9 +15,9 @@ from typing import Any
 import redis
 from pydantic_core import to_json
 
-from tocsin.kafka.reader import Offsets
-from tocsin.model.errors import ConfigError, TransientError
-from tocsin.model.view import ViewSpec
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.model.view import ViewSpec
+from tocsin.platform.kafka.reader import Offsets
 from tocsin.views.sinks.sink import SinkBatch, SinkLost
 from tocsin.views.stored_row import StoredRow
 

@@ -1,4 +1,4 @@
-"""Define a sink: a server in which others read the rows of a view. Its kinds are in `tocsin.project.sinks`."""
+"""Define a sink: a server in which others read the rows of a view. Its kinds are in `tocsin.declare.sinks`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Protocol
 
-from tocsin.kafka.reader import Offsets
-from tocsin.model.errors import ConfigError, TocsinError
-from tocsin.model.names import view_job
-from tocsin.model.view import ViewSpec
-from tocsin.project.settings import Settings
-from tocsin.project.sinks import SINKS
+from tocsin.declare.model.errors import ConfigError, TocsinError
+from tocsin.declare.model.names import view_job
+from tocsin.declare.model.view import ViewSpec
+from tocsin.declare.settings import Settings
+from tocsin.declare.sinks import SINKS
+from tocsin.platform.kafka.reader import Offsets
 from tocsin.views.stored_row import StoredRow
 
 

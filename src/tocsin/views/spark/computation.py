@@ -10,28 +10,28 @@ from confluent_kafka import Message
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.names import compute_job
+from tocsin.declare.model.sizes import VIEW_BYTES
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.ingest.backlog import FeederLag
 from tocsin.job import Job
-from tocsin.kafka.reader import appended_at, came_in_at
-from tocsin.kafka.topic_set import Position, partition_of
-from tocsin.kafka.topics import empty_topic, remove_topics
-from tocsin.model.errors import TransientError
-from tocsin.model.names import compute_job
-from tocsin.model.sizes import VIEW_BYTES
-from tocsin.model.source import Source
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.sparkjob.declared_function import DeclaredFunction
-from tocsin.sparkjob.entry import run_query
-from tocsin.sparkjob.query.checkpoint import Checkpoint, Retention, begin_at, open_checkpoint
-from tocsin.sparkjob.query.keyed_query import EXCHANGES, KeyedQuery, KeyedSpec
-from tocsin.sparkjob.query.leadership import remove_other_checkpoints
-from tocsin.sparkjob.query.poison import Poison
-from tocsin.sparkjob.query.stream_job import StreamJob, StreamSpec
-from tocsin.sparkjob.query.work import Run
-from tocsin.sparkjob.query_plan import QueryPlan
-from tocsin.sparkjob.session import kafka_sink
-from tocsin.storage.job_folders import JobFolders
+from tocsin.platform.kafka.reader import appended_at, came_in_at
+from tocsin.platform.kafka.topic_set import Position, partition_of
+from tocsin.platform.kafka.topics import empty_topic, remove_topics
+from tocsin.platform.storage.job_folders import JobFolders
+from tocsin.spark.declared_function import DeclaredFunction
+from tocsin.spark.entry import run_query
+from tocsin.spark.query.checkpoint import Checkpoint, Retention, begin_at, open_checkpoint
+from tocsin.spark.query.keyed_query import EXCHANGES, KeyedQuery, KeyedSpec
+from tocsin.spark.query.leadership import remove_other_checkpoints
+from tocsin.spark.query.poison import Poison
+from tocsin.spark.query.stream_job import StreamJob, StreamSpec
+from tocsin.spark.query.work import Run
+from tocsin.spark.query_plan import QueryPlan
+from tocsin.spark.session import kafka_sink
 from tocsin.views.rebuild.rebuild_request import (
     HistoryPart,
     next_build,

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, DateType, IntegralType, NumericType, StringType, StructType, TimestampType
 
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.errors import ConfigError, Fault, nearest
+from tocsin.declare.model.source import Source
+from tocsin.declare.model.view import ViewSpec
 from tocsin.ingest.spark.patterns import check_function
-from tocsin.model.errors import ConfigError, Fault, nearest
-from tocsin.model.source import Source
-from tocsin.model.view import ViewSpec
-from tocsin.project.catalog import Catalog
-from tocsin.runtime.time_limit import time_limit
-from tocsin.sparkjob.declared_function import DeclaredFunction
-from tocsin.sparkjob.events import planned_events
-from tocsin.sparkjob.plan_traits import (
+from tocsin.platform.time_limit import time_limit
+from tocsin.spark.declared_function import DeclaredFunction
+from tocsin.spark.events import planned_events
+from tocsin.spark.plan_traits import (
     count_exchanges,
     find_cut,
     find_unrepeatable,
@@ -24,10 +24,10 @@ from tocsin.sparkjob.plan_traits import (
     has_sessions,
     has_stream_joins,
 )
-from tocsin.sparkjob.plan_tree import Node
-from tocsin.sparkjob.query.work import MICRO_BATCH
-from tocsin.sparkjob.query_plan import QueryPlan, analyse, mode_of, refusal_of, source_faults
-from tocsin.tables.spark.joined_tables import no_rows
+from tocsin.spark.plan_tree import Node
+from tocsin.spark.query.work import MICRO_BATCH
+from tocsin.spark.query_plan import QueryPlan, analyse, mode_of, refusal_of, source_faults
+from tocsin.spark.tables.spark.joined_tables import no_rows
 
 FUNCTION = "view"
 _KEY_TYPES = (StringType, BooleanType, IntegralType, DateType, TimestampType)

@@ -9,11 +9,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType
 
-from tocsin.model.detector import Span
-from tocsin.model.sizes import RECORD_OVERHEAD, VIEW_BYTES
-from tocsin.model.view import ViewSpec
-from tocsin.sparkjob.columns import JSON_TIMES, any_null
-from tocsin.sparkjob.window_column import is_whole
+from tocsin.declare.model.detector import Span
+from tocsin.declare.model.sizes import RECORD_OVERHEAD, VIEW_BYTES
+from tocsin.declare.model.view import ViewSpec
+from tocsin.spark.columns import JSON_TIMES, any_null
+from tocsin.spark.window_column import is_whole
 
 OBSERVATION = "rows"
 WRITTEN = "written"

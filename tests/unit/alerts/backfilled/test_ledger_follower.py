@@ -17,9 +17,9 @@ from tocsin.alerts.indexer import Indexer
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import FindingFilter
-from tocsin.backfill.backfill_ledger import BackfillLedger, Backfills, Published
-from tocsin.model.errors import TransientError
-from tocsin.project.settings import Settings
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.backfill_ledger import BackfillLedger, Backfills, Published
 
 Logged = list[structlog.typing.EventDict]
 

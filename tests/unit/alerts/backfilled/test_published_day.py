@@ -19,7 +19,7 @@ from tocsin.alerts.store import queries
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter
 from tocsin.alerts.store.schema import findings, staged_findings
-from tocsin.model.finding import Finding, Origin
+from tocsin.declare.model.finding import Finding, Origin
 
 V2 = Rules(facts={FACTS.name: FACTS.model_copy(update={"version": "v2"})}, domain="tocsin.example.com")
 

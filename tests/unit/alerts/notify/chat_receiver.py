@@ -1,4 +1,4 @@
-"""A kind of receiver as somebody would add it: this module, and `RECORD` in `tocsin.project.receivers`."""
+"""A kind of receiver as somebody would add it: this module, and `RECORD` in `tocsin.declare.receivers`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from tocsin.alerts.notify.channel import Delivery, Message, Result
-from tocsin.project.receivers import ReceiverKind
-from tocsin.project.settings import Settings
+from tocsin.declare.receivers import ReceiverKind
+from tocsin.declare.settings import Settings
 
 
 class ChatSettings(BaseModel, frozen=True, extra="forbid"):

@@ -17,8 +17,8 @@ from tocsin.alerts.notify.notices import NoticeFiles, addressed, overdue, post, 
 from tocsin.alerts.store import alert_retention
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import notifications
-from tocsin.model.errors import TransientError
-from tocsin.project.settings import Settings
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.settings import Settings
 
 ANN, BOB = "ann@example.com", "bob@example.com"
 NOTICE = Notice(subject="held", paragraphs=("why",))

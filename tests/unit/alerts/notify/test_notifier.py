@@ -19,7 +19,7 @@ from tocsin.alerts.notify.smtp import SmtpChannel
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter
 from tocsin.alerts.store.schema import notifications
-from tocsin.model.errors import TransientError
+from tocsin.declare.model.errors import TransientError
 
 
 def test_an_urgent_leaves_at_once_to_the_owner_and_to_those_who_are_paged(

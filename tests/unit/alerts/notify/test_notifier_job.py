@@ -12,16 +12,16 @@ from tests.rig.waiting import awaited
 from tocsin.alerts.notify.channel import ChannelAway
 from tocsin.alerts.notify.notifier import Notifier
 from tocsin.alerts.notify.notifier_job import NotifierJob
-from tocsin.kafka.reporter import Reporter
-from tocsin.model.job_report import JobState
-from tocsin.model.names import NOTIFIER
-from tocsin.project.settings import Settings
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.names import NOTIFIER
+from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.reporter import Reporter
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No broker to wait for, and no pause between two rounds."""
-    monkeypatch.setattr("tocsin.kafka.reporter.RecordWriter", Mock())
+    monkeypatch.setattr("tocsin.platform.kafka.reporter.RecordWriter", Mock())
     monkeypatch.setattr("tocsin.alerts.notify.notifier_job.POLL_SECONDS", 0.01)
 
 

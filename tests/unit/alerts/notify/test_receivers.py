@@ -19,10 +19,10 @@ from tocsin.alerts.notify.mail import chart
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.alerts.notify.notices import NoticeFiles, addressed, put, send_overdue
 from tocsin.alerts.store.database import Database
-from tocsin.model.errors import ConfigError
-from tocsin.project.catalog import read_catalog
-from tocsin.project.receivers import RECEIVERS, kind_of
-from tocsin.project.settings import Settings, load_settings
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.receivers import RECEIVERS, kind_of
+from tocsin.declare.settings import Settings, load_settings
 
 ROOM = "chat:room"
 WITH_ROOM = replace(RULES, paged=(ROOM,))

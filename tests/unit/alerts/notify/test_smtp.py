@@ -12,8 +12,8 @@ from aiosmtpd.smtp import SMTP
 from tests.rig.mail_server import MailServer
 from tocsin.alerts.notify.channel import Message, Result
 from tocsin.alerts.notify.smtp import SmtpChannel
-from tocsin.project.setting_blocks import SmtpSettings
-from tocsin.project.settings import Settings
+from tocsin.declare.setting_blocks import SmtpSettings
+from tocsin.declare.settings import Settings
 
 _TIMEOUT = 0.3
 

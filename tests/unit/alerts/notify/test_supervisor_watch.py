@@ -14,9 +14,9 @@ from tocsin.alerts.notify import supervisor_watch
 from tocsin.alerts.notify.channel import Message
 from tocsin.alerts.notify.notices import NoticeFiles, send_overdue
 from tocsin.alerts.notify.supervisor_watch import SupervisorWatch
-from tocsin.project.setting_blocks import AlertSettings, SmtpSettings
-from tocsin.project.settings import Settings
-from tocsin.runtime.heartbeat import note_look
+from tocsin.declare.setting_blocks import AlertSettings, SmtpSettings
+from tocsin.declare.settings import Settings
+from tocsin.platform.heartbeat import note_look
 
 TO = ("ops@example.com", "night@example.com")
 

@@ -20,8 +20,8 @@ from tocsin.alerts.store import migrations, queries
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter
 from tocsin.alerts.store.schema import metadata
-from tocsin.model.errors import ConfigError, TransientError
-from tocsin.supervision.job_states import Pace
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.supervise.job_states import Pace
 
 Open = Callable[..., Database]
 

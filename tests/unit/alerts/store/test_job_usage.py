@@ -15,9 +15,9 @@ from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.job_usage import UsageTally
 from tocsin.alerts.store.queries import list_usage
 from tocsin.alerts.store.schema import findings
-from tocsin.model.errors import TransientError
-from tocsin.model.finding import Origin
-from tocsin.model.job_report import JobReport, JobState
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.finding import Origin
+from tocsin.declare.model.job_report import JobReport, JobState
 
 JOB = "detector:failed_logins"
 DAY = date(2026, 1, 1)

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from tocsin.cases.spark.real_time_way import RealTimeWay
-from tocsin.project.setting_blocks import KafkaSettings
-from tocsin.project.settings import load_settings
+from tocsin.declare.setting_blocks import KafkaSettings
+from tocsin.declare.settings import load_settings
 
 
 def test_the_broker_of_the_installation_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

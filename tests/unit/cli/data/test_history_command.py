@@ -13,11 +13,11 @@ from tests.rig.samples.history import DAY, imported
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import landed, sealed
 from tocsin.cli.app import tell
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.settings import Settings
 from tocsin.history.landing_ledger import record
 from tocsin.history.places import Places
 from tocsin.history.spark.import_files import Imported
-from tocsin.model.errors import ConfigError, TransientError
-from tocsin.project.settings import Settings
 from tocsin.quality.unsealed_days import note
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.rig.command_line import invoke
-from tocsin.model.errors import ConfigError
-from tocsin.project.catalog import read_catalog
-from tocsin.project.code.case_code import case_kinds
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.code.case_code import case_kinds
+from tocsin.declare.model.errors import ConfigError
 
 WORDS = """title = "t"
 owner = "a@example.com"

@@ -9,12 +9,12 @@ from typer.testing import Result
 
 from tests.rig.command_line import invoke
 from tests.rig.samples.project import copy_project
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.ingest import quarantine
 from tocsin.ingest.quarantine import ReplayResult, Selection
 from tocsin.ingest.quarantined_record import QuarantinedRecord
-from tocsin.model.errors import ConfigError
-from tocsin.model.source import Source
-from tocsin.project.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[4]
 NOW = datetime.now(UTC).replace(microsecond=0)

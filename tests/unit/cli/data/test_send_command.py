@@ -13,10 +13,10 @@ from typer.testing import Result
 from tests.rig.command_line import invoke
 from tocsin.cli.data import send_command
 from tocsin.cli.data.send_command import limit_rate
+from tocsin.declare.model.sizes import RAW_BYTES
 from tocsin.dev import generator
 from tocsin.dev.generator import Line, window_start
 from tocsin.ingest import producer
-from tocsin.model.sizes import RAW_BYTES
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 ROOT = Path(__file__).resolve().parents[4]

@@ -4,8 +4,8 @@ import pytest
 
 from tocsin.alerts.store.alert_rows import StoredFinding
 from tocsin.cli.demo.demo_report import BAD_LINES, EMAIL_USER, URGENT_USER, DemoReport
+from tocsin.declare.model.finding import Finding
 from tocsin.dev.servers.mailbox import Mail
-from tocsin.model.finding import Finding
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 EMAIL = Mail(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tocsin.cli.demo.example_traffic import EXAMPLES, Rows, compare
+from tocsin.declare.catalog import read_catalog
 from tocsin.ingest.producer import key_reader
-from tocsin.project.catalog import read_catalog
 
 FOLDER = Path(__file__).resolve().parents[4] / "examples"
 

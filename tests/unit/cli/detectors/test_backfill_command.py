@@ -15,10 +15,10 @@ from tests.rig.samples.backfills import SPEC, attempt, finding, published
 from tests.rig.samples.history import DAY
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import landed, sealed
-from tocsin.backfill.backfill_ledger import Backfills, End, Made
-from tocsin.backfill.spark.backfill_run import BackfillOutcome
-from tocsin.model.errors import ConfigError
-from tocsin.project.settings import Settings
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.backfill_ledger import Backfills, End, Made
+from tocsin.history.backfill.spark.backfill_run import BackfillOutcome
 
 MADE = Made(version=SPEC.version, inputs={DAY: "v1"})
 
@@ -52,7 +52,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     made = Runs()
-    monkeypatch.setattr("tocsin.backfill.spark.backfill_run.backfill", made)
+    monkeypatch.setattr("tocsin.history.backfill.spark.backfill_run.backfill", made)
     return made
 
 

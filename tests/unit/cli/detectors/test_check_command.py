@@ -5,8 +5,8 @@ import pytest
 
 from tests.rig.command_line import invoke
 from tocsin.cli.json_shapes import DetectorShape, FaultShape
-from tocsin.model.errors import ConfigError
-from tocsin.sparkjob.query import gaps
+from tocsin.declare.model.errors import ConfigError
+from tocsin.spark.query import gaps
 
 GOOD_SOURCE = """
 title = "Logins"

@@ -6,9 +6,9 @@ import pytest
 
 from tests.rig.command_line import invoke
 from tests.rig.samples.project import copy_project
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.durations import exact_text, parse_duration
 from tocsin.detect.explanation import keyword_meanings
-from tocsin.model.detector import DetectorSpec
-from tocsin.model.durations import exact_text, parse_duration
 
 
 @pytest.fixture

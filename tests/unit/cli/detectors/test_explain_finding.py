@@ -18,11 +18,11 @@ from tests.unit.alerts.scene import FACTS, WINDOW, burst
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.database import Database
-from tocsin.kafka.reader import TopicReader
-from tocsin.kafka.record_writer import RecordWriter
-from tocsin.model.finding import Finding
-from tocsin.project.declaration import read_spec
-from tocsin.project.settings import Settings, load_settings
+from tocsin.declare.declaration import read_spec
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.settings import Settings, load_settings
+from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.kafka.record_writer import RecordWriter
 
 START = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=2)
 MALLORY = [(offset, "mallory", timedelta(milliseconds=100 * offset)) for offset in range(60)]

@@ -10,8 +10,8 @@ import pytest
 
 from tests.rig.command_line import invoke
 from tests.rig.samples.backfills import DAY, NEXT, SPEC, finding, published
-from tocsin.backfill.backfill_ledger import Backfills, Made
-from tocsin.project.settings import Settings
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.backfill_ledger import Backfills, Made
 
 
 @pytest.fixture

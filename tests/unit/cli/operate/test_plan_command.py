@@ -10,11 +10,11 @@ import pytest
 from tests.rig.command_line import invoke
 from tests.rig.samples.project import copy_project
 from tocsin.cli.json_shapes import JobPlanShape
-from tocsin.model.errors import ConfigError
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import load_settings
-from tocsin.supervision.job_kinds import desired_jobs
-from tocsin.supervision.planning.start_record import note_start
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.settings import load_settings
+from tocsin.supervise.job_kinds import desired_jobs
+from tocsin.supervise.planning.start_record import note_start
 
 DETECTOR, INGEST = "detector:failed_logins", "ingest:logins"
 VIEW = '''"""Logins of each user."""

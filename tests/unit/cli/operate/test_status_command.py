@@ -15,15 +15,15 @@ import pytest
 from tests.rig.command_line import invoke
 from tests.rig.samples.project import copy_project
 from tocsin.cli.operate import status_command
-from tocsin.model.errors import TransientError
-from tocsin.model.job_report import FailureCause, JobReport, JobState
-from tocsin.project.catalog import Catalog
-from tocsin.project.settings import Settings
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.job_report import FailureCause, JobReport, JobState
+from tocsin.declare.settings import Settings
+from tocsin.platform import heartbeat
+from tocsin.platform.heartbeat import note_look
 from tocsin.quality.unsealed_days import Refused, note_refused
-from tocsin.runtime import heartbeat
-from tocsin.runtime.heartbeat import note_look
-from tocsin.supervision.job_states import Condition, Past
-from tocsin.supervision.job_status import JobStatus, Snapshot, Standing
+from tocsin.supervise.job_states import Condition, Past
+from tocsin.supervise.job_status import JobStatus, Snapshot, Standing
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 ROOT = Path(__file__).resolve().parents[4]
@@ -120,7 +120,7 @@ class TestVerb:
         def read(settings: Settings) -> dict[str, JobReport]:
             return {one.job: one.model_copy(update={"at": datetime.now(UTC)}) for one in known}
 
-        monkeypatch.setattr("tocsin.kafka.job_reports.read_reports", read)
+        monkeypatch.setattr("tocsin.platform.kafka.job_reports.read_reports", read)
 
     def call(self, *words: str) -> tuple[int, str, str]:
         done = invoke(["status", *words])
@@ -199,7 +199,7 @@ class TestVerb:
         def read(settings: Settings) -> dict[str, JobReport]:
             raise TransientError("Kafka is away")
 
-        monkeypatch.setattr("tocsin.kafka.job_reports.read_reports", read)
+        monkeypatch.setattr("tocsin.platform.kafka.job_reports.read_reports", read)
         waiting = report("ingest:logins", JobState.WAITING, reason="waits for Kafka")
         heartbeat.beat(self.state, waiting.model_copy(update={"at": datetime.now(UTC)}))
         code, out, err = self.call("ingest:logins")
@@ -259,7 +259,7 @@ def test_elsewhere_than_on_a_terminal_watch_looks_once(tmp_path: Path, monkeypat
     copy_project(tmp_path / "project")
     monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path / "project"))
     monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr("tocsin.kafka.job_reports.read_reports", lambda _: {})
+    monkeypatch.setattr("tocsin.platform.kafka.job_reports.read_reports", lambda _: {})
     done = invoke(["status", "--watch"])
     assert done.exit_code == 1, "as without it: no job has run"
     assert done.stdout.count("notifier: missing: never ran here") == 1

@@ -12,13 +12,13 @@ import pytest
 from pydantic import ValidationError
 
 from tests.unit.dev.airflow_api import Health
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.setting_blocks import AirflowSettings, SmtpSettings
+from tocsin.declare.settings import Settings
 from tocsin.dev.servers.airflow_servers import COMPONENTS, Airflow
 from tocsin.dev.servers.ports import free_ports
-from tocsin.model.errors import ConfigError
-from tocsin.project.setting_blocks import AirflowSettings, SmtpSettings
-from tocsin.project.settings import Settings
-from tocsin.provision.paths import here
-from tocsin.supervision.runners.process_labels import Labels, of_environment
+from tocsin.setup.paths import here
+from tocsin.supervise.runners.process_labels import Labels, of_environment
 
 BEGAN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

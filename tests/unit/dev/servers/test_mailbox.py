@@ -5,8 +5,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from tocsin.declare.model.errors import TransientError
 from tocsin.dev.servers.mailbox import Mail, Mailbox
-from tocsin.model.errors import TransientError
 
 
 class _Sink(BaseHTTPRequestHandler):

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.setting_blocks import AirflowSettings, KafkaSettings, SmtpSettings
+from tocsin.declare.settings import Settings
 from tocsin.dev.servers.ports import accepts, choose, free_ports, owner_of, require_free
-from tocsin.model.errors import ConfigError
-from tocsin.project.setting_blocks import AirflowSettings, KafkaSettings, SmtpSettings
-from tocsin.project.settings import Settings
 
 
 @pytest.fixture

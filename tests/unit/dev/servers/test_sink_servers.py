@@ -8,17 +8,17 @@ import pytest
 
 from tests.rig.samples.words import declare_words
 from tests.rig.waiting import await_that
-from tests.unit.supervision.dummies import OBEDIENT, launch
+from tests.unit.supervise.dummies import OBEDIENT, launch
+from tocsin.declare.blocks.view_settings import ViewSettings
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.settings import Settings
 from tocsin.dev import declared_topics
 from tocsin.dev.servers.kafka_server import NAME
 from tocsin.dev.servers.server_set import Servers
 from tocsin.dev.servers.sink_servers import KINDS, SinkServers, needed_kinds
-from tocsin.project.blocks.view_settings import ViewSettings
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.supervision.runners.local import LocalRunner
-from tocsin.supervision.runners.process_labels import Labels
-from tocsin.supervision.runners.runner import Launch
+from tocsin.supervise.runners.local import LocalRunner
+from tocsin.supervise.runners.process_labels import Labels
+from tocsin.supervise.runners.runner import Launch
 
 PORTS = dict.fromkeys(KINDS, 1)
 

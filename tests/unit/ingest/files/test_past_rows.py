@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tocsin.declare.model.errors import ConfigError
 from tocsin.ingest.files.past_rows import FileForm, form_of, has_times, stage
-from tocsin.model.errors import ConfigError
 
 
 def staged(path: Path, form: FileForm | None = None, longest: int = 1000) -> list[bytes]:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.scaffold import source_text
+from tocsin.declare.source_file import read_source
 from tocsin.ingest.sampling.sample import read_schema
-from tocsin.model.errors import ConfigError
-from tocsin.project.scaffold import source_text
-from tocsin.project.source_file import read_source
 
 
 @pytest.mark.parametrize("mark", [",", ";", "\t", "|"])

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.scaffold import source_text
+from tocsin.declare.source_file import read_source
 from tocsin.ingest.line_times import LineTimes
 from tocsin.ingest.sampling.known_times import find_time
 from tocsin.ingest.sampling.sample import read_schema
 from tocsin.ingest.sampling.written_form import UnclearTime
-from tocsin.model.errors import ConfigError
-from tocsin.project.scaffold import source_text
-from tocsin.project.source_file import read_source
 
 MOMENT = datetime(2025, 11, 26, 21, 8, 5, 123_000, tzinfo=UTC)
 

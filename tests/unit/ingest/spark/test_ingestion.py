@@ -12,14 +12,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.rig.samples.checkpoints import batch
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.settings import Settings
 from tocsin.ingest.spark.ingestion import Ingest, ingestion
 from tocsin.ingest.spark.mover import lost
-from tocsin.kafka.topic_set import Position, TopicSet, place_of
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings
-from tocsin.sparkjob.query import gaps
-from tocsin.sparkjob.query.progress import BatchProgress
-from tocsin.sparkjob.query.work import Run
+from tocsin.platform.kafka.topic_set import Position, TopicSet, place_of
+from tocsin.spark.query import gaps
+from tocsin.spark.query.progress import BatchProgress
+from tocsin.spark.query.work import Run
 
 RAW = "raw.logins"
 R0, R1 = (place_of(RAW, partition) for partition in range(2))

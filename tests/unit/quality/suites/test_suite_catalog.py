@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.rig.samples.visits import VISITS, expect, faults, write
-from tocsin.project.catalog import read_catalog
+from tocsin.declare.catalog import read_catalog
 from tocsin.quality.suites.expectations import KNOWN
 from tocsin.quality.suites.suite_catalog import faults_of_suites, read_suites
 from tocsin.quality.verdict import CheckStage, Severity

@@ -12,8 +12,8 @@ import pytest
 
 from tests.rig.samples.words import declare_words
 from tests.unit.views.view_scene import NOON, record, view_row, view_spec
-from tocsin.model.errors import ConfigError
-from tocsin.project.settings import Settings
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.settings import Settings
 from tocsin.views.applier import Applier
 from tocsin.views.rest.open_views import OpenViews
 from tocsin.views.rest.server import read_token, token_file

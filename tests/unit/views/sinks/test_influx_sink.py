@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.unit.views.view_scene import NOON, view_row, view_spec
-from tocsin.model.errors import ConfigError, TransientError
+from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.views.row_store import mark_final
 from tocsin.views.sinks.influx_sink import InfluxSink
 from tocsin.views.sinks.sink import SinkBatch

@@ -17,13 +17,13 @@ import redis
 from tests.rig.samples.words import declare_words
 from tests.rig.sink_servers import SinkServer, emptied, running
 from tests.unit.views.view_scene import NOON, MemorySink, view_row, view_spec
+from tocsin.declare.blocks.view_settings import ViewSettings
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.settings import Settings, load_settings
+from tocsin.declare.sinks import SINKS, SinkKind
 from tocsin.dev.servers.sink_servers import KINDS
-from tocsin.model.errors import ConfigError, TransientError
-from tocsin.project.blocks.view_settings import ViewSettings
-from tocsin.project.catalog import read_catalog
-from tocsin.project.settings import Settings, load_settings
-from tocsin.project.sinks import SINKS, SinkKind
-from tocsin.supervision.runners.job_command import setting_variables
+from tocsin.supervise.runners.job_command import setting_variables
 from tocsin.views.row_store import mark_final
 from tocsin.views.sinks.sink import Sink, SinkBatch, SinkLost, missing_address, open_sink
 from tocsin.views.stored_row import StoredRow

@@ -19,8 +19,8 @@ from tocsin.alerts.alert_policy import NotificationKind
 from tocsin.alerts.notify.channel import PICTURE, Message
 from tocsin.alerts.notify.mail import chart, plain_text
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, StoredFinding, alert_parts, message_id
-from tocsin.model.finding import canonical_entity
-from tocsin.model.sizes import printable
+from tocsin.declare.model.finding import canonical_entity
+from tocsin.declare.model.sizes import printable
 
 _log = structlog.get_logger()
 _loader = PackageLoader("tocsin.alerts.notify.mail")

@@ -6,7 +6,7 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
-from tocsin.model.sizes import printable
+from tocsin.declare.model.sizes import printable
 
 
 def plain(text: str, longest: int = 200) -> str:

@@ -22,8 +22,8 @@ from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter
-from tocsin.model.finding import Finding
-from tocsin.project.setting_blocks import SmtpSettings
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.setting_blocks import SmtpSettings
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -1,0 +1,52 @@
+"""Hold what a detector declares for the people who get its alerts, apart from the contract that set-up reads.
+
+To show another key, declare it (`DetectorSpec`, `tocsin.declare.keywords`) and add a field of its name here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from tocsin.declare.model.detector import DetectorSpec
+
+
+class DetectorGuide(BaseModel, frozen=True, extra="ignore"):
+    """The part of a detector's declaration that people see with its alerts. An alert keeps it as one document.
+
+    A further field needs a default, for alerts from before.
+
+    Attributes:
+        email_limit, urgent_limit: of its detector; None where it has none.
+    """
+
+    title: str
+    owner: str
+    runbook: str
+    false_positives: str = ""
+    email_limit: float | None = None
+    urgent_limit: float | None = None
+
+    @classmethod
+    def of(cls, spec: DetectorSpec) -> DetectorGuide:
+        """Take it from a declaration."""
+        same = {name: getattr(spec, name) for name in DetectorGuide.model_fields if hasattr(spec, name)}
+        return DetectorGuide(**same, email_limit=spec.levels.email, urgent_limit=spec.levels.urgent)
+
+    @property
+    def guide(self) -> dict[str, Any]:
+        """The fields, as an alert keeps them."""
+        return {name: getattr(self, name) for name in DetectorGuide.model_fields}
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What to show besides title and limits, by what it is called; what is not declared is left out."""
+        texts = {name: value for name, value in self.guide.items() if isinstance(value, str) and name != "title"}
+        return {name.replace("_", " "): " ".join(text.split()) for name, text in texts.items() if text}
+
+    @property
+    def limits_text(self) -> str:
+        """Say which levels are reached above which score."""
+        limits = {"e-mail": self.email_limit, "urgent": self.urgent_limit}
+        return ", ".join(f"{level} above {limit:g}" for level, limit in limits.items() if limit is not None)

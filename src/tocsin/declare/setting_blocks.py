@@ -1,0 +1,290 @@
+"""The blocks of the settings: one model for each table of `tocsin.toml`. `tocsin.declare.settings` reads them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from tocsin.declare.blocks.kafka_login import OPERATOR, KafkaLogin
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.job_kinds import KINDS
+from tocsin.declare.receivers import check_mail
+from tocsin.declare.validation import Address, Duration
+
+LOOPBACK = "127.0.0.1"
+AirflowRole = Literal["viewer", "user", "op", "admin"]
+
+
+class SettingBlock(BaseModel):
+    """Base of every block: a key that it does not know is an error, and no value changes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KafkaSettings(SettingBlock):
+    """The address of Kafka and the login. One block, translated for every client.
+
+    Attributes:
+        bootstrap_servers: comma-separated host:port.
+        security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+        sasl_mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+        sasl_username: principal.
+        sasl_password_file: file that holds the password.
+        ssl_ca_file: PEM file of the authorities to trust; the system's when None.
+        ssl_certificate_file, ssl_key_file: PEM files of a client certificate.
+        topic_prefix: before every topic and consumer group.
+        logins: by role (a kind of job), the login of its jobs; without one they use the one above.
+    """
+
+    bootstrap_servers: str = "127.0.0.1:9092"
+    security_protocol: str = Field(default="PLAINTEXT", pattern="^(PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)$")
+    sasl_mechanism: str | None = Field(default=None, pattern="^(PLAIN|SCRAM-SHA-256|SCRAM-SHA-512)$")
+    sasl_username: str | None = None
+    sasl_password_file: Path | None = None
+    ssl_ca_file: Path | None = None
+    ssl_certificate_file: Path | None = None
+    ssl_key_file: Path | None = None
+    topic_prefix: str = ""
+    logins: dict[str, KafkaLogin] = {}
+
+    def for_role(self, role: str) -> KafkaSettings:
+        """Return these settings with the login of `role`, and without those of others."""
+        login = self.logins.get(role)
+        own = {} if login is None else {"sasl_username": login.username, "sasl_password_file": login.password_file}
+        return self.model_copy(update={"logins": {}, **own})
+
+    @model_validator(mode="after")
+    def _complete(self) -> KafkaSettings:
+        if OPERATOR in self.logins:
+            raise ValueError("logins.operator: the operator logs in by sasl_username; write its login there")
+        if strange := self.logins.keys() - KINDS.keys():
+            raise ValueError(f"logins.{min(strange)}: no kind of job; the kinds are {', '.join(sorted(KINDS))}")
+        if self.logins and not self.security_protocol.startswith("SASL"):
+            raise ValueError(f"logins need security_protocol SASL_SSL or SASL_PLAINTEXT, not {self.security_protocol}")
+        if self.security_protocol.startswith("SASL"):
+            missing = [k for k in ("sasl_mechanism", "sasl_username", "sasl_password_file") if getattr(self, k) is None]
+            if missing:
+                raise ValueError(f"{self.security_protocol} also needs {', '.join(missing)}")
+        if (self.ssl_certificate_file is None) != (self.ssl_key_file is None):
+            raise ValueError("ssl_certificate_file and ssl_key_file go together")
+        return self
+
+    def for_librdkafka(self) -> dict[str, Any]:
+        """Configuration of a confluent-kafka producer, consumer or admin client."""
+        config: dict[str, Any] = {
+            "bootstrap.servers": self.bootstrap_servers,
+            "security.protocol": self.security_protocol,
+            "log_level": 0,
+            "socket.timeout.ms": 10_000,
+            "reconnect.backoff.max.ms": 2_000,
+        }
+        if self.sasl_mechanism:
+            config |= {"sasl.mechanism": self.sasl_mechanism, "sasl.username": self.sasl_username}
+            config["sasl.password"] = self._password()
+        files = {"ssl.ca.location": self.ssl_ca_file, "ssl.certificate.location": self.ssl_certificate_file}
+        files["ssl.key.location"] = self.ssl_key_file
+        return config | {key: str(path) for key, path in files.items() if path is not None}
+
+    def for_java(self) -> dict[str, str]:
+        """Configuration of Kafka's Java clients (Spark prefixes each key with `kafka.`)."""
+        config = {"bootstrap.servers": self.bootstrap_servers, "security.protocol": self.security_protocol}
+        if self.sasl_mechanism:
+            module = "plain.PlainLoginModule" if self.sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
+            user, password = _quoted(self.sasl_username or ""), _quoted(self._password())
+            login = f"org.apache.kafka.common.security.{module} required username={user} password={password};"
+            config |= {"sasl.mechanism": self.sasl_mechanism, "sasl.jaas.config": login}
+        if self.ssl_ca_file is not None:
+            config |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.ssl_ca_file)}
+        if self.ssl_certificate_file is not None and self.ssl_key_file is not None:
+            chain, key = self.ssl_certificate_file.read_text(), self.ssl_key_file.read_text()
+            config |= {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.certificate.chain": chain,
+                "ssl.keystore.key": key,
+            }
+        return config
+
+    def _password(self) -> str:
+        return secret_in(self.sasl_password_file, "kafka.sasl_password_file")
+
+
+def _mail_address(value: str) -> str:
+    check_mail(value)
+    return value
+
+
+class SmtpSettings(SettingBlock):
+    """The SMTP server that sends the mail.
+
+    Attributes:
+        host, port: of the SMTP server.
+        tls: "none", "starttls" or "implicit".
+        username, password_file: for servers that ask for a login.
+        sender: From address; its domain is that of Message-ID and List-Id.
+        timeout_seconds: to connect; replies may take as long as RFC 5321 allows, ten minutes for that to a mail's text.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 1025
+    tls: str = Field(default="none", pattern="^(none|starttls|implicit)$")
+    username: str | None = None
+    password_file: Path | None = None
+    sender: Annotated[str, AfterValidator(_mail_address)] = "tocsin@localhost.localdomain"
+    timeout_seconds: float = Field(default=20.0, gt=0)
+
+    @property
+    def domain(self) -> str:
+        """Domain of the ids of messages."""
+        return self.sender.rpartition("@")[2]
+
+    def password(self) -> str | None:
+        """The password, or None when no login is configured."""
+        return None if self.password_file is None else secret_in(self.password_file, "smtp.password_file")
+
+
+class AlertSettings(SettingBlock):
+    """The alerts that are made of findings.
+
+    Attributes:
+        database: SQLAlchemy address of the alerts DB; SQLite in the state folder when None.
+        database_file: holds that address instead, when it has a password.
+        urgent_recipients: who is paged besides the detector's owner.
+        history_days: for how many days the alerts DB keeps findings, alerts, notifications and usage.
+    """
+
+    database: str | None = None
+    database_file: Path | None = None
+    urgent_recipients: tuple[Address, ...] = ()
+    history_days: int = Field(default=400, ge=1, le=3650)
+
+    def address(self, state: Path) -> str:
+        """SQLAlchemy address of the alerts DB, in `state` unless another is given.
+
+        Raises:
+            ConfigError: its file cannot be read.
+        """
+        if self.database_file is not None:
+            return secret_in(self.database_file, "alerts.database_file")
+        return self.database or f"sqlite:///{state / 'alerts.db'}"
+
+
+class ConditionSettings(SettingBlock):
+    """Thresholds for mails about running jobs: `tocsin.supervise.incidents.conditions`.
+
+    Attributes:
+        lag: how far behind a job may be for two minutes on end.
+        late_share: of the latest records of a detector, how many may come too late for their window.
+        silent_after: how long a source that had input may have none; `silent_after` in its file comes first.
+    """
+
+    lag: Duration = timedelta(minutes=5)
+    late_share: float = Field(default=0.01, ge=0, lt=1)
+    silent_after: Duration = timedelta(hours=6)
+
+
+class ListenSettings(SettingBlock):
+    """Where a server of ours listens.
+
+    Attributes:
+        host, port: with an address that is not loopback it needs a certificate.
+        certificate_file, key_file: PEM files for TLS. What is not absolute begins in the project.
+    """
+
+    host: str = LOOPBACK
+    port: int = Field(ge=1, le=65535)
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _safe(self) -> Self:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file go together")
+        if self.host != LOOPBACK and self.certificate_file is None:
+            raise ValueError(f"a host other than {LOOPBACK} needs certificate_file and key_file: passwords come in")
+        return self
+
+
+class DrainSettings(ListenSettings):
+    """The log drain, which runs when it is told who may send.
+
+    Attributes:
+        credentials_file: `source:password` in each line, readable by its owner alone; without it there is no drain.
+            What is not absolute begins in the project.
+        only: by source, a pattern of the `app/process` of the syslog lines that it takes, such as `heroku/router`.
+    """
+
+    credentials_file: Path | None = None
+    port: int = Field(default=8430, ge=1, le=65535)
+    only: dict[str, str] = {}
+
+
+class MetricsSettings(ListenSettings):
+    """The exporter, which answers Prometheus.
+
+    Attributes:
+        enabled: whether it runs.
+        token_file: holds the token that Prometheus must send; an address that is not loopback needs one. What is not
+            absolute begins in the project.
+    """
+
+    enabled: bool = False
+    port: int = Field(default=8435, ge=1, le=65535)
+    token_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _closed(self) -> Self:
+        if self.host != LOOPBACK and self.token_file is None:
+            raise ValueError(f"a host other than {LOOPBACK} needs token_file: figures name jobs and detectors")
+        return self
+
+
+class LogSettings(SettingBlock):
+    """The form of log lines.
+
+    Attributes:
+        format: `logfmt` for people, `json` for programs: one object in each line, with the `run` of the process.
+    """
+
+    format: Literal["logfmt", "json"] = "logfmt"
+
+
+class AirflowSettings(SettingBlock):
+    """The options of Airflow as part of the stack.
+
+    Attributes:
+        port: of its page and its REST API.
+        users: name to role. Their passwords are made once, in `<state>/airflow/passwords.json`.
+        database_file: holds the SQLAlchemy address of the metadata DB, perhaps with a password; None is SQLite in the
+            state folder, good for one person. Anything that is kept wants PostgreSQL.
+        parallelism: tasks that run at once.
+        metrics_url: where its processes send their metrics, as OTLP over HTTP; nowhere if None. Of a Prometheus that
+            takes them it ends with /api/v1/otlp/v1/metrics.
+    """
+
+    port: int = Field(default=8080, ge=1, le=65535)
+    users: dict[str, AirflowRole] = {"admin": "admin", "operator": "op", "viewer": "viewer"}
+    database_file: Path | None = None
+    parallelism: int = Field(default=4, ge=1, le=64)
+    metrics_url: str | None = Field(default=None, pattern=r"^https?://[^\s/]+/\S*$")
+
+    def database(self, folder: Path) -> str:
+        """SQLAlchemy address of the metadata DB; `folder` is Airflow's own."""
+        if self.database_file is None:
+            return f"sqlite:///{folder / 'airflow.db'}"
+        return secret_in(self.database_file, "airflow.database_file")
+
+
+def secret_in(path: Path | None, key: str) -> str:
+    """Read what the file that `key` names holds; ConfigError if it cannot be read."""
+    try:
+        return Path(path or "").read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError.one(str(path), f"cannot be read: {error.strerror}", key=key) from error
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,233 @@
+"""The one place that reads settings, from the environment and from files.
+
+Later wins: defaults, `tocsin.toml` in the project folder, what a running `tocsin dev` wrote into its state folder,
+environment variables (`TOCSIN_KAFKA__BOOTSTRAP_SERVERS=...`). Secrets are given as paths of files, never as values.
+`DEFAULT_TOCSIN_...` variables replace defaults: tests keep away from the ports of a running stack that way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from tocsin.declare.blocks.history_settings import SERVER, HistorySettings
+from tocsin.declare.blocks.runner_settings import RunnerSettings
+from tocsin.declare.blocks.spark_settings import SparkSettings
+from tocsin.declare.blocks.storage_settings import FILE, S3, StorageSettings
+from tocsin.declare.blocks.view_settings import ViewSettings, WebSettings
+from tocsin.declare.model.errors import ConfigError, Fault
+from tocsin.declare.model.names import Names, file_name
+from tocsin.declare.receivers import read_blocks
+from tocsin.declare.setting_blocks import (
+    AirflowSettings,
+    AlertSettings,
+    ConditionSettings,
+    DrainSettings,
+    KafkaSettings,
+    LogSettings,
+    MetricsSettings,
+    SmtpSettings,
+)
+from tocsin.declare.validation import faults_of
+
+PROJECT_FILE = "tocsin.toml"
+RUNNING_FILE = "running.toml"
+_UNNAMED = "local"
+_VARIABLE = re.compile("(?:DEFAULT_)?TOCSIN_(.+)")
+_REMOVED = {
+    "leases": "one machine supervises the jobs of an installation, or Kubernetes does; stop its jobs on all other "
+    "machines, then remove this (docs/run/storage.md)",
+    "alerts.incomplete_after": "an e-mail waits two minutes for a window; remove this",
+    "drain.max_body_bytes": "20 MiB in one request; remove this",
+    "drain.max_held_bytes": "64 MiB in all requests that wait; remove this",
+    "runner.timeout_seconds": "the API has 10 seconds for an answer; remove this",
+}
+"""Blocks and keys of earlier releases, and what holds instead."""
+
+
+class Settings(BaseSettings):
+    """All settings of one installation.
+
+    Attributes:
+        project: folder that holds sources/ and detectors/.
+        state: folder of everything that runs: Kafka's data, checkpoints, logs, the alerts DB.
+        instance: names this installation, wherever its jobs run. One called `local` has no name: it is known by its
+            state folder.
+        receivers: by kind of receiver, its settings.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="TOCSIN_", env_nested_delimiter="__", extra="forbid", frozen=True)
+
+    project: Path = Path()
+    state: Path = Path(".tocsin/state")
+    instance: str = Field(default=_UNNAMED, pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")
+    kafka: KafkaSettings = KafkaSettings()
+    smtp: SmtpSettings = SmtpSettings()
+    alerts: AlertSettings = AlertSettings()
+    conditions: ConditionSettings = ConditionSettings()
+    spark: SparkSettings = SparkSettings()
+    storage: StorageSettings = StorageSettings()
+    history: HistorySettings = HistorySettings()
+    airflow: AirflowSettings = AirflowSettings()
+    drain: DrainSettings = DrainSettings()
+    views: ViewSettings = ViewSettings()
+    web: WebSettings = WebSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    logs: LogSettings = LogSettings()
+    runner: RunnerSettings = RunnerSettings()
+    receivers: Annotated[dict[str, Any], AfterValidator(read_blocks)] = {}
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Settings:
+        for name, uri in (("checkpoints", self.storage.checkpoints), ("history", self.storage.history)):
+            if uri is not None and self.instance == _UNNAMED:
+                what = f"storage.{name} needs `instance`, a name for this installation: it marks the folder as its own"
+                raise ValueError(what)
+        if self.storage.history is not None and self.history.folder is not None:
+            raise ValueError("storage.history and history.folder both say where history lies; leave one out")
+        if self.storage.has_remote_history and not self.history.has_server:
+            what = f"storage.history on {S3} needs a catalogue that all machines share, in PostgreSQL: set "
+            what += "history.catalog_file, or history.catalog, to an address such as postgresql+psycopg://db/tocsin"
+            raise ValueError(what)
+        if lack := self.spark.lack(is_in_pods=self.runner.kind == "kubernetes"):
+            raise ValueError(f"spark.master = '{self.spark.master}' {lack}")
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment before files (which come in as init arguments)."""
+        return (env_settings, init_settings, EnvSettingsSource(settings_cls, env_prefix="DEFAULT_TOCSIN_"))
+
+    @property
+    def local_id(self) -> str:
+        """Identifies this installation on this machine by name and state folder; others may have the same name."""
+        return f"{self.instance}-{hashlib.sha256(str(self.state.resolve()).encode()).hexdigest()[:8]}"
+
+    @property
+    def installation_id(self) -> str:
+        """Marks the reports of this installation, on all its machines; others may share its broker."""
+        return self.local_id if self.instance == _UNNAMED else self.instance
+
+    @property
+    def names(self) -> Names:
+        """Names of topics and groups, with the prefix of this installation."""
+        return Names(self.kafka.topic_prefix)
+
+    @property
+    def alerts_database(self) -> str:
+        """SQLAlchemy address of the alerts DB.
+
+        Raises:
+            ConfigError: the file that holds it cannot be read.
+        """
+        return self.alerts.address(self.state)
+
+    @property
+    def history_folder(self) -> Path:
+        """Folder of landed files, sealed days and their tables; what is not absolute begins in the project.
+
+        Where these lie in an object store, it is the folder of what stays on this machine.
+        """
+        if self.storage.history is not None and not self.storage.has_remote_history:
+            return Path(self.storage.history.removeprefix(FILE))
+        folder = self.history.folder
+        return self.state / "history" if folder is None else self.project / folder
+
+    @property
+    def history_catalog(self) -> str:
+        """SQLAlchemy address of the Iceberg catalogue of history.
+
+        Raises:
+            ConfigError: the file that holds it cannot be read, or it is a file's, while history is in an object store.
+        """
+        address = self.history.address(self.history_folder)
+        if self.storage.has_remote_history and not address.startswith(SERVER):
+            what = f"must hold an address in PostgreSQL, since storage.history is on {S3}"
+            raise ConfigError.one(str(self.history.catalog_file), what, key="history.catalog_file")
+        return address
+
+    @property
+    def drain_credentials(self) -> Path | None:
+        """File that says who may send to the log drain; None when nobody may."""
+        file = self.drain.credentials_file
+        return None if file is None else self.project / file
+
+    def apart(self, state: Path) -> Settings:
+        """Return a copy for a trial in the folder `state`, which shares no checkpoints with any job."""
+        return self.model_copy(update={"state": state, "storage": StorageSettings()})
+
+    def checkpoint(self, job: str) -> Path:
+        """Folder of `job`: its locks, and what it must find again unless `storage.checkpoints` puts that elsewhere."""
+        return self.state / "checkpoints" / file_name(job)
+
+    def log(self, job: str) -> Path:
+        """Log file of `job` or of a component of the stack."""
+        return self.state / "logs" / f"{file_name(job)}.log"
+
+
+def load_settings(project: Path | None = None) -> Settings:
+    """The settings of the installation in `project` (TOCSIN_PROJECT, else the current folder).
+
+    Raises:
+        ConfigError: with every fault, and the file or variable that holds it.
+    """
+    folder = (project or Path(os.environ.get("TOCSIN_PROJECT", "."))).resolve()
+    values = _table(folder / PROJECT_FILE)
+    _refuse_removed(values, folder / PROJECT_FILE)
+    state = Path(os.environ.get("TOCSIN_STATE") or values.get("state") or ".tocsin/state")
+    state = state if state.is_absolute() else folder / state
+    values = _merged(values, _table(state / RUNNING_FILE)) | {"project": folder, "state": state}
+    overridden = {k: os.environ.pop(k) for k in ("TOCSIN_PROJECT", "TOCSIN_STATE") if k in os.environ}
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        where = f"{folder / PROJECT_FILE} or TOCSIN_* variables"
+        raise ConfigError(faults_of(error, where, Settings, "a setting")) from error
+    finally:
+        os.environ.update(overridden)
+
+
+def _refuse_removed(values: dict[str, Any], path: Path) -> None:
+    """Refuse blocks and keys that an earlier release knew, in the file or in the environment."""
+    given = {name: str(path) for name in values}
+    given |= {f"{name}.{key}": str(path) for name, block in values.items() if isinstance(block, dict) for key in block}
+    for variable in os.environ:
+        if match := _VARIABLE.match(variable.upper()):
+            block, _, key = match[1].lower().partition("__")
+            given |= {block: variable, f"{block}.{key}": variable}
+    faults = [
+        Fault(given[name], f"is no setting any more: {what}", key=name)
+        for name, what in _REMOVED.items()
+        if name in given
+    ]
+    if faults:
+        raise ConfigError(faults)
+
+
+def _table(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError.one(path, f"is not TOML: {error}") from error
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`over` on top of `base`, block by block."""
+    both = {k: _merged(base[k], v) for k, v in over.items() if isinstance(v, dict) and isinstance(base.get(k), dict)}
+    return base | over | both

@@ -1,0 +1,253 @@
+"""Run a detector on days of history for the caller alone: judge, publish and keep nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+from tocsin.declare.declaration import read_spec
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.model.names import backtest_job, detector_job
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.backfill_planning import Sealed, obstacle
+from tocsin.history.backfill.backfill_status import declared, without_table
+from tocsin.history.backfill.spark.day_findings import ROWS_AT_ONCE, Days
+from tocsin.history.backfill.trial_report import (
+    Backtest,
+    Diff,
+    OpenPart,
+    changes,
+    day_counts,
+    declared_limits,
+    score_bins,
+    top_entities,
+)
+from tocsin.history.day_status import why_not
+from tocsin.history.seal_planning import chunks
+from tocsin.history.spark.open_day import OpenDay
+from tocsin.history.spark.shared_scratch import shared_scratch
+from tocsin.platform.code_versions import kept_detector, kept_versions
+from tocsin.spark.batch_session import running_batch
+from tocsin.spark.session import scratch_folder
+
+RUN_ID = "backtest"
+
+
+@dataclass(frozen=True)
+class DayChoice:
+    """Choice of the days of a trial; None leaves a side open.
+
+    Attributes:
+        first, last: in UTC; without both, the latest `most` that can run.
+        most: see `first`.
+        today: also what is closed of the current day, read from Kafka; so too if `first` and `last` include it.
+    """
+
+    first: date | None = None
+    last: date | None = None
+    most: int = 60
+    today: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError if there can be no such day."""
+        if self.first and self.last and self.first > self.last:
+            raise ConfigError.one("--from", f"{self.first} is after {self.last}")
+
+    @property
+    def wants_today(self) -> bool:
+        """Return whether the current day is among them."""
+        today = datetime.now(UTC).date()
+        return self.today or ((self.first or today) <= today <= (self.last or self.first or date.min))
+
+
+@dataclass
+class DetectorTrial:
+    """The findings of one version of a detector.
+
+    Attributes:
+        spec: of the detector.
+        found: the findings of each day.
+        events: of each day.
+        cpu_seconds, seconds: that it took, without the start of Spark.
+    """
+
+    spec: DetectorSpec
+    found: dict[date, list[Finding]] = field(default_factory=dict)
+    events: dict[date, int] = field(default_factory=dict)
+    cpu_seconds: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All findings, the earliest day first."""
+        return [one for day in sorted(self.found) for one in self.found[day]]
+
+
+@dataclass
+class TrialRun:
+    """The trials of some versions on the same days; see `Backtest` for `open` and `left_out`."""
+
+    trials: list[DetectorTrial]
+    left_out: dict[date, str]
+    open: OpenPart | None = None
+
+
+def backtest(
+    settings: Settings,
+    name: str,
+    choice: DayChoice,
+    count_alerts: Callable[[list[Finding], DetectorSpec], dict[date, int]],
+) -> Backtest:
+    """Run the detector `name` on history; errors as for `try_out`.
+
+    `count_alerts` counts, by day, the alerts that findings of a detector would open.
+    """
+    source, (spec,) = declared(settings, [name])
+    run = try_out(settings, source, [spec], choice)
+    (trial,) = run.trials
+    return Backtest(
+        detector=name,
+        version=spec.version,
+        days=day_counts(trial.found, trial.events, count_alerts(trial.findings, spec)),
+        open=run.open,
+        left_out=run.left_out,
+        top=top_entities(trial.findings),
+        limits=declared_limits(spec.levels),
+        scores=score_bins(trial.findings),
+        cpu_seconds=round(trial.cpu_seconds, 2),
+        seconds=round(trial.seconds, 2),
+    )
+
+
+def compare_versions(settings: Settings, name: str, other: str | None, choice: DayChoice) -> Diff:
+    """Compare what the file of the detector `name` finds on history with what another version finds.
+
+    Args:
+        settings: of the installation.
+        name: of the detector.
+        other: a file, the draft of a version to come; or a version that ran here; None for the one that ran before.
+        choice: of the days.
+
+    Raises:
+        ConfigError: there is no such version, or it reads another source. And errors as for `try_out`.
+    """
+    source, (spec,) = declared(settings, [name])
+    found = _other(settings, spec, other)
+    before, after = (spec, found) if _is_file(other) else (found, spec)
+    run = try_out(settings, source, [before, after], choice)
+    by_day, changed = changes(*(trial.found for trial in run.trials))
+    return Diff(
+        detector=name,
+        before=before.version,
+        after=after.version,
+        days=len(by_day),
+        by_day=by_day,
+        open=run.open,
+        left_out=run.left_out,
+        same=sum(one.same for one in by_day),
+        changes=changed,
+    )
+
+
+def _is_file(other: str | None) -> bool:
+    return other is not None and Path(other).suffix == ".py"
+
+
+def _other(settings: Settings, spec: DetectorSpec, other: str | None) -> DetectorSpec:
+    """Read the version to compare with: a file, a kept version, or by default the latest kept version but this."""
+    if other is not None and _is_file(other):
+        found = read_spec(Path(other))
+    elif other is not None:
+        found = kept_detector(settings, spec.name, other)
+    else:
+        earlier = [one for one in kept_versions(settings, detector_job(spec.name)) if one.version != spec.version]
+        if not earlier:
+            what = "no other version of it ran here; name a file: --with FILE"
+            raise ConfigError.one(spec.name, what)
+        found = kept_detector(settings, spec.name, max(earlier, key=lambda one: one.last_at).version)
+    if found.sources != spec.sources:
+        raise ConfigError.one(
+            found.path,
+            f"reads {', '.join(found.sources)}, and {spec.name} reads {', '.join(spec.sources)}",
+            key="source",
+        )
+    return found
+
+
+def try_out(settings: Settings, source: Source, specs: Sequence[DetectorSpec], choice: DayChoice) -> TrialRun:
+    """Run each of `specs` on the days of `choice` that all of them can be computed for.
+
+    Raises:
+        ConfigError: there is no such day, or a query is not one that runs, or not on days.
+        TransientError: the catalogue of history, or Kafka for the current day, does not answer; a retry helps.
+        TocsinError: there are more findings than can be handled; fewer days, or higher limits, help.
+    """
+    days = Days(settings, source)
+    able, left_out = _chosen(settings, source, days, specs, choice)
+    if not able and not choice.wants_today:
+        what = "no published day can run; `tocsin history list` says what the days wait for"
+        raise ConfigError.one(specs[0].name, what)
+    job = backtest_job(specs[0].name)
+    run = TrialRun([DetectorTrial(spec) for spec in specs], left_out)
+    try:
+        with running_batch(settings, job) as spark, shared_scratch(spark, settings, job) as folder:
+            parts = list(chunks(able, days.rows, ROWS_AT_ONCE, neighbours=True))
+            if choice.wants_today:
+                parts += _today(days.read_today(spark, folder), days, run)
+            if not parts:
+                raise ConfigError.one(specs[0].name, "; ".join(f"{day} {why}" for day, why in left_out.items()))
+            for chunk in parts:
+                for trial in run.trials:
+                    began = time.monotonic()
+                    found = days.findings(spark, trial.spec, chunk, RUN_ID)
+                    trial.found |= found.by_day
+                    trial.events |= {day: days.rows[day] for day in found.by_day}
+                    trial.cpu_seconds += found.cpu_seconds
+                    trial.seconds += time.monotonic() - began
+    finally:
+        _leave_nothing(settings, job)
+    return run
+
+
+def _chosen(
+    settings: Settings, source: Source, days: Days, specs: Sequence[DetectorSpec], choice: DayChoice
+) -> tuple[list[date], dict[date, str]]:
+    """Choose the published days that all of `specs` can run, and say why others that were asked for cannot."""
+    sealed = Sealed(days.versions, days.rows, why_not(settings, source), without_table(settings))
+    able = [day for day in days.versions if not any(obstacle(day, spec, sealed) for spec in specs)]
+    if choice.first is None and choice.last is None:
+        return able[-choice.most :], {}
+    first = choice.first or min([*days.versions, choice.last or date.max])
+    last = min(choice.last or max([*days.versions, first]), datetime.now(UTC).date() - timedelta(days=1))
+    asked = [first + timedelta(days=number) for number in range((last - first).days + 1)]
+    lost = {
+        day: next(filter(None, (obstacle(day, spec, sealed) for spec in specs))) for day in asked if day not in able
+    }
+    return [day for day in asked if day in able], lost
+
+
+def _today(today: OpenDay, days: Days, run: TrialRun) -> list[tuple[date, ...]]:
+    """Take note of the current day in `run`; returns it if all trials can run it."""
+    run.open = OpenPart(day=today.day, since=today.since, until=today.until)
+    needed = {day for trial in run.trials for day in days.sealed_inputs(today.day, trial.spec)} - days.versions.keys()
+    if needed:
+        run.open = None
+        run.left_out[today.day] = f"needs {', '.join(map(str, sorted(needed)))}, not published: tocsin history seal"
+    return [] if needed else [(today.day,)]
+
+
+def _leave_nothing(settings: Settings, job: str) -> None:
+    """Remove the scratch of this process, and the folders around it unless another trial of the detector uses them."""
+    scratch = scratch_folder(settings, job)
+    shutil.rmtree(scratch, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        scratch.parent.rmdir()
+        scratch.parent.parent.rmdir()

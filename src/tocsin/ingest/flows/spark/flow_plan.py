@@ -1,0 +1,135 @@
+"""Check what a flow returns, before its job starts: columns, and a plan that keeps no state and repeats itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.errors import ConfigError, Fault, nearest
+from tocsin.declare.model.flow import POSITION, FlowSpec
+from tocsin.declare.model.source import EVENT_COLUMNS, Source
+from tocsin.ingest.spark.patterns import check_function
+from tocsin.platform.time_limit import time_limit
+from tocsin.spark.declared_function import DeclaredFunction
+from tocsin.spark.events import IDENTITY, by_source, no_records, parse_events, read_sources, unread_sources
+from tocsin.spark.plan_traits import find_obstacle, find_unrepeatable, has_stream_joins, keeps_state
+from tocsin.spark.plan_tree import Node, parse_tree
+from tocsin.spark.tables.spark.joined_tables import JoinedTables, no_rows
+
+_NEEDED = (*IDENTITY, "event_time", "ingested_at")
+_MULTIPLIES = {"Generate", "Expand"}
+
+
+def flow_faults(spark: SparkSession, catalog: Catalog) -> list[Fault]:
+    """List what Spark, Java or Tocsin refuses of the plans of all flows."""
+    faults: list[Fault] = []
+    for spec in catalog.flows.values():
+        try:
+            plan_flow(spark, spec, catalog)
+        except ConfigError as error:
+            faults += error.faults
+    return faults
+
+
+class PlannedFlow(NamedTuple):
+    """The function of a flow, and its sources in the order in which its plan reads them."""
+
+    function: DeclaredFunction
+    order: list[str]
+
+
+def plan_flow(spark: SparkSession, spec: FlowSpec, catalog: Catalog, text: bytes | None = None) -> PlannedFlow:
+    """Have Spark plan `spec`, from the `text` that its file held, and check what it returns.
+
+    Raises:
+        ConfigError: with all faults at once; a retry does not help.
+    """
+    sources = catalog.sources_of(spec)
+    tables = no_rows(spark, catalog, spec.tables, spec.path)
+    flow = DeclaredFunction(spec.path, "flow", text)
+    with time_limit(spec.path):
+        rows = apply_flow(flow, spec, sources, lambda _: no_records(spark), tables)
+        order = check_flow(rows, spec, sources, catalog.source(spec.to))
+    return PlannedFlow(flow, order)
+
+
+def apply_flow(
+    flow: DeclaredFunction,
+    spec: FlowSpec,
+    sources: Sequence[Source],
+    records_of: Callable[[Source], DataFrame],
+    tables: JoinedTables | None = None,
+) -> DataFrame:
+    """Make the rows that `flow` of `spec` gives for records of the events topics of `sources`, and for `tables`."""
+
+    def events_of(source: Source) -> DataFrame:
+        events = parse_events(records_of(source), source, is_only=len(sources) == 1)
+        return events.where(F.col("tick").isNull()).drop("tick")
+
+    return flow(by_source(sources, spec.path, None, events_of), tables)
+
+
+def check_flow(rows: DataFrame, spec: FlowSpec, sources: Sequence[Source], to: Source) -> list[str]:
+    """Check `rows`, which `flow` of `spec` has made of events of `sources`, as events of `to`; returns their order.
+
+    Its patterns are tried on what can stand in records of `sources`; this can take seconds.
+
+    Raises:
+        ConfigError: with all faults at once; a retry does not help.
+    """
+    tree = parse_tree(rows._jdf.queryExecution().analyzed().toJSON())
+    faults = [Fault(str(spec.path), what, key="flow") for what in _objections(tree, rows.columns, sources)]
+    faults += _column_faults(rows, spec, to)
+    if faults:
+        raise ConfigError(faults)
+    check_function(tree, rows.sparkSession, (spec.path, "flow"), max(sources, key=lambda source: source.max_bytes))
+    return read_sources(tree, sources) or [source.name for source in sources]
+
+
+def _objections(tree: Node, columns: list[str], sources: Sequence[Source]) -> list[str]:
+    """Say in sentences what a flow may not do and this one does."""
+    unread = unread_sources(tree, sources)
+    found = [f"does not read source '{name}', which it declares; leave it out there" for name in unread]
+    if has_stream_joins(tree):
+        found.append("joins two streams, which takes state; join them in a detector or a view, or join a table")
+    elif keeps_state(tree):
+        found.append("keeps state, as an aggregate does; a flow makes each event by itself: use a view to count")
+    elif obstacle := find_obstacle(tree):
+        found.append(f"cannot run: {obstacle}")
+    if POSITION not in columns and any(node.kind in _MULTIPLIES for node in tree.walk()):
+        what = "makes several rows of one event, and no column 'position' tells them apart; use F.posexplode, as in "
+        found.append(what + 'events.select("*", F.posexplode(words).alias("position", "word"))')
+    if any(node.kind == "Union" and _reads_twice(node, sources) for node in tree.walk()):
+        what = "puts events of one source together with themselves, which real-time mode refuses; F.posexplode over an "
+        found.append(what + "array makes several rows of one event")
+    if called := find_unrepeatable(tree):
+        found.append(f"calls {called}: an event that is read again after a crash would become another one")
+    return found
+
+
+def _reads_twice(union: Node, sources: Sequence[Source]) -> bool:
+    """Return whether a union puts events of one source together with themselves."""
+    read = [name for child in union.children for name in read_sources(child, sources)]
+    return len(sources) == 1 or len(read) > len({*read})
+
+
+def _column_faults(rows: DataFrame, spec: FlowSpec, to: Source) -> list[Fault]:
+    """List what is wrong with the columns that `flow` returned."""
+    types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
+    wanted = {name: EVENT_COLUMNS[name] for name in _NEEDED} | to.columns
+    faults = []
+    for name, kind in wanted.items():
+        if name not in types:
+            what = f"flow returns no column '{name}', which source '{to.name}' needs"
+            faults.append(Fault(str(spec.path), what, key=name, nearest=nearest(name, types)))
+        elif types[name] != kind:
+            faults.append(Fault(str(spec.path), f"must be {kind}, not {types[name]}", key=name))
+    for name in sorted({*wanted, POSITION} & {name for name in types if rows.columns.count(name) > 1}):
+        faults.append(Fault(str(spec.path), "occurs twice among the columns that flow returns", key=name))
+    if types.get(POSITION, "int") not in ("int", "bigint"):
+        faults.append(Fault(str(spec.path), f"must be a whole number, not {types[POSITION]}", key=POSITION))
+    return faults

@@ -1,0 +1,56 @@
+"""State is for the user who runs Tocsin alone: it holds events, findings and addresses of databases."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from tocsin.declare.model.errors import ConfigError
+
+UMASK = 0o077
+RESTORING = "restore.unfinished"
+"""The file in a state folder that is being restored from a backup (docs/run/backups.md): no job may start there."""
+MARKER = ".tocsin-state"
+"""The file that marks a state folder as ours; nothing is ever wiped without it."""
+_PATTERNS = ("alerts.db*", "airflow/airflow.db*")
+
+
+def begin(state: Path) -> None:
+    """Make the folder `state` unless it is there, mark it as ours if it holds nothing yet, and `protect` it.
+
+    Raises:
+        ConfigError: as for `protect`.
+        OSError: it cannot be made or written.
+    """
+    state.mkdir(parents=True, exist_ok=True)
+    if not any(state.iterdir()):
+        mark(state)
+    protect(state)
+
+
+def mark(state: Path) -> None:
+    """Mark the folder `state` as ours; an OSError if it cannot be written."""
+    (state / MARKER).write_text("The state of a Tocsin installation.\n", encoding="utf-8")
+
+
+def protect(state: Path) -> None:
+    """Let no other user read what this process and its children write, nor the folder `state` and the DBs in it.
+
+    What belongs to another user stays as it is.
+
+    Raises:
+        ConfigError: a restore has left the folder half filled, or a later release has written there; nothing may begin
+            on it.
+    """
+    from tocsin.platform.state_file import claim_form  # noqa: PLC0415 - `tocsin --help` needs no pydantic
+
+    if (state / RESTORING).exists():
+        what = "a restore broke off; move the state folder away and restore again (docs/run/backups.md)"
+        raise ConfigError.one(state / RESTORING, what)
+    os.umask(UMASK)
+    databases = (path for pattern in _PATTERNS for path in state.glob(pattern))
+    for path, mode in [(state, 0o700), *((path, 0o600) for path in databases)]:
+        with contextlib.suppress(OSError):
+            path.chmod(mode)
+    claim_form(state)

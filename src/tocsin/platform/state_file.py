@@ -1,0 +1,167 @@
+"""Keep small state in files that are replaced whole or not at all, whenever process or machine stop.
+
+All of them together have a form. A release refuses that of a later one, which it would read wrongly, or take for none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import secrets
+from collections.abc import Hashable, Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast, overload
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from tocsin.declare.model.errors import ConfigError
+
+FORM = 1
+"""Of the small files in a state folder and in checkpoints. A change that the release before cannot read raises it."""
+FORM_FILE = "form.json"
+_Value = TypeVar("_Value")
+Stamps = frozenset[tuple[str, int, int]]
+"""Path, time of the last change and size of files."""
+
+
+class StoredFile(Protocol):
+    """A file that may lie elsewhere than on a disk: see `tocsin.platform.storage.stored_path.ObjectPath`."""
+
+    def read_bytes(self) -> bytes:
+        """Read all of it; a FileNotFoundError if there is none."""
+
+    def write_whole(self, content: bytes) -> None:
+        """Put `content` in the place of what it held, whole or not at all."""
+
+
+class StateForm(BaseModel, frozen=True):
+    """The form of what was written, and the release that first wrote so; as of 0.1.0 where nothing says it."""
+
+    form: int = 1
+    tocsin: str = ""
+
+
+@overload
+def read(path: Path | StoredFile, kind: type[_Value], default: None) -> _Value | None: ...
+@overload
+def read(path: Path | StoredFile, kind: type[_Value], default: _Value) -> _Value: ...
+def read(path: Path | StoredFile, kind: type[_Value], default: _Value | None) -> _Value | None:
+    """Read the value of type `kind` that `path` holds as JSON; `default` if there is no such file, or a broken one.
+
+    Raises:
+        OSError: the file is there and cannot be read.
+    """
+    try:
+        return load(path, kind)
+    except (FileNotFoundError, ValidationError):
+        return default
+
+
+def load(path: Path | StoredFile, kind: type[_Value]) -> _Value:
+    """Read the value of type `kind` that `path` holds as JSON, where a broken file must not pass for none.
+
+    Raises:
+        OSError: the file is not there, or cannot be read.
+        ValueError: it is broken.
+    """
+    value: _Value = _adapter(cast(Hashable, kind)).validate_json(path.read_bytes())
+    return value
+
+
+def write(path: Path | StoredFile, kind: type[_Value], value: _Value) -> None:
+    """Write `value` of type `kind` to `path` as JSON; errors as for `write_whole`."""
+    write_whole(path, _adapter(cast(Hashable, kind)).dump_json(value, indent=1))
+
+
+@functools.cache
+def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+    # Building one costs more than reading a file.
+    return TypeAdapter(cast(Any, kind))
+
+
+def stamps(paths: Iterable[Path]) -> Stamps:
+    """Stamp each of `paths` that is there: equal stamps mean that no file was changed, added or removed."""
+    found = set()
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            found.add((str(path), status.st_mtime_ns, status.st_size))
+    return frozenset(found)
+
+
+def write_whole(path: Path | StoredFile, content: str | bytes, *, mode: int = 0o666) -> None:
+    """Put `content` (text as UTF-8) in the place of what `path` held; it is on the disk when this returns.
+
+    Any number of processes and threads may do so at once: the last one wins. The folder is made when it is missing.
+
+    Args:
+        path: of the file.
+        content: all that it will hold.
+        mode: its permissions on a disk, less those that the umask takes away.
+
+    Raises:
+        OSError: the disk is full or the folder cannot be written; `path` is as it was, and nothing else is left behind.
+            A retry helps once there is room.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    if not isinstance(path, Path):
+        path.write_whole(data)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    _sync(path.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Until its folder is on the disk, a new name for a file is not."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def claim_form(state: Path) -> None:
+    """Note in the folder `state` that its files have the form of this release, which reads those of earlier ones.
+
+    Raises:
+        ConfigError: a later release has written there; nothing was changed.
+    """
+    path = state / FORM_FILE
+    there = read(path, StateForm, None)
+    if there is not None:
+        _refuse_later(path, there, "restore a backup that this one has made")
+    if state.is_dir() and (there is None or there.form < FORM):
+        with contextlib.suppress(OSError):  # whatever writes there next says that it cannot
+            write(path, StateForm, StateForm(form=FORM, tocsin=version("tocsin")))
+
+
+def load_formed(path: Path | StoredFile, kind: type[_Value], advice: str) -> _Value:
+    """Read the JSON object in `path`, whose `form` says how it is written, as a value of type `kind`.
+
+    Raises:
+        OSError: the file is not there, or cannot be read.
+        ConfigError: a later release has written it, or it is broken; `advice` says what to do.
+    """
+    try:
+        _refuse_later(path, load(path, StateForm), advice)
+        return load(path, kind)
+    except ValidationError as error:
+        raise ConfigError.one(str(path), f"cannot be read ({error.error_count()} faults in it); {advice}") from error
+
+
+def _refuse_later(path: Path | StoredFile, written: StateForm, advice: str) -> None:
+    if written.form > FORM:
+        who = f"Tocsin {written.tocsin}" if written.tocsin else "a later Tocsin"
+        what = f"was written by {who} in form {written.form}; this Tocsin, {version('tocsin')}, reads up to form {FORM}"
+        raise ConfigError.one(str(path), f"{what}; start the later one again, or {advice}")

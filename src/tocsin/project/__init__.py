@@ -1,1 +1,0 @@
-"""Read what a project declares: settings, sources, detectors."""

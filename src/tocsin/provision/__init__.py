@@ -1,5 +1,0 @@
-"""Set-up: brings Python packages, Java archives, a Java and the mail sink into the checkout, each locked by its hash.
-
-It runs before anything is installed (`PYTHONPATH=src python3 -m tocsin.provision`), so this room uses the standard
-library alone. The stack and the jobs ask it where things are: `paths.here()`, `java.find_java()`.
-"""

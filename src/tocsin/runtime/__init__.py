@@ -1,1 +1,0 @@
-"""Serve every process of Tocsin: locks, heartbeats, logs, state files, and how it ends."""

@@ -1,0 +1,153 @@
+"""The Spark session of a bounded program, such as a seal or a backfill: here, or on a cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from tocsin.declare.blocks.spark_settings import LOCAL
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.setting_blocks import LOOPBACK
+from tocsin.declare.settings import Settings
+from tocsin.platform.storage.s3a import prepare_s3a
+from tocsin.setup.java import find_java
+from tocsin.spark.engine import cluster
+from tocsin.spark.session import (
+    QUICK_START,
+    clean_scratch,
+    connector,
+    engine_options,
+    log_and_archive,
+    scratch_folder,
+    start_session,
+)
+
+_OF_SUBMISSION = ("spark.driver.host", "spark.driver.bindAddress", "spark.sql.shuffle.partitions")
+
+
+@dataclass
+class _Shared:
+    """The session of the first batch of a block of `shared_session`, as soon as there is one."""
+
+    stack: ExitStack
+    job: str = ""
+    spark: SparkSession | None = None
+
+
+_SHARED: ContextVar[_Shared | None] = ContextVar("shared session", default=None)
+
+
+@contextmanager
+def shared_session() -> Iterator[None]:
+    """Let all batches of the block run one after another in the session that the first of them starts."""
+    with ExitStack() as stack:
+        before = _SHARED.set(_Shared(stack))
+        try:
+            yield
+        finally:
+            _SHARED.reset(before)
+
+
+@contextmanager
+def running_batch(settings: Settings, job: str) -> Iterator[SparkSession]:
+    """Run the block with a session of `job`, in a clean scratch folder. Only for the holder of the job's lock.
+
+    In `shared_session` it is the session of an earlier batch if there was one, and goes on behind the block.
+
+    Raises:
+        ConfigError, TransientError: as for `_running`.
+    """
+    shared = _SHARED.get()
+    if shared is None:
+        with _running(settings, job) as spark:
+            yield spark
+    else:
+        if shared.spark is None:
+            shared.job, shared.spark = job, shared.stack.enter_context(_running(settings, job))
+        elif job != shared.job:
+            clean_scratch(settings, job)
+        yield shared.spark
+
+
+@contextmanager
+def _running(settings: Settings, job: str) -> Iterator[SparkSession]:
+    """Run the block with a session of its own.
+
+    It runs on `spark.master`. If that is `local`: on two threads, or on what spark-submit was given.
+
+    Raises:
+        ConfigError: there is no Java, or the Kafka connector is not installed; a retry does not help.
+        TransientError: the cluster cannot be reached, or has no room.
+    """
+    if not _is_submitted():  # spark-submit runs on a Java already
+        os.environ["JAVA_HOME"] = str(find_java().home)
+    master = _master(settings)
+    # Spark would try for a minute, and end without a word about the address.
+    if refused := cluster.refusal_of_masters(settings.spark.model_copy(update={"master": master})):
+        raise TransientError(refused)
+    clean_scratch(settings, job)
+    spark = _batch_session(settings, job, master)
+    try:
+        if not master.startswith(LOCAL):
+            cluster.begin(spark, scratch_folder(settings, job))
+            cluster.await_executor(spark, settings.spark)
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _batch_session(settings: Settings, job: str, master: str) -> SparkSession:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark, builder = settings.spark, SparkSession.builder.appName(job)
+    options = engine_options(settings, scratch := scratch_folder(settings, job))
+    storage, has_executors = settings.storage, not master.startswith(LOCAL)
+    options |= prepare_s3a(storage, storage.remote_uri, scratch, has_executors=has_executors)
+    # Sealed files are sorted by key, so no time leaves a row group out; but each is looked through for one. Measured on
+    # 30 million rows: failed_logins takes 32 CPU-seconds with a range of times pushed down, and 10 without.
+    options["spark.sql.parquet.filterPushdown"] = "false"
+    # Many files are listed by a job; by default it has a task for each of them.
+    options["spark.sql.sources.parallelPartitionDiscovery.parallelism"] = "16"
+    if not _is_submitted():
+        address = LOOPBACK if spark.master == LOCAL else spark.driver_host
+        os.environ |= {"SPARK_LOCAL_IP": address, "SPARK_LAUNCHER_OPTS": QUICK_START}
+        builder = builder.master("local[2]")
+        options |= {"spark.driver.memory": "1g", "spark.driver.extraClassPath": connector()}
+        options["spark.driver.extraJavaOptions"] = " ".join(log_and_archive(settings))
+    if spark.master != LOCAL:
+        builder = builder.master(spark.master)
+        options["spark.sql.shuffle.partitions"] = str(max(spark.shuffle_partitions, spark.resources.slots))
+        options = options | {"spark.driver.extraClassPath": connector()}
+        options = cluster.with_executors(options, spark, spark.resources)
+    elif has_executors:
+        options = _as_submitted(options)
+    return start_session(builder, options)
+
+
+def _as_submitted(options: dict[str, str]) -> dict[str, str]:
+    """Leave to spark-submit what a connection of Airflow decides: a cluster that no setting describes.
+
+    The number of its cores is not known before all executors have come, so Spark's own number of partitions behind an
+    exchange stays: it puts small ones together when it reads them, by the cores that there are then.
+    """
+    left = {key: value for key, value in options.items() if key not in _OF_SUBMISSION}
+    jars = filter(None, [SparkConf().get("spark.jars"), options.get("spark.jars")])
+    return left | {"spark.jars": ",".join(jars)}
+
+
+def _is_submitted() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit sets it
+
+
+def _master(settings: Settings) -> str:
+    """Read the master of the setting, or the one that spark-submit was given while that is `local`."""
+    if settings.spark.master != LOCAL or not _is_submitted():
+        return settings.spark.master
+    SparkContext._ensure_initialized()  # before it no setting of the JVM is seen
+    return SparkConf().get("spark.master") or LOCAL

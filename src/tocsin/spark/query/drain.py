@@ -1,0 +1,230 @@
+"""Decide when a job with a watermark drains a backlog, and how wide its watermark delay must be meanwhile. Pure.
+
+The watermark follows the latest event of all partitions. While one partition is read ahead of another, events of the
+one behind would count as late, so a backlog is read with the delay widened by its age: in micro-batches, or in
+real-time mode when it is short, as after a crash. Narrowing the delay afterwards is safe on the same checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from tocsin.declare.feeding import Feeder
+from tocsin.declare.model.source import ingested_at, is_tick
+from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.reader import appended_at, came_in_at
+from tocsin.platform.kafka.topic_set import Place, Position, TopicSet, oldest
+from tocsin.platform.storage.job_folders import stored_folder
+from tocsin.spark.query.checkpoint import read_committed
+
+SLACK = timedelta(seconds=2)
+"""Partitions, and the tasks that read them, are never quite in step, even with no backlog."""
+
+FEW_RECORDS = 20_000
+"""So many are read within the first real-time batch, and during it no watermark moves."""
+
+_CHUNK = 1000
+_MARGIN = timedelta(seconds=120)
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """The records that a job has not read yet.
+
+    Attributes:
+        records: how many.
+        oldest: a time before which none of them came into the platform, UTC; None when there are none.
+    """
+
+    records: int = 0
+    oldest: datetime | None = None
+
+    def age(self, now: datetime) -> timedelta:
+        """Return the time since the oldest came in; 0 when there are none."""
+        return max(now - self.oldest, timedelta(0)) if self.oldest is not None else timedelta(0)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The way to read on.
+
+    Attributes:
+        is_draining: with the delay widened.
+        delay: of the watermark.
+        reason: one sentence.
+        is_short: the backlog is one that a single real-time batch reads, and nothing follows it but what is new.
+    """
+
+    is_draining: bool
+    delay: timedelta
+    reason: str
+    is_short: bool = True
+
+
+def decide(
+    lateness: timedelta, backlog: Backlog, ingest_lag: timedelta, now: datetime, few: int = FEW_RECORDS
+) -> Decision:
+    """Drain when the own backlog is older than `lateness`, or when the ingest drains one (0 when it does not).
+
+    Up to `few` records are a short backlog.
+    """
+    age, is_short = max(backlog.age(now), ingest_lag), not ingest_lag and backlog.records <= few
+    if age <= lateness and is_short:
+        return Decision(False, lateness + SLACK, "keeps up")
+    seconds, allowed = age.total_seconds(), f"lateness is {lateness.total_seconds():.0f} s"
+    if ingest_lag > backlog.age(now):
+        reason = f"its input is up to {seconds:.0f} s behind, {allowed}"
+    else:
+        reason = f"{backlog.records} unread records are up to {seconds:.0f} s old, {allowed}"
+    # While it drains, new events come in and the watermark moves on: the margin is for them.
+    return Decision(True, lateness + SLACK + age + max(_MARGIN, age), reason, is_short)
+
+
+def is_too_narrow(decision: Decision, lateness: timedelta, backlog: Backlog, now: datetime) -> bool:
+    """Return whether a drain under `decision` has lasted so long that its delay no longer covers the backlog."""
+    return decision.is_draining and backlog.age(now) + lateness + SLACK > decision.delay
+
+
+class Unread:
+    """Watches what a job has not read yet of its events topics.
+
+    Records of one partition come from several raw partitions, which the ingest may have read unevenly: the first need
+    not be the oldest. A tick says that nothing older follows, so the reading ends there. No record is read twice.
+    """
+
+    def __init__(self, topics: TopicSet) -> None:
+        self._topics = topics
+        self._read: dict[Place, _PartitionLook] = {}
+
+    def look(self, position: Position) -> Backlog:
+        """Return the backlog of a job at `position`, whose age may be that of up to 1,000 records before it.
+
+        Raises:
+            TransientError: Kafka cannot be reached; a retry helps.
+        """
+        _, ends = self._topics.bounds()
+        count, oldest = 0, None
+        for place, end in ends.items():
+            start = position.get(place, 0)
+            count += max(0, end - start)
+            moment = self._oldest(place, start, end)
+            oldest = min((m for m in (oldest, moment) if m is not None), default=None)
+        return Backlog(count, None if oldest is None else datetime.fromisoformat(oldest).astimezone(UTC))
+
+    def _oldest(self, place: Place, start: int, end: int) -> str | None:
+        read = self._read.setdefault(place, _PartitionLook())
+        read.chunks = [chunk for chunk in read.chunks if chunk[0] > start]
+        read.end = max(read.end, start)
+        if read.tick is not None and read.tick < start:
+            read.tick = None
+        if read.tick is None and read.end < end:
+            self._read_on(place, read, end)
+        return min((moment for _, moment in read.chunks), default=None)
+
+    def _read_on(self, place: Place, read: _PartitionLook, end: int) -> None:
+        for message in self._topics.records(place, read.end, end):
+            value = message.value() or b""
+            offset, moment = message.offset() or 0, ingested_at(value)
+            read.end = offset + 1
+            if moment is not None:
+                read.add(moment)
+            if is_tick(value):
+                read.tick = offset
+                return
+
+
+def unread_upstream(settings: Settings, feeders: Iterable[Feeder]) -> datetime | None:
+    """Read when the oldest record came in that one of `feeders` has not read, UTC; None without one.
+
+    Raises:
+        TransientError: Kafka cannot be reached; a retry helps.
+    """
+    found = []
+    for feeder in feeders:
+        with TopicSet(settings, feeder.job, feeder.reads(settings.names)) as topics:
+            committed = read_committed(stored_folder(settings, feeder.job) / "query") or {}
+            found.append(oldest(topics, committed, appended_at if feeder.is_ingest else came_in_at))
+    return min((moment for moment in found if moment is not None), default=None)
+
+
+@dataclass
+class _PartitionLook:
+    """One partition, up to the last look.
+
+    Attributes:
+        chunks: for about each 1,000 records, the offset after the last and the oldest moment among them.
+        end: the next offset to look at.
+        tick: offset of a tick at which the looking ended; None else.
+    """
+
+    chunks: list[tuple[int, str]] = field(default_factory=list)
+    end: int = 0
+    tick: int | None = None
+    _begun: int = 0
+
+    def add(self, moment: str) -> None:
+        """Note that the record before `end` has come in at `moment`."""
+        if self.chunks and self.end - self._begun <= _CHUNK:
+            self.chunks[-1] = (self.end, min(moment, self.chunks[-1][1]))
+        else:
+            self.chunks.append((self.end, moment))
+            self._begun = self.end - 1
+
+
+class WatermarkDelay:
+    """Chooses the watermark delay of one job, and says when to choose again.
+
+    Attributes:
+        decision: the one in force.
+    """
+
+    def __init__(self, lateness: timedelta, ingest_lag: Callable[[], timedelta], few: int = FEW_RECORDS) -> None:
+        """Take up to `few` records for a short backlog; `ingest_lag` asks how far behind the ingest is."""
+        self._lateness, self._ingest_lag, self._few = lateness, ingest_lag, few
+        self.decision = Decision(False, lateness + SLACK, "keeps up")
+        self._unread: Unread | None = None
+        self._began_at: Position = {}
+
+    def choose(self, topics: TopicSet, position: Position) -> None:
+        """Decide how the query that is about to start reads `topics` from `position` on.
+
+        Raises:
+            TransientError: Kafka cannot be reached; a retry helps.
+        """
+        self._unread, self._began_at = self._unread or Unread(topics), dict(position)
+        self.decision = self._decide(self._unread.look(position), self._ingest_lag())
+
+    def forget_backlog(self) -> None:
+        """Look at the whole backlog again: the job begins elsewhere, perhaps earlier."""
+        self._unread = None
+
+    def restart_reason(self, position: Position, lag_seconds: float) -> str | None:
+        """Say why the query must start again, with another delay; None while the delay is right.
+
+        Args:
+            position: what the last finished batch has committed.
+            lag_seconds: how far behind the job is there.
+
+        Raises:
+            TransientError: Kafka cannot be reached; a retry helps.
+        """
+        lag = self._ingest_lag()
+        if self._unread is not None and self.decision.is_draining:
+            return self._drain_reason(self._unread.look(position), lag, position)
+        if lag:
+            return f"the ingest drains a backlog of {lag.total_seconds():.0f} s"
+        return f"behind by {lag_seconds:.0f} s" if lag_seconds > self._lateness.total_seconds() else None
+
+    def _drain_reason(self, backlog: Backlog, ingest_lag: timedelta, position: Position) -> str | None:
+        if ingest_lag + self._lateness > self.decision.delay:
+            return "the ingest's backlog is older than the watermark delay"
+        if self.decision.is_short and position == self._began_at:
+            return None  # in its first batch, which reads them all: no watermark moves before it ends
+        if is_too_narrow(self.decision, self._lateness, backlog, datetime.now(UTC)):
+            return "the backlog has grown older than the watermark delay"
+        return None if self._decide(backlog, ingest_lag).is_draining else "backlog drained"
+
+    def _decide(self, backlog: Backlog, ingest_lag: timedelta) -> Decision:
+        return decide(self._lateness, backlog, ingest_lag, datetime.now(UTC), self._few)

@@ -1,0 +1,187 @@
+"""The query of a detector or a view, with state under a watermark: its plan, its backlog, and its gaps.
+
+It drains a backlog with a widened delay, begins again behind removed records, and takes real-time mode where the plan
+allows it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+
+from tocsin.declare.feeding import Feeder
+from tocsin.declare.model.detector import Span
+from tocsin.declare.model.durations import EPOCH
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.topic_set import TopicSet
+from tocsin.platform.storage.job_folders import JobFolders
+from tocsin.platform.time_limit import time_limit
+from tocsin.spark.declared_function import Declared, QueryFunction
+from tocsin.spark.events import by_source, count_ticks, parse_events, prepare_events, used_columns
+from tocsin.spark.query import gaps
+from tocsin.spark.query.checkpoint import Checkpoint
+from tocsin.spark.query.drain import FEW_RECORDS, Decision, WatermarkDelay
+from tocsin.spark.query.poison import Read, SetAside
+from tocsin.spark.query.stream_tables import StreamTables
+from tocsin.spark.query.work import MICRO_BATCH, REAL_TIME, Choice, Run
+from tocsin.spark.query_plan import QueryPlan, choose_mode
+from tocsin.spark.session import read_topics
+
+log = structlog.get_logger()
+
+EXCHANGES = 4
+"""As many as real-time mode takes."""
+
+_Plan = TypeVar("_Plan", bound=QueryPlan)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyedSpec(Generic[_Plan]):
+    """What a detector or a view computes.
+
+    Attributes:
+        feeders: through which the events come.
+        feeder_lag: asks how far behind the topics are that it begins with.
+        topics_of: names the topics that hold the events of a source; one Kafka source of the query reads them.
+        load: loads the user's function, or raises a ConfigError.
+        read_plan: reads the plan behind the rows that this function has returned, or raises a ConfigError.
+        records: makes records of these rows, as `rows` of `StreamSpec` does.
+        select: leaves out events that the function is not to see.
+    """
+
+    job: str
+    declared: Declared
+    sources: Sequence[Source]
+    feeders: Sequence[Feeder]
+    feeder_lag: Callable[[], timedelta]
+    topics_of: Callable[[Source], Sequence[str]]
+    load: Callable[[], QueryFunction]
+    read_plan: Callable[[DataFrame], _Plan]
+    records: Callable[[DataFrame, str, Checkpoint | None], DataFrame]
+    select: Callable[[DataFrame], DataFrame] = lambda events: events
+
+
+class KeyedQuery(Generic[_Plan]):
+    """What `StreamJob` and the kinds with state share between two starts.
+
+    Attributes:
+        plan: of the query; from the first start on.
+        used: the columns of events that the query uses, by source; empty until the plan is known.
+        tables: that the function joins.
+        incomplete: spans of which events never came: they were removed before an ingest or a flow had read them.
+    """
+
+    plan: _Plan
+    _call: QueryFunction  # of the session that runs
+
+    def __init__(self, settings: Settings, spec: KeyedSpec[_Plan]) -> None:
+        self._settings, self._spec = settings, spec
+        self._folders = JobFolders.of(settings, spec.job)
+        self.used: dict[str, frozenset[str]] = {}
+        self.incomplete: tuple[Span, ...] = ()
+        self.tables = StreamTables(settings, spec.declared, spec.sources, settings.spark.trigger_seconds)
+        self._shortest = min(source.lateness for source in spec.sources)
+        few = min(FEW_RECORDS, settings.spark.drain_offsets_per_trigger)
+        self._delay = WatermarkDelay(self._shortest, spec.feeder_lag, few)
+        self._fed = self.topics()  # how far behind others are does not count
+        self._session: SparkSession | None = None
+        self._topics: TopicSet | None = None
+
+    @property
+    def decision(self) -> Decision:
+        """The watermark delay in force, and whether it is widened to drain."""
+        return self._delay.decision
+
+    def topics(self) -> tuple[str, ...]:
+        """Name the topics that it reads now."""
+        return tuple(topic for source in self._spec.sources for topic in self._spec.topics_of(source))
+
+    def read_plan(self, spark: SparkSession) -> _Plan:
+        """Load the function in each session, and read its plan in the first."""
+        if self._session is not spark:  # a UDF at the top of the file belongs to the session that was active
+            self._call, self._session = self._spec.load(), spark
+        if hasattr(self, "plan"):
+            return self.plan
+        spec = self._spec
+        rows = self._apply(lambda topics: read_topics(spark.readStream, self._settings, spec.job, topics))
+        with time_limit(spec.declared.path):
+            self.plan = plan = spec.read_plan(rows)
+        self.used = used_columns(spec.records(rows, MICRO_BATCH, None), spec.sources)
+        needed = plan.slots(1, self._settings.spark.shuffle_partitions)
+        log.info("plan read", mode=plan.mode, reason=plan.reason, output=plan.output, exchanges=plan.exchanges,
+                 slots_besides_source=needed - 1, fingerprint=plan.fingerprint)  # fmt: skip
+        return plan
+
+    def rows(self, read: Read, mode: str, checkpoint: Checkpoint | None) -> DataFrame:
+        """Make what is written of the records that are read; see `StreamSpec`."""
+        if checkpoint is None:
+            return self._apply(read)
+        is_only = len(self._spec.sources) == 1
+        counted = self._apply(lambda topics: count_ticks(read(topics), "" if is_only else topics[0]))
+        return self._spec.records(counted, mode, checkpoint)
+
+    def _apply(self, read: Read) -> DataFrame:
+        """Make the rows that the user's function gives for the records that `read` gives of the events topics."""
+        spec, is_only = self._spec, len(self._spec.sources) == 1
+
+        def events_of(source: Source) -> DataFrame:
+            events = parse_events(read(spec.topics_of(source)), source, self.used.get(source.name), is_only=is_only)
+            delay = self.decision.delay + source.lateness - self._shortest  # it was chosen for the shortest
+            return spec.select(prepare_events(events, spec.declared, delay, is_only=is_only))
+
+        events = by_source(spec.sources, spec.declared.path, spec.declared, events_of)
+        return self._call(events, self.tables.newest())
+
+    def choose(self, run: Run, checkpoint: Checkpoint, obstacle: str) -> Choice:
+        """Choose the watermark delay that the backlog needs, and the mode."""
+        self._note_gaps(run, checkpoint)
+        if checkpoint.gaps or run.topics is not self._topics:
+            self._topics = run.topics
+            self._delay.forget_backlog()
+        keeps_state = self._spec.declared.keeps_state
+        if keeps_state:
+            self._delay.choose(run.topics.only(self._fed), run.position)
+        mode, reason = choose_mode(self.plan, self.decision, obstacle)
+        return Choice(
+            mode=mode,
+            reason=checkpoint.gap_sentence + reason,
+            state=JobState.DRAINING if self.decision.is_draining and mode != REAL_TIME else JobState.RUNNING,
+            delay_seconds=self.decision.delay.total_seconds() if keeps_state else None,
+        )
+
+    def _note_gaps(self, run: Run, checkpoint: Checkpoint) -> None:
+        """Log what this opening left unread, and find what was removed before an ingest or a flow had read it."""
+        for gap in checkpoint.gaps:
+            is_skipped = gap.cause is gaps.Cause.SKIPPED
+            run.counts["skipped"] = run.counts.get("skipped", 0) + (gap.records if is_skipped else 0)
+            write = log.warning if is_skipped else log.error
+            write("gap", reason=gap.sentence, since=gap.since, until=gap.until, offsets=gap.offsets)
+        found = gaps.removed_upstream(self._settings, self._spec.feeders)
+        incomplete = tuple((gap.since or EPOCH, gap.until) for _, gap in found)
+        if found and incomplete != self.incomplete:
+            job, gap = found[-1]
+            log.warning("gap upstream", feeder=job, reason=gap.sentence, since=gap.since, until=gap.until)
+        self.incomplete = incomplete
+
+    def set_aside(self, run: Run, record: SetAside) -> None:
+        """Write down the gap that leaving out one event leaves."""
+        for message in run.topics.records(record.place, record.offset, record.offset + 1):
+            gaps.record(self._folders.stored, gaps.make_gap(record.topic, message))
+
+    def restart_reason(self, run: Run) -> str | None:
+        """Look whether to begin or to end a drain, and whether an operator has asked to skip the backlog."""
+        if gaps.is_asked_to_skip(self._folders.local):
+            return "skipping its backlog on request"
+        if self._spec.declared.keeps_state:
+            with contextlib.suppress(TransientError):
+                return self._delay.restart_reason(run.position, run.lag_seconds)
+        return None

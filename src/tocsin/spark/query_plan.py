@@ -1,0 +1,176 @@
+"""Decide by the plan of a user's query, before it starts, how it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+
+from tocsin.declare.model.errors import Fault
+from tocsin.declare.model.source import Source
+from tocsin.platform.failures import first_line
+from tocsin.spark.events import unread_sources
+from tocsin.spark.plan_traits import find_obstacle, has_stream_joins
+from tocsin.spark.plan_tree import Node, parse_tree
+from tocsin.spark.query.drain import Decision
+from tocsin.spark.query.work import MICRO_BATCH, REAL_TIME
+from tocsin.spark.window_column import DELAY
+
+_WATERMARK_MS = 10**13  # any; py4j passes a smaller number as Java's Integer, and Spark takes a Long
+_UNBOUNDED = (
+    "joins two streams without a bound on the time between their events, so what it remembers grows for ever; add both "
+    "limits to the condition, as in (F.col('paid_at') >= F.col('event_time')) & (F.col('paid_at') <= "
+    "F.col('event_time') + F.expr('INTERVAL 10 MINUTES'))"
+)
+_TWO_TIMES = "; a side of a join of two streams may have one column of event time: drop the others, or select from it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryPlan:
+    """The consequences of a plan.
+
+    Attributes:
+        mode: "real-time" or "micro-batch".
+        reason: why this mode, one sentence.
+        output: Spark's output mode, "update" or "append".
+        exchanges: shuffles between the source and the sink.
+        fingerprint: 16 hex digits that change whenever the state of an old checkpoint would no longer fit.
+        reach: how far apart in time events may lie that are joined.
+    """
+
+    mode: str
+    reason: str
+    output: str
+    exchanges: int
+    fingerprint: str
+    reach: timedelta = timedelta(0)
+
+    @property
+    def interval(self) -> str:
+        """Give the time between micro-batches: none, or a second where only closed windows are written."""
+        return "1 second" if self.output == "append" else "0 seconds"
+
+    def slots(self, partitions: int, shuffle_partitions: int) -> int:
+        """Count the task slots that real-time mode holds all at once: one for each task of each stage."""
+        return partitions + shuffle_partitions * self.exchanges
+
+
+def analyse(rows: DataFrame) -> Node:
+    """Read the analysed plan behind `rows`, which may be streaming or static."""
+    return parse_tree(rows._jdf.queryExecution().analyzed().toJSON())
+
+
+def shortage_of(needed: int, slots: int) -> str:
+    """Say that there are fewer task slots than real-time mode holds at once; "" if there are enough.
+
+    Spark checks the slots of stateful plans alone; a stateless one would read part of the topic in silence.
+    """
+    return "" if needed <= slots else f"real-time mode needs {needed} task slots at once for this plan; it has {slots}"
+
+
+def choose_mode(plan: QueryPlan, decision: Decision, obstacle: str) -> tuple[str, str]:
+    """Choose the mode of a query for now, and say why; an `obstacle` to real-time mode is such a reason."""
+    if decision.is_draining and not decision.is_short:
+        return MICRO_BATCH, f"drains a backlog: {decision.reason}"
+    if plan.mode != REAL_TIME:
+        return plan.mode, plan.reason
+    if obstacle:
+        return MICRO_BATCH, obstacle
+    return REAL_TIME, f"catches up: {decision.reason}" if decision.is_draining else plan.reason
+
+
+def set_trigger(writer: Any, plan: QueryPlan, mode: str, seconds: int) -> Any:
+    """Take real-time batches of so many `seconds`, else micro-batches."""
+    if mode == REAL_TIME:
+        return writer.trigger(realTime=f"{seconds} seconds")
+    return writer.trigger(processingTime=plan.interval)
+
+
+def mode_of(tree: Node) -> tuple[str, str]:
+    """Find the mode for a plan in output mode "update", and why."""
+    obstacle = find_obstacle(tree)
+    if obstacle is not None:
+        return MICRO_BATCH, obstacle
+    return REAL_TIME, "every operator of the plan runs in real-time mode"
+
+
+def source_faults(
+    rows: DataFrame, tree: Node, function: tuple[Path, str], sources: Sequence[Source]
+) -> tuple[list[Fault], timedelta]:
+    """Find what is wrong with how the `function` of a file has put its `sources` together.
+
+    Args:
+        rows: what it has returned; a static DataFrame has no joins of streams.
+        tree: the analysed plan behind them.
+        function: the file and the name of the function.
+        sources: that it declares.
+
+    Returns:
+        The faults, and how far apart in time events may lie that are joined.
+    """
+    faults = [
+        Fault(str(function[0]), f"does not read source '{name}', which it declares; leave it out there", key="source")
+        for name in unread_sources(tree, sources)
+    ]
+    reach = timedelta(0)
+    if rows.isStreaming and has_stream_joins(tree):
+        joins = list(_joins(rows._jdf.queryExecution().analyzed()))
+        for names in (_event_times(side) for join in joins for side in (join.left(), join.right())):
+            if len(names) > 1:
+                faults.append(Fault(str(function[0]), f"joins {' and '.join(names)}{_TWO_TIMES}", key=function[1]))
+        reaches = [_reach(rows, join) for join in joins]
+        reach = sum((span for span in reaches if span is not None), timedelta(0))
+        if None in reaches:
+            faults.append(Fault(str(function[0]), _UNBOUNDED, key=function[1]))
+    return faults, reach
+
+
+def refusal_of(rows: DataFrame, output: str) -> str:
+    """Say what Spark has against a stream of this plan, as it would when the query starts; "" for nothing."""
+    jvm = rows.sparkSession._jvm
+    assert jvm is not None
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    mode = modes.Append() if output == "append" else modes.Update()
+    try:
+        checker.checkForStreaming(rows._jdf.queryExecution().analyzed(), mode)
+    except (AnalysisException, Py4JJavaError) as error:
+        return f"Spark refuses its plan: {first_line(error)}"
+    return ""
+
+
+def _joins(plan: Any) -> Iterator[Any]:
+    """Yield the joins of two streams in a plan of the JVM."""
+    children = plan.children()
+    if plan.nodeName() == "Join" and all(children.apply(side).isStreaming() for side in range(2)):
+        yield plan
+    for number in range(children.size()):
+        yield from _joins(children.apply(number))
+
+
+def _event_times(plan: Any) -> list[str]:
+    """Name the columns of a plan of the JVM that have a watermark."""
+    columns = [plan.output().apply(number) for number in range(plan.output().size())]
+    return [column.name() for column in columns if column.metadata().contains(DELAY)]
+
+
+def _reach(rows: DataFrame, join: Any) -> timedelta | None:
+    """Ask Spark how far behind the watermark the state of `join` reaches; None where it has no end."""
+    jvm = rows.sparkSession._jvm
+    assert jvm is not None
+    helper = jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper
+    if helper.isWatermarkInJoinKeys(join):
+        return timedelta(0)
+    reach, watermark = 0, jvm.scala.Option.apply(_WATERMARK_MS)
+    for side, other in ((join.left(), join.right()), (join.right(), join.left())):
+        oldest = helper.getStateValueWatermark(side.outputSet(), other.outputSet(), join.condition(), watermark)
+        if oldest.isEmpty():
+            return None
+        reach = max(reach, _WATERMARK_MS - oldest.get())
+    return timedelta(milliseconds=reach)

@@ -1,0 +1,262 @@
+"""A Spark session tuned for one small, long-running streaming job."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
+from pyspark.sql import DataFrame, SparkSession
+
+from tocsin.declare.blocks.spark_settings import ResourceSettings
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.model.sizes import FINDING_BYTES
+from tocsin.declare.settings import Settings
+from tocsin.platform.storage.s3a import prepare_s3a
+from tocsin.setup.java import find_java, use_archive
+from tocsin.setup.paths import here
+from tocsin.spark.engine import cluster, jvm
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_PLANNING = "check"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""Options of the JVM that only prints the command of the session's: 0.4 CPU-s instead of 0.6."""
+
+SEMANTICS = {
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.legacy.sizeOfNull": "false",  # ANSI implies it: without either, the size of null is -1
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+}
+"""How expressions treat values they cannot use: null instead of an error, which one event would raise at each restart.
+
+The same in every session, so a stream, its backfill, `check --plan` and the tests agree (ADR 0016).
+"""
+
+
+def streaming_session(
+    settings: Settings, *, job: str, slots: int, resources: ResourceSettings | None = None
+) -> SparkSession:
+    """Start the session of `job` with `slots` task slots (threads, not cores), in a JVM of its own.
+
+    With `resources` its tasks run on executors of the cluster instead, which may come later. A second call after
+    `stop()` reuses the JVM, and may ask for other slots.
+
+    Raises:
+        ConfigError: the Kafka connector is not installed, or an option is not the user's; a retry does not help.
+    """
+    os.environ["MALLOC_ARENA_MAX"] = "2"  # the JVM inherits it: glibc keeps an arena for each thread otherwise
+    os.environ["SPARK_LOCAL_IP"] = settings.spark.driver_host if resources is not None else "127.0.0.1"
+    os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_START
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _import_lightly()
+    scratch = scratch_folder(settings, job)
+    options = _jvm(settings, scratch) | engine_options(settings, scratch) | _streaming()
+    storage = settings.storage
+    options |= prepare_s3a(storage, storage.checkpoints, scratch, has_executors=resources is not None)
+    if resources is not None:
+        options = cluster.with_executors(options, settings.spark, resources)
+    builder = SparkSession.builder.master(settings.spark.master if resources else f"local[{slots}]").appName(job)
+    session = start_session(builder, options)
+    if resources is not None:
+        cluster.begin(session, scratch)
+    return session
+
+
+def start_session(builder: SparkSession.Builder, options: dict[str, Any]) -> SparkSession:
+    """Start a session, or take the one that runs."""
+    session = builder.config(map=options).getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+@contextmanager
+def planning_session(settings: Settings) -> Iterator[SparkSession]:
+    """Start a session that makes plans and runs nothing, in a JVM of its own; nothing is left behind, no log either.
+
+    Modules are found where a job finds them.
+
+    Raises:
+        ConfigError: there is no Java, or the set-up is not complete.
+        TransientError: Spark did not start; its last words are told.
+    """
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    with tempfile.TemporaryDirectory() as folder:
+        own = settings.apart(Path(folder))
+        clean_scratch(own, _PLANNING)
+        with redirect_output(Path(folder) / "spark.log"):
+            spark = streaming_session(own, job=_PLANNING, slots=1)
+        path = sys.path[:]
+        # No job inherits these, so what is found there alone is missing in a job.
+        outside = {"", str(Path.cwd()), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+        sys.path[:] = [place for place in path if place not in outside]
+        # It writes each refusal to standard error as JSON, though the exception says the same.
+        refusals = PySparkLogger.getLogger("SQLQueryContextLogger")
+        refusals.disabled = True
+        try:
+            yield spark
+        finally:
+            sys.path[:], refusals.disabled = path, False
+            spark.stop()
+            jvm.end()
+
+
+@contextmanager
+def redirect_output(log: Path) -> Iterator[None]:
+    """Let a JVM that is started in the block write to `log`, in place of the screen; its whole life long.
+
+    Raises:
+        TransientError: Spark did not start; its last words are told.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [(number, os.dup(number)) for number in (1, 2)]
+    try:
+        with log.open("wb") as file:
+            for number, _ in kept:
+                os.dup2(file.fileno(), number)
+        yield
+    except PySparkException as error:
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        raise TransientError(f"Spark did not start: {lines[-1] if lines else error}") from error
+    finally:
+        for number, copy in kept:
+            os.dup2(copy, number)
+            os.close(copy)
+
+
+def _import_lightly() -> None:
+    """Keep pandas and pyarrow out of this process until a detector needs them."""
+    # `lit` imports pyspark.testing.utils, which imports both to compare versions: 80 MB and 5 s of each start on two
+    # cores. pyspark 4.3.0 has no variable, option or lazy import that prevents it.
+    heavy = [name for name in ("pandas", "pyarrow") if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(heavy))  # type: ignore[arg-type]  # None stands for a module that cannot be had
+    try:
+        import pyspark.testing.utils  # noqa: F401, PLC0415 - while they are hidden
+    finally:
+        for name in heavy:
+            del sys.modules[name]
+
+
+def scratch_folder(settings: Settings, job: str) -> Path:
+    """Name the folder of what this process of `job` and its JVM unpack and spill; worthless once they have ended."""
+    return settings.checkpoint(job) / "scratch" / str(os.getpid())
+
+
+def clean_scratch(settings: Settings, job: str) -> Path:
+    """Remove what killed processes of `job` left behind, and make the folder."""
+    scratch = scratch_folder(settings, job)
+    for left in scratch.parent.glob("*"):
+        if left == scratch or not (left.name.isdigit() and psutil.pid_exists(int(left.name))):
+            shutil.rmtree(left, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    return scratch
+
+
+def connector() -> str:
+    """Build the class path of the Kafka connector.
+
+    On the class path, unlike in `spark.jars`, its classes can come from the AppCDS archive.
+    """
+    folder = here().jars("spark")
+    jars = sorted(str(jar) for jar in folder.glob("*.jar"))
+    if not jars:
+        raise ConfigError.one(folder, "holds no Kafka connector; run: make setup")
+    return os.pathsep.join(jars)
+
+
+def kafka_options(settings: Settings) -> dict[str, str]:
+    """Give the options of Spark's Kafka source and sink that lead to the broker of `settings`."""
+    return {f"kafka.{key}": value for key, value in settings.kafka.for_java().items()}
+
+
+def kafka_sink(settings: Settings, topic: str, longest: int) -> dict[str, str]:
+    """Give the options of Spark's Kafka sink for `topic`, whose records have up to `longest` bytes."""
+    return kafka_options(settings) | {"kafka.max.request.size": str(longest), "topic": topic}
+
+
+def findings_sink(settings: Settings) -> dict[str, str]:
+    """Give the options of Spark's Kafka sink for the topic of findings."""
+    return kafka_sink(settings, settings.names.findings, FINDING_BYTES)
+
+
+def consumer_group(settings: Settings, job: str) -> str:
+    """Begin the names of the groups of the job's streaming query (Spark's option `groupIdPrefix`)."""
+    return f"{settings.names.group(job)}.spark"
+
+
+def read_topics(reader: Any, settings: Settings, job: str, topics: Sequence[str], **options: str) -> DataFrame:
+    """Read `topics` by `reader`, `spark.read` or `spark.readStream`, for `job`."""
+    own = kafka_options(settings) | {"groupIdPrefix": consumer_group(settings, job), "subscribe": ",".join(topics)}
+    records: DataFrame = reader.format("kafka").options(**own, **options).load()
+    return records
+
+
+def _jvm(settings: Settings, scratch: Path) -> dict[str, str]:
+    """Take a small heap, one collector thread, the quick compiler: start and memory matter more than throughput."""
+    options = [
+        "-Xms128m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Xss512k",
+        "-XX:-UsePerfData",
+        f"-Djava.io.tmpdir={scratch}",
+        *log_and_archive(settings),
+    ]
+    return {
+        "spark.driver.memory": f"{settings.spark.heap_mb}m",
+        "spark.driver.extraClassPath": connector(),
+        "spark.driver.extraJavaOptions": " ".join(options),
+    }
+
+
+def log_and_archive(settings: Settings) -> list[str]:
+    """Give the JVM options for its log, and for the archive of Spark's classes if there is one."""
+    return [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *(use_archive(here()) if settings.spark.archive else ())]
+
+
+def engine_options(settings: Settings, scratch: Path) -> dict[str, str]:
+    """Give the options that every session has."""
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(scratch),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),
+        "spark.sql.debug.maxToStringFields": "200",
+        **SEMANTICS,
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
+
+
+def _streaming() -> dict[str, str]:
+    """Keep state in RocksDB, from the first batch on in the one format that micro-batch and real-time mode share."""
+    state = "spark.sql.streaming.stateStore."
+    return {
+        f"{state}providerClass": _ROCKSDB,
+        f"{state}rocksdb.changelogCheckpointing.enabled": "true",
+        f"{state}checkpointFormatVersion": "2",
+        f"{state}rocksdb.trackTotalNumberOfRows": "false",  # a further look-up for each row that is put
+        "spark.sql.streaming.checkpointFileManagerClass": _FILES,
+        "spark.sql.streaming.minBatchesToRetain": "20",
+        "spark.sql.streaming.stopTimeout": "10s",
+        "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
+        # A Python worker that is busy with one task for so long writes its stack into the log: supervision reads it
+        # there when the job counts as hung.
+        "spark.python.worker.tracebackDumpIntervalSeconds": "120",
+        "spark.python.daemon.module": "tocsin.spark.python_daemon",
+    }

@@ -1,0 +1,182 @@
+"""The versions of a table that is made of history: one for each UTC day, whole, and kept as long as history is.
+
+The version of a day is made of the `days` sealed days that end with the day before yesterday, as seen from it: so it is
+made a whole day before it holds, and a backfill of the day joins the same rows as the stream did. A version that is
+made late holds from where no job has looked yet, and the version before holds until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ValidationError
+
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.table import FROM, TableSpec
+from tocsin.declare.settings import Settings
+from tocsin.platform import state_file
+from tocsin.platform.storage.job_folders import TABLES, folder_at
+from tocsin.platform.storage.stored_path import StoredPath, find_all, read_each, remove_tree
+from tocsin.spark.tables.published_table import PublishedRows, TableFolder, arrow_schema, read_rows_of, write_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_DAY = timedelta(days=1)
+_NOTE, _ROOT = "version.json", "versions"
+_READ_BACK = timedelta(days=8)  # a stream may have a backlog of as many days as Kafka keeps
+_FEWEST = 3  # yesterday's for late events, today's, tomorrow's
+
+
+class DatedVersion(BaseModel, frozen=True):
+    """One version.
+
+    Attributes:
+        day: the first day whose events it is for.
+        holds_from: since when it holds: the beginning of the day unless it was made later than that.
+        made_of: the days of history that were there to make it of.
+        rows: how many it has.
+        made_at: when it was made.
+    """
+
+    day: date
+    holds_from: datetime
+    made_of: tuple[date, ...]
+    rows: int
+    made_at: datetime
+
+
+def days_of(spec: TableSpec, day: date) -> list[date]:
+    """List the days of history of which the version of `day` is made, the oldest first."""
+    last = day - 2 * _DAY
+    return [last - back * _DAY for back in reversed(range(spec.days))]
+
+
+def lacking(versions: Sequence[DatedVersion], today: date, wanted: Iterable[date] = ()) -> list[date]:
+    """List the days whose versions are to be made, the oldest first.
+
+    Those of yesterday (for late events), today and tomorrow if there is none yet, else the one of tomorrow, or of today
+    where that is missing too. `wanted` are days of a backfill: only those before the first version, for from there on
+    the stream has joined what there was.
+    """
+    known = sorted(version.day for version in versions)
+    if not known:
+        days = [today - _DAY, today, today + _DAY]
+    else:
+        days = [day for day in (today, today + _DAY) if day > known[-1]]
+    first = min([*known, *days])
+    return sorted({*days, *(day for day in wanted if day < first)})
+
+
+class DatedVersions:
+    """The versions of one table, `<state>/tables/<name>/dated/<declaration>/<day>`, or where `storage.history` says.
+
+    They are read once. For the one process that writes them, or for one look.
+    """
+
+    def __init__(self, settings: Settings, spec: TableSpec) -> None:
+        """Name the folders; nothing is read yet."""
+        self._spec, self._folder = spec, TableFolder(settings, spec)
+        uri, root = settings.storage.history, settings.state / TABLES / spec.name / "dated"
+        of_table: StoredPath = root if uri is None else folder_at(settings, uri) / _ROOT / spec.name
+        self._root = of_table / spec.made_by
+        self._known: dict[date, DatedVersion] | None = None
+
+    def read(self) -> list[DatedVersion]:
+        """List the versions that are whole, in the order of their days.
+
+        Raises:
+            ConfigError: the object store refuses.
+            TransientError: they cannot be read; a retry helps.
+        """
+        return [version for _, version in sorted(self._by_day().items())]
+
+    def place(self, version: DatedVersion) -> StoredPath:
+        """Name the folder of the rows of `version`."""
+        return self._root / str(version.day)
+
+    def add(self, day: date, rows: pa.Table, made_of: Iterable[date], now: datetime) -> DatedVersion:
+        """Keep `rows`, the columns of the table, as the version of `day`: all or nothing.
+
+        Raises:
+            ConfigError: the object store refuses.
+            TransientError: no room on the disk, no right to write, or no answer of the store; a retry helps.
+        """
+        version = DatedVersion(
+            day=day, holds_from=self._holds_from(day, now), made_of=tuple(made_of), rows=rows.num_rows, made_at=now
+        )
+        folder = self.place(version)
+        write_rows(folder, rows)
+        try:
+            state_file.write(folder / _NOTE, DatedVersion, version)  # the last act: without it there is no version
+        except OSError as error:
+            remove_tree(folder)
+            raise TransientError(f"{folder}: {error}") from error
+        self._by_day()[day] = version
+        return version
+
+    def publish(self) -> PublishedRows | None:
+        """Put the newest versions in force for streams, as many as fit into `max_rows`; None if there are none.
+
+        Raises:
+            TransientError: no room on the disk, or no right to write; what was in force still is.
+        """
+        import pyarrow as pa
+
+        taken: list[pa.Table] = []
+        rows, schema, spans = 0, arrow_schema(self._spec), self.spans()
+        for version, until in reversed(spans):
+            rows += version.rows
+            is_old = until is not None and until < datetime.now(UTC) - _READ_BACK
+            if len(taken) >= _FEWEST and (is_old or rows > self._spec.max_rows):
+                break
+            read = read_rows_of(self.place(version))
+            moments = [pa.repeat(pa.scalar(moment, schema.field(FROM).type), read.num_rows)
+                       for moment in (version.holds_from, until)]  # fmt: skip
+            taken.append(pa.table([*read.columns, *moments], schema=schema))
+        if not taken:
+            return None
+        complete_at = _begin(spans[-1][0].day + _DAY)
+        return self._folder.publish_rows(pa.concat_tables(taken), complete_at)
+
+    def spans(self) -> list[tuple[DatedVersion, datetime | None]]:
+        """List the versions with the moment from which on the next one holds."""
+        versions = self.read()
+        ends = [version.holds_from for version in versions[1:]]
+        return list(zip(versions, [*ends, None], strict=True))
+
+    def forget(self, before: date) -> None:
+        """Remove the versions of days before `before`, and those of other declarations."""
+        self._known = None
+        for folder in find_all(self._root.parent, "*/[0-9]*"):
+            if folder.parent != self._root or date.fromisoformat(folder.name) < before:
+                remove_tree(folder)
+
+    def _by_day(self) -> dict[date, DatedVersion]:
+        if self._known is None:
+            try:
+                read = read_each(_read_note, find_all(self._root, "[0-9]*"), self._root)
+            except (OSError, ValidationError) as error:
+                raise TransientError(f"{self._root}: {error}") from error
+            self._known = {version.day: version for version in read if version is not None}
+        return self._known
+
+    def _holds_from(self, day: date, now: datetime) -> datetime:
+        """Choose since when a version that is made now holds: where it would change what jobs have joined, later."""
+        known = self.read()
+        if self._folder.current() is None or (known and day < known[0].day):
+            return _begin(day)
+        return max(_begin(day), now + self._spec.settle - self._spec.punctual)
+
+
+def _read_note(folder: StoredPath) -> DatedVersion | None:
+    try:
+        return state_file.load(folder / _NOTE, DatedVersion)
+    except FileNotFoundError:  # what a crash left
+        return None
+
+
+def _begin(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)

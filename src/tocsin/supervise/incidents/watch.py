@@ -1,0 +1,246 @@
+"""Watch for conditions that people must hear of, and write each mail once: the same with Airflow and without.
+
+Level-triggered: the incidents and whether their mails are written are in a file, and the name of a mail follows from
+its incident, so a process that ends anywhere on the way loses no mail and writes none twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+
+import structlog
+
+from tocsin.alerts.notify.mail.compose import Notice
+from tocsin.alerts.notify.notices import operators, post, put
+from tocsin.declare.catalog import Catalog, read_catalog
+from tocsin.declare.model.durations import days_text
+from tocsin.declare.model.job_report import SILENT_SECONDS
+from tocsin.declare.model.names import DETECTOR, INDEXER, INGEST, JobName, detector_job
+from tocsin.declare.settings import Settings
+from tocsin.platform import state_file
+from tocsin.platform.heartbeat import read_beat
+from tocsin.quality.unsealed_days import Refused, judge_or_accept, refused_days
+from tocsin.supervise.incidents.conditions import CALM_SECONDS, Bounds, Facts, Incident, Memory, is_due, judge
+from tocsin.supervise.incidents.log_excerpt import READ_LINES, excerpt
+from tocsin.supervise.job_kinds import broken_jobs, declared, wanted_kinds
+from tocsin.supervise.job_states import Condition, memory_of, read_history
+from tocsin.supervise.runners.runner import Runner
+
+log = structlog.get_logger()
+
+
+class Watch:
+    """Watches the jobs of one installation. One process at a time may: whoever supervises."""
+
+    def __init__(self, settings: Settings, charge: str, runner: Runner) -> None:
+        """Watch the jobs that the supervisor of `charge` keeps running through `runner`."""
+        self._settings, self._runner = settings, runner
+        self._history = memory_of(settings.state, charge)
+        self._file = settings.state / "supervision" / "incidents.json"
+
+    def look(self, catalog: Catalog, *, days: bool = True) -> list[Incident]:
+        """Look once, and write the mails that are due; returns the incidents of which people have been told.
+
+        Args:
+            catalog: what is declared.
+            days: whether to mail about days that a gate refuses; not where the runs of history do.
+
+        Raises:
+            OSError: the state folder cannot be written; a later look writes what is due.
+        """
+        now, before = time.time(), state_file.read(self._file, Memory, Memory())
+        declared = owners(catalog, self._settings)
+        memory = judge(self._facts(catalog), before, self._bounds(catalog), now)
+        memory = replace(memory, owners={**before.owners, **declared})
+        if memory != before:
+            # Before the mails: an incident that is forgotten would be another.
+            state_file.write(self._file, Memory, memory)
+        due = {key: incident for key, incident in memory.incidents.items() if is_due(incident, now)}
+        known = {one.cause for one in memory.incidents.values() if one.written}
+        groups: dict[str, list[Incident]] = {}
+        for key, incident in due.items():
+            if not incident.cause or incident.cause not in known:
+                groups.setdefault(incident.cause or key, []).append(incident)
+        for incidents in groups.values():
+            found = [memory.owners.get(incident.job) or declared[INDEXER] for incident in incidents]
+            self._write(incidents, list(dict.fromkeys(to.strip() for one in found for to in one.split(",") if to)))
+        if due:
+            written = {key: replace(incident, written=True) for key, incident in due.items()}
+            memory = replace(memory, incidents={**memory.incidents, **written})
+            state_file.write(self._file, Memory, memory)
+        if days:
+            self._write_refused(catalog, memory)
+        return [incident for incident in memory.incidents.values() if incident.written]
+
+    def _write_refused(self, catalog: Catalog, memory: Memory) -> None:
+        """Write a mail to the owner of each source whose gate refuses further days, and remember these."""
+        known = {name: refused_days(self._settings.state, name) for name in catalog.sources}
+        refused = {name: tuple(days) for name, days in known.items() if days}
+        for name, own in refused.items():
+            if new := {day: known[name][day] for day in own if day not in memory.refused.get(name, ())}:
+                mail = f"refused__{name}__{max(refusal.version for refusal in new.values())}"
+                put(refused_notice(name, new), mail, [catalog.sources[name].owner], self._settings)
+        # Of a source whose file cannot be read now, what was written before still counts.
+        refused |= {name: days for name, days in memory.refused.items() if name not in known}
+        if refused != memory.refused:
+            state_file.write(self._file, Memory, replace(memory, refused=refused))
+
+    def _write(self, incidents: Sequence[Incident], to: Sequence[str]) -> None:
+        """Write the mail about one incident, or about several with one cause."""
+        for one in incidents:
+            about = {"of": one.job, "condition": str(one.condition), "reason": one.reason}
+            log.warning("incident", to=", ".join(to) or "nobody", **about)
+        incident = incidents[0]
+        lines = excerpt(self._runner.logs(incident.job, READ_LINES))
+        notice = notice_of(incident, str(self._settings.log(incident.job)), lines)
+        if len(incidents) > 1:
+            notice = _shared(notice, incidents)
+        put(notice, incident.name, to, self._settings)
+
+    def _facts(self, catalog: Catalog) -> Facts:
+        pasts = read_history(self._history).jobs
+        beats = {job: read_beat(self._settings.state, job) for job in pasts}
+        fresh = {job: beat.report for job, beat in beats.items() if beat and beat.age_seconds <= SILENT_SECONDS}
+        feeders = {
+            detector_job(name): [feeder.job for source in spec.sources for feeder in catalog.upstream(source)]
+            for name, spec in catalog.detectors.items()
+        }
+        return Facts(pasts=pasts, broken=faults(catalog), reports=fresh, feeders=feeders)
+
+    def _bounds(self, catalog: Catalog) -> Bounds:
+        own = self._settings.conditions
+        patience = {
+            feeder.job: (source.silent_after or own.silent_after).total_seconds()
+            for name, source in catalog.sources.items()
+            for feeder in catalog.upstream(name)[:1]
+        }
+        return Bounds(lag=own.lag.total_seconds(), late_share=own.late_share, patience=patience)
+
+
+def owners(catalog: Catalog, settings: Settings) -> dict[str, str]:
+    """Return the recipients of mails about each job, separated by commas.
+
+    Args:
+        catalog: what is declared.
+        settings: name the addresses for jobs that are nobody's; the owners of all sources when there are none.
+    """
+    shared = ", ".join(operators(catalog, settings))
+    found: dict[str, str] = {}
+    for kind in wanted_kinds(catalog, settings):
+        owned = {name: spec.owner for name, spec in declared(kind, catalog).items()} if kind.folder else {"": shared}
+        found |= {kind.job(name): owner for name, owner in owned.items()}
+    return found
+
+
+def mail_no_room(error: OSError, settings: Settings) -> bool:
+    """Mail operators that the state folder cannot be written, which keeps any other mail from being written.
+
+    Returns whether all have been reached; errors as of `tocsin.alerts.notify.notices.post`.
+    """
+    paragraphs = (
+        f"The state folder {settings.state} cannot be written: {error.strerror or error}.",
+        "Jobs that run go on as long as they can; none is started or restarted, and no other mail about jobs leaves.",
+        f"{_ADVICE[Condition.NO_ROOM]} {_RETRIED} {_ONCE}",
+        f"Runbook: {RUNBOOKS}#no-room",
+    )
+    notice = Notice(
+        subject=f"[tocsin] state folder: {Condition.NO_ROOM}",
+        paragraphs=paragraphs,
+        commands=[f"df -h {settings.state}", "tocsin doctor"],
+    )
+    to = operators(read_catalog(settings.project), settings)
+    return post(notice, f"no-room__{int(time.time() // CALM_SECONDS)}", to, settings) >= set(to)
+
+
+def faults(catalog: Catalog) -> dict[str, str]:
+    """Return the first fault of each file that cannot be read, by the job that it declares."""
+    return {job: str(error.faults[0]) for job, error in broken_jobs(catalog).items()}
+
+
+_RETRIED = "Retrying automatically."
+_ADVICE = {
+    Condition.CRASH_LOOP: _RETRIED,
+    Condition.MISCONFIGURED: f"Fix what the log names. {_RETRIED}",
+    Condition.LOCKED: f"Another process holds the checkpoint: look for a second installation. {_RETRIED}",
+    Condition.NO_ROOM: f"Make room on the disk of the state folder. {_RETRIED}",
+    Condition.HUNG: "The process was stopped and is being restarted.",
+    Condition.BROKEN: "A running job keeps running, but is not restarted until the file is fixed.",
+    Condition.LAGGING: "Findings and mails are delayed by as much. Nothing is lost while Kafka keeps the records.",
+    Condition.LATE: "The stream does not count these events; a backfill of the day does. If senders deliver late, "
+    "raise `lateness` in the source's file.",
+    Condition.SILENT: "Detectors of this source cannot find anything. Check the senders. `silent_after` in the "
+    "source's file sets how long is too long.",
+    Condition.QUARANTINING: "The job continues with the usable records. The first command lists the others with "
+    "their reasons; the second replays them once the sender or the declaration is fixed.",
+    Condition.SET_ASIDE: "The job goes on without them. `set-aside.json` in its checkpoint folder names each with its "
+    "error; those of an ingest are in quarantine.",
+    Condition.LOST: "Retention is shorter than the time for which the job was down or behind. `gaps.json` in its "
+    "checkpoint folder names the offsets, and the windows that lack them. A backfill makes up for what a detector did "
+    "not read. What an ingest did not read is lost: import it from where the senders keep it.",
+    Condition.RECREATED: "Delete a topic only together with the checkpoints of the jobs that read it. Windows that "
+    "were open are left out; a backfill of the day counts what has landed.",
+    Condition.WAITING: "Nothing is lost while Kafka keeps the records. Jobs go on by themselves once it is there.",
+    Condition.IGNORING: "Detectors do not see these records. Make the patterns of `ignore` in the source's file "
+    "narrower, unless nearly all records are of no use.",
+}
+RUNBOOKS = "docs/run/runbooks.md"
+"""Has a section for each condition, whose heading is its word."""
+
+_ONCE = "We will mail again only if this comes back after an hour without it."
+
+
+def commands(incident: Incident) -> list[str]:
+    """List what to type."""
+    job = JobName.parse(incident.job)
+    if incident.condition is Condition.QUARANTINING:
+        return [f"tocsin quarantine --source {job.name}", f"tocsin quarantine --replay --all --source {job.name}"]
+    if incident.condition is Condition.BROKEN:
+        return ["tocsin check"]
+    if incident.condition is Condition.SET_ASIDE and job.kind == INGEST:
+        return [f"tocsin quarantine --source {job.name}", f"tocsin dev logs {job}"]
+    if incident.condition is Condition.WAITING:
+        return ["tocsin doctor", "tocsin status"]
+    plan = job.kind == DETECTOR and incident.condition is Condition.MISCONFIGURED
+    return [*(["tocsin check --plan"] if plan else []), f"tocsin status {job}", f"tocsin dev logs {job}"]
+
+
+def notice_of(incident: Incident, log: str, lines: Sequence[str]) -> Notice:
+    """Describe the incident; `lines` are the end of the job's log, which is the file `log`."""
+    return Notice(
+        subject=f"[tocsin] {incident.job}: {incident.condition}",
+        paragraphs=(
+            incident.reason,
+            f"{_ADVICE[incident.condition]} {_ONCE}",
+            f"Runbook: {RUNBOOKS}#{incident.condition.replace(' ', '-')}",
+        ),
+        commands=commands(incident),
+        output=lines,
+        output_of=f"The end of its log ({log})",
+    )
+
+
+def refused_notice(source: str, days: Mapping[date, Refused]) -> Notice:
+    """Describe `days` of `source` that its gate refuses, at least one."""
+    newest = max(days)
+    return Notice(
+        subject=f"[tocsin] history of {source}: {days_text(list(days))} refused",
+        paragraphs=(
+            "The quality gate refuses what was sealed for these days, and detectors do not run over it. A version that "
+            "was published before still counts. Other days are not affected.",
+            "Once the rule or the data is mended, the first command judges a day again. The second publishes it as it "
+            "is, and records who decided that and why. Until then `tocsin status` shows the day, and ends with 1.",
+            f"Runbook: {RUNBOOKS}#refused-day",
+        ),
+        commands=[*judge_or_accept(source, newest), f"tocsin history list --source {source}"],
+        days=[((source, str(day), one.reason), "") for day, one in days.items()],
+    )
+
+
+def _shared(notice: Notice, incidents: Sequence[Incident]) -> Notice:
+    """Describe several incidents with one cause; `notice` describes the first."""
+    jobs = ", ".join(incident.job for incident in incidents)
+    subject = f"[tocsin] {len(incidents)} jobs wait for {incidents[0].cause}"
+    return replace(notice, subject=subject, paragraphs=(f"These jobs wait: {jobs}.", *notice.paragraphs))

@@ -1,0 +1,159 @@
+"""Handle the jobs of an installation: from the stack, or from short-lived processes such as tasks of Airflow."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.names import dag_of
+from tocsin.declare.settings import Settings
+from tocsin.platform.code_versions import FollowedCatalog
+from tocsin.platform.state_file import Stamps, stamps
+from tocsin.setup.java import find_java
+from tocsin.setup.paths import here
+from tocsin.supervise.incidents.conditions import Incident
+from tocsin.supervise.incidents.watch import Watch
+from tocsin.supervise.job_kinds import desired_jobs, forget_code
+from tocsin.supervise.job_states import Desired, Start
+from tocsin.supervise.job_status import JobStatus, look
+from tocsin.supervise.runners.job_command import job_launch
+from tocsin.supervise.runners.log_rotation import rotate
+from tocsin.supervise.runners.process_labels import Labels, instance_of
+from tocsin.supervise.runners.runner import Launch
+from tocsin.supervise.runners.runner_choice import runner_of
+from tocsin.supervise.supervisor import Charge, Supervisor
+from tocsin.supervise.switches import ask_switches, not_stopped, read_switches, switched_jobs, turned_since
+
+_CHARGE = "jobs"
+# Longer than a job takes to stop by itself (13 seconds) and than it is given before it is ended (20).
+_LOOK_SECONDS = 30.0
+# A start that is due sooner is waited for: cheaper and quicker than another run of the DAG.
+_WAIT_SECONDS = 3.0
+_PAUSE_SECONDS = 0.5
+# An older incident has had its run, which housekeeping may have removed.
+_SHOWN_SECONDS = 86_400.0
+# How often the same difference is sent.
+_SHORTEST, _FIRST, _LONGEST = 3.0, 6.0, 60.0
+
+
+class InstalledJobs:
+    """All jobs of one installation.
+
+    Attributes:
+        settings: of the installation.
+        runner: starts and finds the processes.
+        catalog: all that is declared.
+        supervisor: of the jobs.
+    """
+
+    def __init__(self, settings: Settings, java_home: Path | None = None, *, tethered: bool = False) -> None:
+        """Handle the jobs of `settings`.
+
+        Args:
+            settings: of the installation.
+            java_home: the Java of the jobs; None to look for it at each start.
+            tethered: see `LocalRunner`.
+        """
+        self.settings = settings
+        self.runner = runner_of(settings, tethered=tethered)
+        self.catalog = FollowedCatalog(settings)
+        self._java_home = java_home
+        self._seen: tuple[Catalog, Stamps] = Catalog(), frozenset()
+        self._declared: dict[str, Desired] = {}
+        self.supervisor = Supervisor(Charge(name=_CHARGE, state=settings.state, launch=self._launch), self.runner)
+        self._watch = Watch(settings, _CHARGE, self.runner)
+
+    def look(self, is_off: Callable[[str], bool | None]) -> None:
+        """Bring the jobs into line with what is declared and switched on; wait up to half a minute for those that stop.
+
+        Args:
+            is_off: see `ask_switches`.
+
+        Raises:
+            OSError: the state folder cannot be written; the next look may find that it can.
+        """
+        deadline = time.monotonic() + _LOOK_SECONDS
+        while True:
+            catalog = self.catalog.read()
+            switches = ask_switches(self.settings.state, switched_jobs(catalog), is_off)
+            desired = switches.applied(desired_jobs(catalog, self.settings))
+            self.supervisor.tick(desired)
+            if time.monotonic() > deadline or not self.supervisor.under_way(desired, _WAIT_SECONDS):
+                break
+            time.sleep(_PAUSE_SECONDS)
+        for job in desired:
+            rotate(self.settings.log(job))
+
+    def drift(self) -> frozenset[str]:
+        """The jobs that a look would now do something about, and "switch" if a switch was turned since the last one.
+
+        Cheap enough for every second: files are read again only when one has changed.
+        """
+        root = here().root
+        now = self.catalog.read(), stamps(root.glob("src/tocsin/**/*.py"))
+        if now != self._seen:
+            forget_code()
+            self._declared, self._seen = desired_jobs(now[0], self.settings), now
+        for job in self._declared:  # within a second: the next look may be a minute away
+            rotate(self.settings.log(job))
+        state = self.settings.state
+        turned = {"switch"} if turned_since(state, read_switches(state)) else set()
+        return self.supervisor.drift(not_stopped(state, self._declared)) | turned
+
+    def watch(self, *, days: bool = True) -> list[Incident]:
+        """Watch for conditions, and write their mails; returns the incidents of the last day, which are to be shown.
+
+        Args:
+            days: see `Watch.look`.
+
+        Raises:
+            OSError: the state folder cannot be written.
+        """
+        since = time.time() - _SHOWN_SECONDS
+        return [one for one in self._watch.look(self.catalog.read(), days=days) if one.at > since]
+
+    def restart(self, job: str) -> bool:
+        """See `Supervisor.restart`."""
+        return self.supervisor.restart(job)
+
+    def status(self, job: str) -> JobStatus:
+        """Tell how `job` fares now."""
+        found = look(self.settings, self.catalog.read(), self.runner.list())
+        return found.status(job, off=found.switches.off.get(dag_of(job)))
+
+    def _launch(self, start: Start) -> Launch:
+        labels = Labels(instance_of(self.settings), start.job, start.spec)
+        java = self._java_home or _java()
+        return job_launch(self.settings, labels, java, beside=start.beside, memory_bytes=start.memory_bytes)
+
+
+def _java() -> Path:
+    java = Path(os.environ.get("JAVA_HOME", ""))
+    return java if java.is_relative_to(here().java) else find_java().home
+
+
+class Sender:
+    """Decides whether drift is sent now: at once when it is new, but at most every 3 seconds.
+
+    What stays as it is is sent again after 6 seconds, then after twice the time each, up to a minute.
+    """
+
+    def __init__(self) -> None:
+        self._sent: frozenset[str] = frozenset()
+        self._at = float("-inf")
+        self._delay = _FIRST
+
+    def sends(self, found: frozenset[str], now: float) -> bool:
+        """Return whether to send `found` at `now` (seconds of any clock that only goes forward)."""
+        if not found:
+            self._sent, self._delay = found, _FIRST
+            return False
+        same = found == self._sent
+        if now - self._at < (self._delay if same else _SHORTEST):
+            return False
+        self._delay = min(_LONGEST, 2 * self._delay) if same else _FIRST
+        self._sent, self._at = found, now
+        return True

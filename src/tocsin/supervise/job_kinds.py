@@ -1,0 +1,86 @@
+"""Desire the jobs of each kind of `tocsin.declare.model.job_kinds`, by what is declared."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from pkgutil import resolve_name
+
+from tocsin.declare.catalog import Catalog, Declared
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.job_kinds import KINDS, JobKind
+from tocsin.declare.settings import Settings
+from tocsin.setup.paths import here
+from tocsin.supervise.job_states import UNREADABLE, Desired
+from tocsin.supervise.planning.code_identity import code_identity
+from tocsin.supervise.planning.pod_resources import with_pod
+
+
+def declared(kind: JobKind, catalog: Catalog) -> Mapping[str, Declared]:
+    """Return what is declared of each job of `kind` by a file that can be read; nothing of a job without a file."""
+    found: Mapping[str, Declared] = getattr(catalog, kind.folder) if kind.folder else {}
+    if kind.folder == "sources":
+        return {name: source for name, source in catalog.sources.items() if not source.is_derived}
+    return catalog.kept_tables if kind.folder == "tables" else found
+
+
+def broken(kind: JobKind, catalog: Catalog) -> dict[str, ConfigError]:
+    """Return the faults of the files that cannot be read, by the name of the job that each declares."""
+    prefix = f"{kind.folder}/"
+    return {place.removeprefix(prefix): e for place, e in catalog.broken.items() if place.startswith(prefix)}
+
+
+def names(kind: JobKind, catalog: Catalog) -> list[str]:
+    """List all jobs of `kind`, those in a stage that does not run and those with a broken file included."""
+    return sorted([*declared(kind, catalog), *broken(kind, catalog)]) if kind.folder else [""]
+
+
+def broken_jobs(catalog: Catalog) -> dict[str, ConfigError]:
+    """Return the faults of the files that cannot be read, by the job that each declares."""
+    return {kind.job(name): error for kind in KINDS.values() for name, error in broken(kind, catalog).items()}
+
+
+# Rooms with code that every job runs.
+_CORE = ("declare", "platform", "setup", "job.py")
+
+
+def desired_jobs(catalog: Catalog, settings: Settings) -> dict[str, Desired]:
+    """Return every job that should run, in the order of its start.
+
+    One ingest for each source with records of its own, one job for each table, and for each flow, detector and view in
+    a stage that runs, the indexer, the notifier, and the log drain where somebody may send. A job whose file cannot be
+    read now is unreadable: left alone until it can.
+    """
+    jobs: dict[str, Desired] = {}
+    for kind in KINDS.values():
+        desired = _desired(kind, catalog, settings, _code(kind.rooms, settings.state))
+        jobs |= {kind.job(name): with_pod(job, settings, kind.word) for name, job in desired.items()}
+        jobs |= {kind.job(name): UNREADABLE for name in broken(kind, catalog)}
+    return jobs
+
+
+def wanted_kinds(catalog: Catalog, settings: Settings) -> list[JobKind]:
+    """List the kinds that may have jobs: those with declared files, and of the others what the settings ask for."""
+    return [kind for kind in KINDS.values() if kind.folder or _desired(kind, catalog, settings, "")]
+
+
+def _desired(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> Mapping[str, Desired]:
+    # With the login that its jobs are started with: that of another kind is none of their inputs.
+    own = settings.model_copy(update={"kafka": settings.kafka.for_role(kind.word)})
+    desired: Mapping[str, Desired] = resolve_name(kind.desired)(kind, catalog, own, code)
+    return desired
+
+
+def forget_code() -> None:
+    """Read the platform's code again at the next call: for a process that lives longer than one deployment."""
+    _code.cache_clear()
+
+
+@functools.cache
+def _code(rooms: tuple[str, ...], state: Path) -> str:
+    """Hash the platform's code of one kind of job, read once in the life of this process."""
+    root = here().root
+    places = [place for room in (*_CORE, *rooms) for place in sorted((root / "src" / "tocsin").glob(room))]
+    files = [path for place in places for path in ([place] if place.is_file() else sorted(place.rglob("*.py")))]
+    return code_identity(files, root, state)

@@ -1,0 +1,248 @@
+"""The words of supervision: what should run, what runs, what happened before, what to do. Times are epoch seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from tocsin.declare.model.job_report import FailureCause
+from tocsin.platform import state_file
+
+HUNG = "is hung"
+"""Begins the reason of a failure that was no end of a process."""
+
+
+class Condition(StrEnum):
+    """Condition of a job. The policy knows the first six; `incidents.conditions` finds the others."""
+
+    FINE = "fine"
+    RESTARTING = "restarting"
+    CRASH_LOOP = "crash loop"
+    MISCONFIGURED = "misconfigured"
+    LOCKED = "locked"
+    NO_ROOM = "no room"
+    HUNG = "hung"
+    BROKEN = "broken file"
+    LAGGING = "lags"
+    LATE = "drops late events"
+    SILENT = "no input"
+    QUARANTINING = "much goes to quarantine"
+    WAITING = "waits"
+    SET_ASIDE = "sets records aside"
+    LOST = "loses unread records"
+    RECREATED = "topic recreated"
+    IGNORING = "ignores nearly everything"
+
+    @property
+    def is_failing(self) -> bool:
+        """Return whether somebody should look at it, because restarts alone will hardly help."""
+        return self not in (Condition.FINE, Condition.RESTARTING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """The pace of supervision, in seconds.
+
+    Attributes:
+        first_delay: before the restart after the second failure; doubles from there.
+        longest_delay: bound of the back-off.
+        crash_loop_failures, crash_loop_window: so many failures within so long are a crash loop.
+        healthy_after: a job that ran so long, and has shown that it gets on, is well again. What failed within
+            `crash_loop_window` still counts.
+        stale_after: without a heartbeat for so long a job is hung.
+        start_grace: for the first heartbeat of a process.
+        stalled_after: a job that lives and has not come on for so long is hung.
+        stop_grace: between asking a process to stop and ending it.
+        stagger: between the starts of two heavy jobs.
+        locked_retry: before the next try when another copy holds the lock.
+        hand_overs: how many jobs hand over at once: two processes of one job take twice its memory.
+    """
+
+    first_delay: float = 2.0
+    longest_delay: float = 60.0
+    crash_loop_failures: int = 4
+    crash_loop_window: float = 1800.0
+    healthy_after: float = 120.0
+    stale_after: float = 60.0
+    start_grace: float = 180.0
+    stalled_after: float = 600.0
+    stop_grace: float = 20.0
+    stagger: float = 2.0
+    locked_retry: float = 5.0
+    hand_overs: int = 2
+
+
+@dataclass(frozen=True)
+class Desired:
+    """A job that should run.
+
+    Attributes:
+        spec: hash of all that it is started with.
+        heavy: starts of heavy jobs are staggered.
+        beats: whether it gives heartbeats.
+        readable: False when it cannot be told whether it should run: then it is left alone.
+        memory_bytes: how much it may hold resident before it is restarted; None for no limit.
+        hands_over: whether a process from another spec runs on until one from this spec can take over from it.
+        inputs: what it is started with, by name; `spec` is the hash of that.
+    """
+
+    spec: str
+    heavy: bool = False
+    beats: bool = True
+    readable: bool = True
+    memory_bytes: int | None = None
+    hands_over: bool = False
+    inputs: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+
+UNREADABLE = Desired("", readable=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Live:
+    """A live process of a job.
+
+    Attributes:
+        job, pid, spec: what and which it is.
+        started_at: of the process.
+        beat_at: last heartbeat of this very process; None before the first.
+        rss_bytes: resident memory of it and its children, as that heartbeat says; 0 before the first.
+        stalled_seconds: for how long it has not come on, as that heartbeat says.
+        stuck_at: of one that is hung: file and line of the project where a worker of it is; empty if unknown.
+        leader: False for a process whose leader is gone.
+        leads: whether it says that it is the one that works for the job; False before its first heartbeat.
+        ready: whether it says that it can take over from the one that leads.
+        works: whether it says that it leads and does its work.
+        unproven: whether it has something to read and has finished no batch since its start, or does not work yet.
+        restarts: how often a cluster has restarted it after a failure, and will again; None if supervision has to.
+    """
+
+    job: str
+    pid: int
+    spec: str
+    started_at: float
+    beat_at: float | None = None
+    rss_bytes: int = 0
+    stalled_seconds: float = 0.0
+    stuck_at: str = ""
+    leader: bool = True
+    leads: bool = False
+    ready: bool = False
+    works: bool = False
+    unproven: bool = False
+    restarts: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Actual:
+    """The present state: the live processes, and how the last process of a job ended, where that is known.
+
+    Attributes:
+        live: the processes.
+        exits: exit code of the last process of a job.
+        causes: why the last process of a job ended, as it reported itself, or was not started.
+        ended: when the last process of a job gave its last sign of life, a few seconds before its end.
+    """
+
+    live: Sequence[Live] = ()
+    exits: Mapping[str, int] = field(default_factory=dict)
+    causes: Mapping[str, FailureCause] = field(default_factory=dict)
+    ended: Mapping[str, float] = field(default_factory=dict)
+
+    def runs(self, job: str, spec: str) -> bool:
+        """Return whether a process of `job` from `spec` lives; what a dead one has left, a JVM, does not count."""
+        return any(one.leader and (one.job, one.spec) == (job, spec) for one in self.live)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Past:
+    """The memory of one job.
+
+    Attributes:
+        spec: what it was started with last.
+        started_at: of that start.
+        expected: whether a process from that spec should be there: started or seen, and not asked to stop.
+        failures: times of the failures that count.
+        retry_at: not to be started before.
+        condition, reason: how it fares and why, in words.
+        first: the cause of the first of its failures that count; None without any.
+        asked: pids that were asked to stop, and when.
+        works: whether the process of `started_at` has come to work.
+        restarts: how many failures it ever had, each of which it is started again after.
+        seen: how many restarts by a cluster have been counted of the process that is there.
+    """
+
+    spec: str = ""
+    started_at: float = 0.0
+    expected: bool = False
+    failures: tuple[float, ...] = ()
+    retry_at: float = 0.0
+    condition: Condition = Condition.FINE
+    reason: str = ""
+    first: FailureCause | None = None
+    asked: Mapping[int, float] = field(default_factory=dict)
+    works: bool = False
+    restarts: int = 0
+    seen: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """The memory of all jobs; `heavy_start_at` is the last start of a heavy one."""
+
+    jobs: Mapping[str, Past] = field(default_factory=dict)
+    heavy_start_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start `job` from `spec`; with `beside` while a process from another spec runs, from which it is to take over."""
+
+    job: str
+    spec: str
+    reason: str
+    beside: bool = False
+    memory_bytes: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Stop the process `pid` of `job`; with `force` at once."""
+
+    job: str
+    pid: int
+    reason: str
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Change:
+    """`job` came into another condition: news for people, given once."""
+
+    job: str
+    condition: Condition
+    reason: str
+
+
+Action = Start | Stop | Change
+
+
+def memory_of(state: Path, charge: str) -> Path:
+    """Return the file that holds what supervision remembers of one charge."""
+    return state / "supervision" / f"{charge}.json"
+
+
+def read_history(path: Path) -> History:
+    """Read the memory in `path`; empty if it is missing or broken: a forgotten back-off does no harm."""
+    return state_file.read(path, History, History())
+
+
+def write_history(path: Path, history: History) -> None:
+    """Remember `history` in `path`, at once or not at all.
+
+    Raises:
+        OSError: the disk is full or the folder cannot be written.
+    """
+    state_file.write(path, History, history)

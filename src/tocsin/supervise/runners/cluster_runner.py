@@ -1,0 +1,279 @@
+"""Jobs as StatefulSets of a Kubernetes cluster, which restarts their containers and backs off by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from tocsin.declare.blocks.runner_settings import RunnerSettings
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.settings import Settings
+from tocsin.supervise.runners.job_pod import (
+    INSTANCE,
+    JOB,
+    PROCESS,
+    SPEC,
+    STARTED,
+    Slot,
+    password_faults,
+    slot_names,
+    stateful_set,
+)
+from tocsin.supervise.runners.process_labels import Labels, instance_of
+from tocsin.supervise.runners.runner import Launch, Process
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient, V1ContainerStatus, V1ObjectMeta, V1Pod
+
+_FORCED_SECONDS = 1  # never 0: that forgets a pod that its node may still run
+_SIGNALLED = 128
+_ANSWER_SECONDS = 10.0
+_LONGEST = 300
+_INVALID = 422
+
+log = structlog.get_logger()
+
+
+class ClusterError(TransientError, OSError):
+    """The API did not do what it was asked; a retry helps once the cause is gone."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ClusterRunner:
+    """Starts a process as a StatefulSet with one replica, and stops it by asking for none.
+
+    A job has two StatefulSets, one for the process that takes over in a hand-over. They stay when the job stops.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Run the jobs of `settings`, which name the cluster.
+
+        Raises:
+            ConfigError: an address in `settings` holds a password, which anybody who may list pods would read.
+        """
+        if faults := password_faults(settings):
+            raise ConfigError(faults)
+        self._settings, self._instance = settings, instance_of(settings)
+        self._client: ApiClient | None = None
+        self._pods: Sequence[V1Pod] = ()
+
+    def start(self, launch: Launch) -> int:
+        """See `Runner.start`. Refused while two processes of the job are there."""
+        taken = {self._slot_of(one.metadata) for one in (*self._running_sets(), *self._list_pods())}
+        free = next((name for name in slot_names(launch.labels) if name not in taken), None)
+        if free is None:
+            raise ClusterError(f"two processes of {launch.labels.job} are in the cluster already")
+        slot = Slot(name=free, number=secrets.randbits(31) | 1, at=time.time())
+        body, names = stateful_set(launch, self._settings, slot), (free, self._settings.runner.namespace)
+        try:
+            with self._asking(f"start {launch.labels.job}"):
+                self._apps().patch_namespaced_stateful_set(
+                    *names, body, field_manager="tocsin", force=True, _content_type="application/apply-patch+yaml",
+                    **self._timeout,
+                )  # fmt: skip
+        except ClusterError as error:
+            if error.args[1:] != (_INVALID,):
+                raise
+            with self._asking(f"remove {free}"):  # its selector cannot change
+                self._apps().delete_namespaced_stateful_set(*names, propagation_policy="Foreground", **self._timeout)
+            raise ClusterError(f"removing the StatefulSet {free} of an earlier release; trying again") from error
+        return slot.number
+
+    def stop(self, process: Process, *, force: bool = False) -> None:
+        """See `Runner.stop`. Forced, its node has a second to end it; if the node is silent, it stays in the list."""
+        try:
+            sets = [one for one in self._running_sets() if _number(one.metadata) == process.pid]
+            pods = [one for one in self._list_pods() if _number(one.metadata) == process.pid]
+            with self._asking(f"stop {process.labels.job}"):
+                for one in sets:
+                    self._apps().patch_namespaced_stateful_set_scale(
+                        *_place(one.metadata), {"spec": {"replicas": 0}}, **self._timeout
+                    )
+                for pod in pods if force else ():
+                    self._core().delete_namespaced_pod(
+                        *_place(pod.metadata), grace_period_seconds=_FORCED_SECONDS, **self._timeout
+                    )
+        except ClusterError as error:
+            log.error("stop failed", of=process.labels.job, pid=process.pid, error=str(error))
+
+    def list(self) -> list[Process]:
+        """See `Runner.list`."""
+        sets = self._running_sets()
+        self._pods = self._list_pods()
+        found = {_number(pod.metadata): _process(pod.metadata, _status(pod)) for pod in self._pods}
+        for one in sets:
+            found.setdefault(_number(one.metadata), _process(one.metadata, None))
+        return sorted(found.values(), key=lambda process: (process.labels.job, process.started_at, process.pid))
+
+    def exit_code(self, job: str) -> int | None:
+        """See `Runner.exit_code`. Of the last container of the pod that the last list saw; None of one that is gone."""
+        pod = self._last_pod(job)
+        end = None if pod is None else _end(_status(pod))
+        if end is None:
+            return None
+        return int(end.exit_code) if end.exit_code <= _SIGNALLED else _SIGNALLED - int(end.exit_code)
+
+    def logs(self, job: str, lines: int) -> Sequence[str]:
+        """See `Runner.logs`. Of the containers before and now of its pod; why it waits if none has run."""
+        try:
+            self._pods = self._list_pods()
+            pod = self._last_pod(job)
+            if pod is None:
+                return []
+            status = _status(pod)
+            if status is not None and not _has_run(status):
+                waiting = status.state.waiting
+                return [f"{waiting.reason}: {waiting.message}"] if waiting and waiting.message else []
+            runs = (True, False) if status is not None and status.restart_count else (False,)
+            found = [line for previous in runs for line in self._log(pod, lines, previous=previous)]
+            return found[-lines:]
+        except ClusterError as error:
+            return [str(error)]
+
+    def _log(self, pod: V1Pod, lines: int, *, previous: bool) -> Sequence[str]:
+        try:
+            with self._asking(f"read the log of {pod.metadata.name}"):
+                text = self._core().read_namespaced_pod_log(
+                    *_place(pod.metadata), tail_lines=lines, previous=previous, **self._timeout
+                )
+        except ClusterError:
+            if not previous:
+                raise
+            return []  # its node has forgotten it
+        return str(text).splitlines()
+
+    def _running_sets(self) -> Sequence[Any]:
+        with self._asking("list statefulsets"):
+            found = self._apps().list_namespaced_stateful_set(**self._ours, **self._timeout).items
+        return [one for one in found if one.spec.replicas]
+
+    def _list_pods(self) -> Sequence[V1Pod]:
+        with self._asking("list pods"):
+            found: Sequence[V1Pod] = self._core().list_namespaced_pod(**self._ours, **self._timeout).items
+        return found
+
+    def _last_pod(self, job: str) -> V1Pod | None:
+        """Return the pod of the last start of `job`."""
+        own = [pod for pod in self._pods if _note(pod.metadata, JOB) == job]
+        return max(own, key=lambda pod: float(_note(pod.metadata, STARTED)), default=None)
+
+    def _slot_of(self, meta: V1ObjectMeta) -> str:
+        """Name the StatefulSet of an object: a pod has its name with `-0` behind it."""
+        return str(meta.name).removesuffix("-0")
+
+    @property
+    def _ours(self) -> dict[str, str]:
+        return {
+            "namespace": self._settings.runner.namespace,
+            "label_selector": f"{INSTANCE}={self._instance},app.kubernetes.io/managed-by=tocsin",
+        }
+
+    @property
+    def _timeout(self) -> dict[str, Any]:
+        return {"_request_timeout": _ANSWER_SECONDS}
+
+    def _apps(self) -> Any:
+        from kubernetes.client import AppsV1Api  # noqa: PLC0415 - takes two seconds; most installations have no cluster
+
+        return AppsV1Api(self._connected())
+
+    def _core(self) -> Any:
+        from kubernetes.client import CoreV1Api  # noqa: PLC0415 - as above
+
+        return CoreV1Api(self._connected())
+
+    def _connected(self) -> ApiClient:
+        self._client = self._client or _connect(self._settings.runner)
+        return self._client
+
+    @contextlib.contextmanager
+    def _asking(self, what: str) -> Iterator[None]:
+        from kubernetes.client import ApiException  # noqa: PLC0415 - as above
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - as above
+
+        try:
+            yield
+        except ApiException as error:
+            reason = f"Kubernetes: {what}: {error.status} {_reason(str(error.body))}"
+            raise ClusterError(reason, error.status) from error
+        except (HTTPError, OSError) as error:
+            raise ClusterError(f"Kubernetes does not answer: {error}"[:_LONGEST]) from error
+
+
+def _connect(settings: RunnerSettings) -> ApiClient:
+    """Log in as the account of this pod, else as the kubeconfig says."""
+    from kubernetes import client  # noqa: PLC0415 - as above
+    from kubernetes.config import config_exception, incluster_config, kube_config  # noqa: PLC0415 - as above
+
+    configuration, kubeconfig = client.Configuration(), os.environ.get("KUBECONFIG")
+    try:
+        if settings.context is None and kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+            incluster_config.load_incluster_config(client_configuration=configuration)
+        else:
+            kube_config.load_kube_config(kubeconfig, context=settings.context, client_configuration=configuration)
+    except (config_exception.ConfigException, OSError) as error:
+        what = f"no login to a Kubernetes cluster: {error}; give the pod a service account, or set KUBECONFIG"
+        raise ConfigError.one("the kubeconfig", what, key="runner.kind") from error
+    configuration.retries = False  # whoever supervises looks again soon
+    return client.ApiClient(configuration)
+
+
+def _process(meta: V1ObjectMeta, status: V1ContainerStatus | None) -> Process:
+    """Read a pod, or a StatefulSet without one.
+
+    One that has run is restarted by its node, and counts as just started while it waits for that. Until then nobody
+    looks whether it comes to life, so supervision must.
+    """
+    labels = Labels(meta.labels[INSTANCE], _note(meta, JOB), _note(meta, SPEC))
+    if status is None or not _has_run(status):
+        return Process(labels, _number(meta), float(_note(meta, STARTED)))
+    running = status.state.running
+    began: datetime | None = running.started_at if running is not None else None
+    started_at = time.time() if began is None else began.timestamp()
+    return Process(labels, _number(meta), started_at, restarts=int(status.restart_count))
+
+
+def _number(meta: V1ObjectMeta) -> int:
+    return int(meta.labels[PROCESS])
+
+
+def _note(meta: V1ObjectMeta, key: str) -> str:
+    return str((meta.annotations or {}).get(key, ""))
+
+
+def _place(meta: V1ObjectMeta) -> tuple[str, str]:
+    return str(meta.name), str(meta.namespace)
+
+
+def _status(pod: V1Pod) -> V1ContainerStatus | None:
+    """Return the status of the container; None before its node has seen it."""
+    statuses = (pod.status.container_statuses if pod.status is not None else None) or ()
+    return statuses[0] if statuses else None
+
+
+def _has_run(status: V1ContainerStatus) -> bool:
+    return status.state.running is not None or _end(status) is not None
+
+
+def _end(status: V1ContainerStatus | None) -> Any:
+    """Return how the last container that has ended did so; None if none has."""
+    states = () if status is None else (status.state, status.last_state)
+    return next((state.terminated for state in states if state is not None and state.terminated), None)
+
+
+def _reason(answer: str) -> str:
+    """Return the message of a Status, else the beginning of the answer."""
+    try:
+        return str(json.loads(answer)["message"])[:_LONGEST]
+    except (ValueError, KeyError, TypeError):
+        return answer[:_LONGEST]

@@ -1,0 +1,127 @@
+"""Jobs as processes of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import psutil
+import structlog
+
+from tocsin.platform import child_process, private, process_exit
+from tocsin.supervise.runners.log_rotation import rotate, tail
+from tocsin.supervise.runners.process_labels import Labels
+from tocsin.supervise.runners.process_list import ProcessList, ProcessRow
+from tocsin.supervise.runners.runner import Launch, Process
+
+_SAME_START_SECONDS = 1.0
+
+log = structlog.get_logger()
+
+
+class LocalRunner:
+    """Starts each process in a session of its own, found again by its labels in the live process list."""
+
+    def __init__(self, instance: str, log: Callable[[str], Path], *, tethered: bool = False) -> None:
+        """A runner for the processes labelled `instance`.
+
+        Args:
+            instance: see `labels.instance_of`.
+            log: the log file of a job.
+            tethered: whether processes end with the caller (Linux); then call `start` from its main thread alone, since
+                they end with the thread. Otherwise they outlive it.
+        """
+        self._processes, self._log, self._tethered = ProcessList(instance), log, tethered
+        self._children: dict[str, tuple[Labels, subprocess.Popen[bytes]]] = {}  # the last one of each job
+        self._leaving: list[tuple[Labels, subprocess.Popen[bytes]]] = []  # those that another was started beside
+
+    def start(self, launch: Launch) -> int:
+        """See `Runner.start`. A log that has grown too long is rotated first."""
+        before = self._children.pop(launch.labels.job, None)
+        if before is not None and before[1].poll() is None:
+            self._leaving.append(before)
+        launch.log.parent.mkdir(parents=True, exist_ok=True)
+        rotate(launch.log)
+        environment = process_exit.variables(self._exit(launch.labels.job))
+        prefix = child_process.prefix() if self._tethered else []
+        with launch.log.open("ab") as log:
+            child = subprocess.Popen(
+                [*prefix, *launch.command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=launch.directory,
+                env={**launch.environment, **launch.labels.variable(), **environment},
+                start_new_session=True,
+                umask=private.UMASK,
+            )
+        self._children[launch.labels.job] = (launch.labels, child)
+        return child.pid
+
+    def stop(self, process: Process, *, force: bool = False) -> None:
+        """See `Runner.stop`. Asked by SIGTERM to the leader alone; forced by SIGKILL to its tree and its group."""
+        try:
+            found = psutil.Process(process.pid)
+            if abs(found.create_time() - process.started_at) > _SAME_START_SECONDS:
+                return
+            if force:
+                _kill(found)
+            else:
+                found.terminate()
+        except psutil.NoSuchProcess:
+            return
+        except psutil.AccessDenied:
+            log.error("stop not permitted", of=process.labels.job, pid=process.pid)
+
+    def list(self) -> list[Process]:
+        """See `Runner.list`. Of a tree the leader alone; a part whose leader is gone is listed by itself."""
+        rows = self._processes.rows()
+        leaders = {pid for pid, row in rows.items() if row.leads and not _has_ancestor(row, rows)}
+        alone = {pid: row for pid, row in rows.items() if pid in leaders or not _has_ancestor(row, rows)}
+        found = [Process(row.labels, pid, row.started_at, pid in leaders) for pid, row in alone.items()]
+        found += [process for process in self._ending() if process.pid not in rows]
+        return sorted(found, key=lambda process: (process.labels.job, process.started_at, process.pid))
+
+    def exit_code(self, job: str) -> int | None:
+        """See `Runner.exit_code`. Known for children of this very runner, and for jobs that tell it themselves."""
+        child = self._children.get(job)
+        return process_exit.read(self._exit(job)) if child is None else child[1].poll()
+
+    def logs(self, job: str, lines: int) -> Sequence[str]:
+        """See `Runner.logs`."""
+        return tail(self._log(job), lines)
+
+    def _exit(self, job: str) -> Path:
+        """The file in which the last process of `job` tells its exit code."""
+        return self._log(job).with_suffix(".exit")
+
+    def _ending(self) -> Iterator[Process]:
+        """Children that are not gone yet; at its end a process loses its command line before it can be waited for."""
+        self._leaving = [(own, child) for own, child in self._leaving if child.poll() is None]
+        for own, child in (*self._children.values(), *self._leaving):
+            with contextlib.suppress(psutil.Error):
+                if child.poll() is None:
+                    yield Process(own, child.pid, psutil.Process(child.pid).create_time())
+
+
+def _kill(leader: psutil.Process) -> None:
+    """End `leader`, all below it, and its process group."""
+    tree = [leader, *leader.children(recursive=True)]
+    with contextlib.suppress(OSError):  # it has ended meanwhile, or has a group that holds processes of others
+        if os.getpgid(leader.pid) == leader.pid:
+            os.killpg(leader.pid, signal.SIGKILL)
+    for process in tree:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def _has_ancestor(row: ProcessRow, rows: dict[int, ProcessRow]) -> bool:
+    """Return whether a process above `row` belongs to the same job."""
+    above = rows.get(row.parent)
+    while above is not None and above.labels.job != row.labels.job:
+        above = rows.get(above.parent)
+    return above is not None

@@ -1,0 +1,124 @@
+"""Keep which detectors, flows and views are switched off, outside the database of whoever shows the switches.
+
+A new metadata DB knows of no pause; what is kept here says which jobs must not start all the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.job_kinds import KINDS
+from tocsin.declare.model.names import PLATFORM_DAG, dag_of
+from tocsin.platform import state_file
+from tocsin.supervise.job_kinds import names
+from tocsin.supervise.job_states import UNREADABLE, Desired
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switches:
+    """The switches as they were read last.
+
+    Attributes:
+        off: by DAG, whether it is paused; one that is missing was never seen, and its jobs run if their stage does.
+        unreadable: DAGs whose switch could not be read: their jobs are left alone.
+        read_at: epoch seconds at which the reading began; 0 when there was none.
+        is_broken: what was read is not readable any more, so no switch is known.
+    """
+
+    off: Mapping[str, bool] = field(default_factory=dict)
+    unreadable: frozenset[str] = frozenset()
+    read_at: float = 0.0
+    is_broken: bool = False
+
+    def applied(self, desired: Mapping[str, Desired]) -> dict[str, Desired]:
+        """Those of `desired` that are switched on."""
+        jobs = {}
+        for job, one in desired.items():
+            dag = dag_of(job)
+            if dag in self.unreadable or (self.is_broken and dag != PLATFORM_DAG):
+                jobs[job] = UNREADABLE
+            elif not self.off.get(dag, False):
+                jobs[job] = one
+        return jobs
+
+
+def switched_jobs(catalog: Catalog) -> dict[str, list[str]]:
+    """List the jobs that each DAG of their own switches, by the DAG: of detectors, flows and views, broken ones too."""
+    found: dict[str, list[str]] = {}
+    for kind in KINDS.values():
+        for job in map(kind.job, names(kind, catalog) if kind.dag else []):
+            found.setdefault(dag_of(job), []).append(job)
+    return found
+
+
+def read_switches(state: Path) -> Switches:
+    """Read the switches in the state folder; empty if there is no such file.
+
+    If it is broken no switch is known, and no job starts or stops for it: a paused one must not start.
+    """
+    path = state / "supervision" / "desired.json"
+    try:
+        return state_file.load(path, Switches)
+    except FileNotFoundError:
+        return Switches()
+    except ValueError:
+        log.error("switches unreadable, jobs left alone; restore the file, or remove it if none is off", file=str(path))
+        return Switches(is_broken=True)
+
+
+def not_stopped(state: Path, declared: Mapping[str, Desired]) -> dict[str, Desired]:
+    """Those of `declared` that no operator has stopped: not what was off at the last reading."""
+    return read_switches(state).applied(declared)
+
+
+def ask_switches(state: Path, dags: Iterable[str], is_off: Callable[[str], bool | None]) -> Switches:
+    """Read the switch of each of `dags`, and store them.
+
+    Args:
+        state: the state folder.
+        dags: of all that is declared; others are forgotten.
+        is_off: the switch of one; None when there is none yet. Any exception means that it cannot be read now.
+
+    Raises:
+        OSError: the state folder cannot be written.
+    """
+    before, began = read_switches(state), time.time()
+    off, unreadable = {}, set()
+    for name in dags:
+        try:
+            switch = is_off(name)
+        except Exception:  # whatever is wrong with the reading is no reason to start or stop a job
+            switch = None
+            unreadable.add(name)
+        if switch is None and before.is_broken:
+            unreadable.add(name)
+        switch = before.off.get(name) if switch is None else switch
+        if switch is not None:
+            off[name] = switch
+    switches = Switches(off=off, unreadable=frozenset(unreadable), read_at=began)
+    if before.is_broken and unreadable:
+        return switches  # what was off is not known yet: the broken file stays to be looked at
+    state_file.write(state / "supervision" / "desired.json", Switches, switches)
+    return switches
+
+
+def note_turn(state: Path) -> None:
+    """Note that somebody has just turned a switch, whichever.
+
+    Raises:
+        OSError: the state folder cannot be written.
+    """
+    state_file.write(state / "supervision" / "turned.json", float, time.time())
+
+
+def turned_since(state: Path, switches: Switches) -> bool:
+    """Return whether a switch was turned after `switches` were read."""
+    return state_file.read(state / "supervision" / "turned.json", float, 0.0) >= switches.read_at > 0

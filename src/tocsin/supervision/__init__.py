@@ -1,1 +1,0 @@
-"""Keeps jobs running: what should run, what does run, and what to do about the difference."""

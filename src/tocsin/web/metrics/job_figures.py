@@ -1,0 +1,117 @@
+"""Figures of jobs, from what `tocsin status` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+
+from prometheus_client.core import Metric
+
+from tocsin.declare.model.job_report import SILENT_SECONDS, TOPICS_RECREATED, JobState
+from tocsin.declare.model.names import JobName
+from tocsin.supervise.job_status import JobStatus, Standing
+from tocsin.web.metrics.families import Sample, counter, gauge, moments
+
+_JOB = ("job",)
+_ENDED = (JobState.STOPPED, JobState.FAILED)
+_GAUGES: dict[str, tuple[str, Callable[[JobStatus], float]]] = {
+    "tocsin_job_lag_records": ("Unread records up to the end of its topics", lambda job: job.lag_records),
+    "tocsin_job_lag_seconds": ("Since the append of the oldest unread record; 0 without any", lambda j: j.lag_seconds),
+    "tocsin_job_stalled_seconds": (
+        "For how long it has had records and finished no batch",
+        lambda j: j.stalled_seconds,
+    ),
+    "tocsin_job_resident_memory_bytes": ("Of the process and all below it", lambda job: job.rss_bytes),
+}
+_COUNTERS: dict[str, tuple[str, Callable[[JobStatus], float]]] = {
+    "tocsin_job_cpu_seconds": ("CPU time of the process and all below it", lambda job: job.cpu_seconds),
+    "tocsin_job_records_in": ("Records read, without ticks", lambda job: job.rows_in),
+    "tocsin_job_records_out": ("Records written", lambda job: job.rows_out),
+    "tocsin_job_late_records_dropped": ("Records behind the watermark", lambda job: job.rows_dropped_late),
+}
+_MOMENTS: dict[str, tuple[str, Callable[[JobStatus], datetime | None]]] = {
+    "tocsin_job_watermark_timestamp_seconds": ("Its watermark, event time", lambda job: job.watermark),
+    "tocsin_job_start_timestamp_seconds": ("Start of its process", lambda job: job.started_at),
+}
+# Of the further figures of a job, those that count records, and the shares of the latest ones.
+_COUNTED = {
+    "quarantined": "Records that went to quarantine",
+    "ignored": "Records that `ignore` left out",
+    "set_aside": "Records that are not read any more, because the query fails on them",
+    "removed_unread": "Records that retention removed before the job read them",
+}
+_RECREATED = "tocsin_job_topics_recreated", "Topics that were deleted and created again since it had read them"
+_SHARES = {
+    "bad_ratio": ("tocsin_job_quarantine_ratio", "Share of the latest 1,000 or more records that went to quarantine"),
+    "ignored_ratio": ("tocsin_job_ignored_ratio", "Share of the latest 1,000 or more records that was ignored"),
+}
+_Process = tuple[int, datetime | None]
+
+
+class JobFigures:
+    """Makes the families; remembers what counters have reached."""
+
+    def __init__(self) -> None:
+        self._reached: dict[tuple[str, str], tuple[_Process, float]] = {}
+
+    def families(self, jobs: Sequence[JobStatus]) -> Iterator[Metric]:
+        """Make the families of `jobs`. What a job said that is silent or has ended is no figure of now."""
+        alive = [job for job in jobs if _is_fresh(job)]
+        yield from _states(jobs)
+        for name, (text, of) in _GAUGES.items():
+            measured = [job for job in alive if job.has_lag or "_lag_" not in name]
+            yield gauge(name, text, _JOB, [((job.job,), of(job)) for job in measured])
+        for name, (text, of) in _COUNTERS.items():
+            yield self._counter(name, text, [(job, of(job)) for job in alive])
+        for key, text in _COUNTED.items():
+            figures = [(job, job.counts[key]) for job in alive if key in job.counts]
+            yield self._counter(f"tocsin_job_records_{key}", text, figures)
+        recreated = [(job, job.counts[TOPICS_RECREATED]) for job in alive if TOPICS_RECREATED in job.counts]
+        yield self._counter(*_RECREATED, recreated)
+        for key, (name, text) in _SHARES.items():
+            yield gauge(name, text, _JOB, [((job.job,), job.counts[key]) for job in alive if key in job.counts])
+        for name, (text, at) in _MOMENTS.items():
+            yield moments(name, text, _JOB, [((job.job,), moment) for job in alive if (moment := at(job)) is not None])
+
+    def _counter(self, name: str, text: str, figures: Iterable[tuple[JobStatus, float]]) -> Metric:
+        return counter(name, text, _JOB, [self._highest(name, job, figure) for job, figure in figures])
+
+    def _highest(self, name: str, job: JobStatus, figure: float) -> Sample:
+        """A child that ends takes its CPU seconds away, which Prometheus would take for a restart."""
+        process = (job.pid, job.started_at)
+        before, reached = self._reached.get((name, job.job), (process, figure))
+        figure = max(figure, reached) if before == process else figure
+        self._reached[name, job.job] = (process, figure)
+        return (job.job,), figure
+
+
+def _is_fresh(job: JobStatus) -> bool:
+    is_young = job.age_seconds is not None and job.age_seconds <= SILENT_SECONDS
+    return is_young and job.state not in _ENDED
+
+
+def _states(jobs: Sequence[JobStatus]) -> Iterator[Metric]:
+    info = ("job", "kind", "health", "mode", "version")
+    yield gauge(
+        "tocsin_job_info",
+        "1 for each job: what it does, as `tocsin status` shows it",
+        info,
+        [((job.job, JobName.parse(job.job).kind, job.health, job.mode, job.version), 1) for job in jobs],
+    )
+    yield gauge(
+        "tocsin_job_standing",
+        "1 for the standing of each job, 0 for the others",
+        ("job", "standing"),
+        [((job.job, str(one)), float(job.standing is one)) for job in jobs for one in Standing],
+    )
+    yield moments(
+        "tocsin_job_report_timestamp_seconds",
+        "When it last gave a sign of life",
+        _JOB,
+        [((job.job,), job.at) for job in jobs if job.age_seconds is not None],
+    )
+    text = "Failures after which it was started again, as supervision remembers"
+    yield counter("tocsin_job_restarts", text, _JOB, [((job.job,), job.restarts) for job in jobs])
+    looked = max((job.supervised_at for job in jobs if job.supervised_at is not None), default=None)
+    text = "When the supervisor last looked at the jobs"
+    yield moments("tocsin_supervisor_look_timestamp_seconds", text, (), [] if looked is None else [((), looked)])

@@ -1,0 +1,94 @@
+"""Collect the status of all jobs, with their last reports from Kafka, for `tocsin status` and the exporter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.errors import ConfigError, Fault, TocsinError, TransientError, nearest
+from tocsin.declare.model.job_report import JobReport
+from tocsin.declare.model.names import DETECTOR, JobName
+from tocsin.declare.settings import Settings
+from tocsin.dev.control import wanted_jobs
+from tocsin.platform.code_versions import FollowedCatalog
+from tocsin.supervise.job_kinds import desired_jobs
+from tocsin.supervise.job_status import JobStatus, look
+from tocsin.supervise.runners.runner_choice import process_reader
+
+
+@dataclass(frozen=True)
+class StatusReading:
+    """One look at all jobs.
+
+    Attributes:
+        jobs: how each fares.
+        kafka_away: why the reports are not Kafka's but this machine's heartbeats; empty if they are Kafka's.
+        findings_unknown: why it is not known when findings arrived; empty if it is, or was not asked for.
+    """
+
+    jobs: Sequence[JobStatus]
+    kafka_away: str
+    findings_unknown: str = ""
+
+
+class StatusReader:
+    """Reads how the jobs of an installation fare, as often as asked. For one thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        read: Callable[[], Mapping[str, JobReport]],
+        catalog: Callable[[], Catalog] | None = None,
+    ) -> None:
+        """Read the last report of each job with `read`, which raises TransientError while Kafka is away.
+
+        `catalog` returns what is in force now; None to read the files.
+        """
+        self._settings, self._read_reports = settings, read
+        self._processes = process_reader(settings)
+        self._catalog = catalog or FollowedCatalog(settings).read
+
+    def read(self, only: str | None = None, *, with_findings: bool = False) -> StatusReading:
+        """Look at all jobs, or at one, and on request at when the last finding of each detector's job arrived.
+
+        Raises:
+            ConfigError: there is no such job, or the desired jobs cannot be read.
+        """
+        catalog = self._catalog()
+        wanted = self._wanted(catalog, only)
+        found, unknown = _last_findings(self._settings, wanted) if with_findings else ({}, "")
+        snapshot = look(self._settings, catalog, self._processes())
+        try:
+            reports, away = dict(self._read_reports()), ""
+        except (ConfigError, TransientError) as error:
+            reports, away = {job: beat.report for job, beat in snapshot.beats.items()}, str(error)
+        known = {job: report for job, report in reports.items() if only in (None, job)}
+        return StatusReading(snapshot.statuses(wanted, known, found), away, unknown)
+
+    def _wanted(self, catalog: Catalog, only: str | None) -> list[str]:
+        """List the jobs that should run, or the named one; errors as for `read`."""
+        if only is None:
+            return list(wanted_jobs(self._settings, catalog))
+        declared = list(desired_jobs(catalog, self._settings))
+        if only not in declared:
+            raise ConfigError([Fault("status", f"there is no job '{only}' here", nearest=nearest(only, declared))])
+        return [only]
+
+
+def _last_findings(settings: Settings, jobs: Iterable[str]) -> tuple[dict[str, datetime], str]:
+    """Read when the latest finding of each detector's job arrived; and why that is not known, if it is not."""
+    found_at = {}
+    database = open_store(settings)
+    try:
+        for job in map(JobName.parse, jobs):
+            wanted = FindingFilter(detector=job.name, limit=1)
+            for stored in list_findings(database, wanted) if job.kind == DETECTOR else ():
+                found_at[str(job)] = stored.finding.detected_at or stored.first_detected_at
+    except TocsinError as error:
+        return found_at, str(error)
+    finally:
+        database.close()
+    return found_at, ""

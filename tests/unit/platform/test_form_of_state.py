@@ -1,0 +1,38 @@
+"""A state folder says in which form its files are written, and a release before that leaves it alone."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tocsin.declare.model.errors import ConfigError
+from tocsin.platform import private, state_file
+
+
+def test_the_form_is_noted_once_and_raised_by_a_later_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    note = tmp_path / state_file.FORM_FILE
+    private.protect(tmp_path)
+    assert json.loads(note.read_text()) == {"form": state_file.FORM, "tocsin": version("tocsin")}
+    note.write_text('{"form": 1, "tocsin": "0.0.9"}')
+    private.protect(tmp_path)
+    assert "0.0.9" in note.read_text(), "nothing has changed since"
+    monkeypatch.setattr(state_file, "FORM", 2)
+    private.protect(tmp_path)
+    assert json.loads(note.read_text()) == {"form": 2, "tocsin": version("tocsin")}
+
+
+def test_nothing_begins_on_the_folder_of_a_later_release(tmp_path: Path) -> None:
+    note = tmp_path / state_file.FORM_FILE
+    note.write_text('{"form": 7, "tocsin": "9.9.0", "further": []}')
+    said = f"{note}: was written by Tocsin 9.9.0 in form 7; this Tocsin, {version('tocsin')}, reads up to form"
+    with pytest.raises(ConfigError, match=f"{said} .*start the later one again, or restore a backup"):
+        private.protect(tmp_path)
+    assert "9.9.0" in note.read_text()
+
+
+def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    private.protect(tmp_path / "state")
+    assert not (tmp_path / "state").exists()

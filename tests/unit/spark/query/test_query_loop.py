@@ -1,0 +1,67 @@
+"""What a job does when its query has ended by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tocsin.declare.blocks.spark_settings import ResourceSettings
+from tocsin.declare.settings import Settings
+from tocsin.platform.failures import Unwritable
+from tocsin.spark.engine import cluster
+from tocsin.spark.query import query_loop
+from tocsin.spark.query.query_loop import QueryLoop
+from tocsin.spark.query.work import Run
+
+
+def end(tmp_path: Path, *, tries_again: bool, growth: str | None = None) -> list[str]:
+    """Let a query end with a value in its error that reads like a full disk; returns the errors the job counted."""
+    errors: list[str] = []
+
+    def failed(_: Any, error: str) -> bool:
+        errors.append(error)
+        return tries_again
+
+    settings = Settings(project=tmp_path, state=tmp_path)
+    settings.checkpoint("a").mkdir(parents=True)
+    job, run = SimpleNamespace(accept_failure=failed), SimpleNamespace(job="a")
+    loop: Any = SimpleNamespace(
+        _run=run, _settings=settings, _job=job, _accept_loss=lambda _: False, _change_of_topics=lambda: growth
+    )
+    query: Any = SimpleNamespace(exception=lambda: ValueError("unknown zone 'No space left on device'"))
+    QueryLoop._handle_end(loop, query)
+    return errors
+
+
+def test_an_error_that_reads_like_a_full_disk_is_counted_while_there_is_room(tmp_path: Path) -> None:
+    assert end(tmp_path, tries_again=True) == ["unknown zone 'No space left on device'"]
+
+
+def test_an_end_for_added_partitions_is_no_failure(tmp_path: Path) -> None:
+    """Spark refuses them while it looks for the first offsets; no record is to blame."""
+    assert end(tmp_path, tries_again=True, growth="events.logins has grown from 2 to 4 partitions") == []
+
+
+def test_an_error_of_the_disk_that_has_room_again_ends_the_job_as_unwritable(tmp_path: Path) -> None:
+    with pytest.raises(Unwritable):
+        end(tmp_path, tries_again=False)
+
+
+def test_executors_that_are_lost_again_and_again_are_a_failure_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record may be what ends them: only as a failure it is looked for."""
+    monkeypatch.setattr(query_loop, "has_lost_executor", lambda *_: True)
+    run = SimpleNamespace(resources=ResourceSettings(), spark=None, executors=frozenset())
+    loop: Any = SimpleNamespace(_run=run, _losses=0)
+    assert [QueryLoop._accept_loss(loop, "lost") for _ in range(4)] == [True, True, True, False]
+
+
+def test_an_executor_that_is_gone_when_the_next_query_begins_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the query before it has ended: a loss may fall into its stop."""
+    seen = iter([{"0", "1"}, {"1"}, {"1", "2"}, {"1", "2"}])
+    monkeypatch.setattr(cluster, "executors_of", lambda _: frozenset(next(seen)))
+    run: Any = SimpleNamespace(resources=ResourceSettings(cores=1), spark=None, executors=frozenset(), counts={})
+    assert [Run.await_slots(run, 1) for _ in range(4)] == [2, 1, 2, 2]
+    assert run.counts == {"executors_lost": 1}

@@ -1,0 +1,118 @@
+"""Programs that judge, tried twice by one run: what the first try was refused counts when the second fixes the rest."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rig.samples.backfills import attempt
+from tests.rig.samples.history import DAY, entry, version
+from tests.rig.samples.sealed_days import LOGINS
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
+from tocsin.history import sealing
+from tocsin.history.backfill.backfill_ledger import Backfills, End
+from tocsin.history.backfill.spark import backfill_run
+from tocsin.history.backfill.spark.backfill_run import BackfillOutcome
+from tocsin.history.day_versions import DayVersion, write_version
+from tocsin.history.landing_ledger import record
+from tocsin.history.places import Places
+from tocsin.history.spark.seal import SealedDay
+from tocsin.job import Batch
+from tocsin.platform.process_exit import ExitCode
+from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
+
+GOOD = DAY - timedelta(days=1)
+NIGHT = "scheduled__2026-11-22T02:10:00+00:00"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(project=tmp_path, state=tmp_path / "state")
+
+
+@dataclass
+class Room:
+    """Whether there is room to seal GOOD; the gate refuses DAY."""
+
+    settings: Settings
+    source: Source = LOGINS
+    is_there: bool = False
+
+    def chunks(self, days: Iterable[date], _ledger: object) -> list[tuple[date, ...]]:
+        return [tuple(days)]
+
+    def seal_all(self, days: Iterable[date], _ledger: object) -> dict[date, SealedDay | Exception]:
+        return {day: self.seal(day) for day in days}
+
+    def seal(self, day: date) -> SealedDay | Exception:
+        if day == GOOD and not self.is_there:
+            return OSError("broken")
+        severity = Severity.CRITICAL if day == DAY else Severity.PASS
+        judged = _version(severity, "run-1", day)
+        write_version(Places.of(self.settings, "logins"), day, judged)
+        passed = severity is Severity.PASS
+        check = Check(
+            name="a", stage=CheckStage.DAY, severity=Severity.CRITICAL, passed=passed, observed="1", limit="0"
+        )
+        at = datetime.now(UTC)
+        return SealedDay(day, judged, Verdict(subject="logins", day=day, run_id="v", judged_at=at, checks=(check,)))
+
+
+def _version(severity: Severity, run: str, day: date) -> DayVersion:
+    at = datetime.now(UTC)
+    published = None if severity is Severity.CRITICAL else at
+    made = version(f"v{at:%Y%m%dT%H%M%S}000Z", run, severity=severity.value, published=published)
+    return made.model_copy(update={"sealed_at": at, "facts": made.facts.model_copy(update={"day": day})})
+
+
+@pytest.fixture
+def room(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Room:
+    room = Room(settings)
+
+    @contextlib.contextmanager
+    def no_spark(*given: Any) -> Iterator[None]:
+        yield None
+
+    monkeypatch.setattr(sealing, "running_batch", no_spark)
+    monkeypatch.setattr(sealing, "Sealer", lambda *given: room)
+    monkeypatch.setattr(sealing, "tidy", lambda *given: None)
+    monkeypatch.setattr(sealing, "land_new", lambda *given: None)
+    places = Places.of(settings, "logins")
+    record(places, entry("run-1", GOOD, DAY))
+    return room
+
+
+def test_a_night_that_a_second_try_mends_is_refused_for_the_day_of_the_first(room: Room) -> None:
+    first = sealing.seal(room.settings, LOGINS, run_id=NIGHT)
+    assert (first.code, [*first.failed], [one.day for one in first.sealed]) == (ExitCode.FAILED, [GOOD], [DAY])
+    room.is_there = True
+    second = sealing.seal(room.settings, LOGINS, run_id=NIGHT)
+    assert [one.day for one in second.sealed] == [GOOD], "what is refused is not sealed again"
+    assert (second.code, second.refused_before) == (ExitCode.REFUSED, (DAY,))
+
+
+def test_the_night_after_hears_nothing_of_it_nor_does_who_seals_by_hand(room: Room) -> None:
+    room.is_there = True
+    assert sealing.seal(room.settings, LOGINS, run_id=NIGHT).code == ExitCode.REFUSED
+    assert sealing.seal(room.settings, LOGINS).code == ExitCode.OK
+    assert sealing.seal(room.settings, LOGINS, run_id="the next night").code == ExitCode.OK
+
+
+def test_a_backfill_that_a_second_try_mends_is_refused_for_the_day_of_the_first(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backfill_run, "backfill", lambda *given: BackfillOutcome())
+    held = attempt(End.HELD, None).model_copy(update={"run_id": NIGHT})
+    Backfills(settings, "bursts").note(DAY, held)
+    night = Batch(names=("quiet", "bursts"), settings=settings, run_id=NIGHT)
+    assert backfill_run.run(night) == ExitCode.REFUSED
+    assert backfill_run.run(replace(night, run_id="the next night")) == ExitCode.OK
+    Backfills(settings, "bursts").note(DAY, held.model_copy(update={"end": End.FAILED}))
+    assert backfill_run.run(night) == ExitCode.OK, "a day that failed is told by the try in which it did"

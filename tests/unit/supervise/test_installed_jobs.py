@@ -1,0 +1,90 @@
+"""What tasks of Airflow do with the jobs of an installation, up to the point where a process would start."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.rig.samples.project import copy_project
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.settings import Settings
+from tocsin.supervise.installed_jobs import InstalledJobs
+from tocsin.supervise.job_kinds import desired_jobs
+from tocsin.supervise.job_states import Condition, History, Past, memory_of, write_history
+from tocsin.supervise.switches import ask_switches, note_turn
+
+ROOT = Path(__file__).resolve().parents[3]
+DETECTOR = "detector:failed_logins"
+ALL = {DETECTOR, "ingest:logins", "indexer", "notifier"}
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> InstalledJobs:
+    copy_project(tmp_path)
+    return InstalledJobs(Settings(project=tmp_path, state=tmp_path / "state"))
+
+
+def remember(jobs: InstalledJobs, **pasts: Past) -> None:
+    """Let supervision remember so of each job; `__` stands for the colon in its name."""
+    desired = desired_jobs(read_catalog(jobs.settings.project), jobs.settings)
+    known = {name.replace("__", ":"): past for name, past in pasts.items()}
+    history = History(jobs={job: replace(past, spec=desired[job].spec) for job, past in known.items()})
+    write_history(memory_of(jobs.settings.state, "jobs"), history)
+
+
+def test_what_should_run_and_does_not_is_drift_and_nothing_is_done_about_it(jobs: InstalledJobs) -> None:
+    assert jobs.drift() >= ALL - {DETECTOR}, "heavy jobs start one after the other"
+    assert jobs.runner.list() == []
+    assert not memory_of(jobs.settings.state, "jobs").exists()
+
+
+def test_a_detector_that_is_switched_off_is_no_drift(jobs: InstalledJobs) -> None:
+    later = time.time() + 50
+    remember(jobs, indexer=Past(retry_at=later), notifier=Past(retry_at=later), ingest__logins=Past(retry_at=later))
+    assert jobs.drift() == {DETECTOR}
+    ask_switches(jobs.settings.state, ["detector__failed_logins"], lambda _: True)
+    assert jobs.drift() == frozenset()
+    note_turn(jobs.settings.state)
+    assert jobs.drift() == {"switch"}
+
+
+class Idle:
+    """A supervisor that does nothing."""
+
+    def tick(self, desired: object) -> None:
+        """Nothing."""
+
+    def under_way(self, desired: object, seconds: float) -> bool:
+        """Never."""
+        return False
+
+
+def test_a_new_file_is_seen_and_an_unchanged_one_is_not_read_again(
+    jobs: InstalledJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = time.time() + 50
+    waiting = {name: Past(retry_at=later) for name in ("indexer", "notifier", "ingest__logins")}
+    remember(jobs, **waiting, detector__failed_logins=Past(retry_at=later))
+    assert jobs.drift() == frozenset()
+    with monkeypatch.context() as patch:
+        patch.setattr("tocsin.platform.code_versions.installed_catalog", lambda _: pytest.fail("read again"))
+        assert jobs.drift() == frozenset()
+    folder = jobs.settings.project / "detectors"
+    shutil.copy(folder / "failed_logins.py", folder / "second.py")
+    os.utime(folder / "second.py")
+    assert jobs.drift() == {"detector:second"}
+
+
+def test_incidents_of_the_last_day_are_to_be_shown(jobs: InstalledJobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    crashed = Past(condition=Condition.CRASH_LOOP, reason="4 failures")
+    remember(jobs, detector__failed_logins=crashed, notifier=Past(condition=Condition.NO_ROOM))
+    shown = {one.job: (one.condition, one.reason) for one in jobs.watch()}
+    assert shown == {DETECTOR: (Condition.CRASH_LOOP, "4 failures"), "notifier": (Condition.NO_ROOM, "")}
+    now = time.time()
+    monkeypatch.setattr("tocsin.supervise.installed_jobs.time.time", lambda: now + 86_401)
+    assert jobs.watch() == []

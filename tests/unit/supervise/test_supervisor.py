@@ -1,0 +1,343 @@
+"""Supervision of real processes: light ones, at a quick pace."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.rig.waiting import await_that
+from tests.unit.supervise.bench import FAILING, GOOD, QUICK, Bench
+from tests.unit.supervise.dummies import SLEEP
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.job_report import FailureCause, JobReport, JobState
+from tocsin.platform.heartbeat import Beat, beat, end_beside, read_beat
+from tocsin.platform.lock import hold
+from tocsin.supervise.incidents.chronicle import What, read_events
+from tocsin.supervise.job_states import Action, Change, Condition, Desired, Start
+from tocsin.supervise.runners.runner import Launch
+from tocsin.supervise.supervisor import Charge, Supervisor, stuck_at
+
+BEATS_THEN_HANGS = """
+import os, time
+from datetime import UTC, datetime
+from pathlib import Path
+from tocsin.platform.heartbeat import beat
+from tocsin.declare.model.job_report import FailureCause, JobReport, JobState
+for _ in range({beats}):
+    about = {{"job": "notifier", "at": datetime.now(UTC), "pid": os.getpid(), "rss_bytes": {rss}}}
+    beat(Path({state!r}), JobReport(state=JobState.WAITING, **about))
+    time.sleep(0.05)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    one = Bench(tmp_path)
+    yield one
+    one.supervisor.stop(0)
+    assert one.runner.list() == []
+
+
+def test_a_crash_loop_of_one_job_does_not_touch_the_other(bench: Bench) -> None:
+    bench.codes["detector:bad"] = FAILING.format(code=1)
+    desired = {"detector:bad": GOOD, "notifier": GOOD}
+    bench.tick(desired)
+    neighbour = bench.pid("notifier")
+
+    def looping() -> bool:
+        bench.tick(desired)
+        return Condition.CRASH_LOOP in bench.conditions("detector:bad")
+
+    await_that(looping)
+    for _ in range(10):
+        bench.tick(desired)
+    assert bench.conditions("detector:bad") == [Condition.RESTARTING, Condition.CRASH_LOOP]
+    past = bench.supervisor.pasts()["detector:bad"]
+    assert past.condition.is_failing
+    assert "failed with exit code 1" in past.reason
+    assert bench.runner.logs("detector:bad", 1) == ["it broke"]
+    assert bench.pid("notifier") == neighbour is not None
+    assert bench.conditions("notifier") == []
+
+
+@pytest.mark.parametrize(
+    ("code", "condition"), [(2, Condition.MISCONFIGURED), (3, Condition.LOCKED), (4, Condition.NO_ROOM)]
+)
+def test_exit_codes_have_their_own_reasons(bench: Bench, code: int, condition: Condition) -> None:
+    bench.codes["notifier"] = FAILING.format(code=code)
+
+    def told() -> bool:
+        bench.tick({"notifier": GOOD})
+        return bool(bench.conditions("notifier"))
+
+    await_that(told)
+    assert bench.conditions("notifier") == [condition]
+
+
+def test_a_killed_job_is_back_at_the_next_look(bench: Bench) -> None:
+    bench.tick({"notifier": GOOD})
+    first = bench.pid("notifier")
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    await_that(lambda: bench.pid("notifier") is None)
+    (change, start) = bench.tick({"notifier": GOOD})
+    assert change == Change("notifier", Condition.RESTARTING, "was killed by signal 9 (SIGKILL)")
+    assert isinstance(start, Start)
+    assert bench.pid("notifier") not in (None, first)
+
+
+def test_what_ended_while_nobody_supervised_is_no_failure(bench: Bench) -> None:
+    """As with a launcher that was killed; what outlived it is adopted."""
+    desired = {"notifier": GOOD, "indexer": GOOD}
+    bench.tick(desired)
+    gone, lives = bench.pid("notifier"), bench.pid("indexer")
+    assert gone is not None
+    os.kill(gone, signal.SIGKILL)
+    await_that(lambda: bench.pid("notifier") is None)
+    bench.supervisor.excuse_ends()
+    (start,) = bench.tick(desired)
+    assert start == Start("notifier", "v1", "should run")
+    assert bench.pid("indexer") == lives
+    end = read_events(bench.state, "notifier")[1]
+    assert (end.what, end.reason, end.failed) == (What.END, "ended with the stack", False)
+    assert [event.what for event in read_events(bench.state, "indexer")] == [What.START]
+
+
+def test_the_last_words_of_a_job_are_the_cause_of_its_failure(bench: Bench) -> None:
+    bench.codes["notifier"] = FAILING.format(code=1)
+    bench.tick({"notifier": GOOD})
+    words = {"reason": "no such column:\n  user", "started_at": datetime.now(UTC)}
+    beat(bench.state, JobReport(job="notifier", at=datetime.now(UTC), state=JobState.FAILED, **words))
+
+    def told() -> bool:
+        bench.tick({"notifier": GOOD})
+        return bool(bench.conditions("notifier"))
+
+    await_that(told)
+    change = next(action for action in bench.done if isinstance(action, Change))
+    assert change.reason == "failed with exit code 1: no such column: user"
+    assert bench.supervisor.pasts()["notifier"].first == FailureCause(what="no such column: user")
+
+
+def test_another_supervisor_adopts_what_runs(bench: Bench) -> None:
+    bench.tick({"notifier": GOOD})
+    other = bench.new_supervisor(bench.new_runner())
+    assert other.tick({"notifier": GOOD}) == []
+    assert bench.pid("notifier") is not None
+
+
+def test_two_supervisors_do_not_act_at_the_same_time(bench: Bench) -> None:
+    with hold(bench.state / "supervision" / "jobs.lock"):
+        assert bench.tick({"notifier": GOOD}) == []
+        assert bench.pid("notifier") is None
+    assert len(bench.tick({"notifier": GOOD})) == 1
+
+
+def test_a_changed_spec_replaces_the_process(bench: Bench) -> None:
+    bench.tick({"notifier": GOOD})
+    first = bench.pid("notifier")
+
+    def replaced() -> bool:
+        bench.tick({"notifier": Desired("v2", beats=False)})
+        return any(process.labels.spec == "v2" for process in bench.runner.list())
+
+    await_that(replaced)
+    assert bench.pid("notifier") != first
+    assert len(bench.runner.list()) == 1
+
+
+def test_a_job_whose_heartbeat_stops_is_replaced(bench: Bench) -> None:
+    bench.codes["notifier"] = BEATS_THEN_HANGS.format(beats=2, rss=0, state=str(bench.state))
+    bench.tick({"notifier": Desired("v1")})
+    first = bench.pid("notifier")
+
+    def replaced() -> bool:
+        bench.tick({"notifier": Desired("v1")})
+        return bench.pid("notifier") not in (None, first)
+
+    await_that(replaced)
+    assert any("hung" in str(action) for action in bench.done)
+
+
+def test_a_job_whose_heartbeat_tells_of_a_standstill_is_replaced(bench: Bench) -> None:
+    bench.tick({"notifier": Desired("v1")})
+    stuck = bench.pid("notifier")
+
+    def reports(stalled_seconds: float) -> list[Action]:
+        report = JobReport(job="notifier", at=datetime.now(UTC), pid=stuck, state=JobState.RUNNING)
+        beat(bench.state, report.model_copy(update={"stalled_seconds": stalled_seconds}))
+        return bench.tick({"notifier": Desired("v1")})
+
+    assert reports(QUICK.stalled_after - 1) == []
+    assert "made no progress" in str(reports(QUICK.stalled_after + 1))
+
+
+def test_who_takes_over_just_when_it_is_looked_at_is_not_taken_for_hung(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.tick({"notifier": Desired("v1")})
+    pid = bench.pid("notifier")
+    report = JobReport(job="notifier", at=datetime.now(UTC), pid=pid, state=JobState.READY)
+    beat(bench.state, report, beside=True)
+
+    def read(state: Path, job: str, *, beside: bool = False) -> Beat | None:
+        found = read_beat(state, job, beside=beside)
+        beat(state, report)
+        end_beside(state, job)
+        return found
+
+    monkeypatch.setattr("tocsin.supervise.supervisor.read_beat", read)
+    later = bench.new_supervisor(bench.runner, lambda: time.time() + 3600)
+    assert later.tick({"notifier": Desired("v1")}) == []
+    assert bench.pid("notifier") == pid
+
+
+def test_a_job_over_its_memory_is_replaced(bench: Bench) -> None:
+    bench.codes["notifier"] = BEATS_THEN_HANGS.format(beats=10_000, rss=600_000_000, state=str(bench.state))
+    desired = {"notifier": Desired("v1", memory_bytes=500_000_000)}
+    bench.tick(desired)
+    first = bench.pid("notifier")
+
+    def replaced() -> bool:
+        bench.tick(desired)
+        return bench.pid("notifier") not in (None, first)
+
+    await_that(replaced)
+    assert any("memory limit: takes 600 MB of 500 MB" in str(action) for action in bench.done)
+
+
+def test_a_job_that_waits_and_beats_is_left_alone(bench: Bench) -> None:
+    """As one does while Kafka is down: its state is waiting, and it goes on by itself."""
+    bench.codes["notifier"] = BEATS_THEN_HANGS.format(beats=10_000, rss=10**9, state=str(bench.state))
+    bench.tick({"notifier": Desired("v1")})
+    await_that((bench.state / "heartbeats" / "notifier.json").exists)
+    first, end = bench.pid("notifier"), time.monotonic() + 2 * QUICK.stale_after
+
+    def long_enough() -> bool:
+        bench.tick({"notifier": Desired("v1")})
+        return time.monotonic() > end
+
+    await_that(long_enough, 60)
+    assert bench.pid("notifier") == first
+    assert [type(action) for action in bench.done] == [Start]
+
+
+def test_a_job_that_cannot_be_started_is_tried_again_later(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(start: Start) -> Launch:
+        raise ConfigError.one("PySpark", "is not installed")
+
+    supervisor = Supervisor(Charge(name="jobs", state=bench.state, launch=broken, pace=QUICK), bench.runner)
+    assert [type(action) for action in supervisor.tick({"notifier": GOOD})] == [Start]
+    assert [type(action) for action in supervisor.tick({"notifier": GOOD})] == [Change, Start]
+
+
+def test_a_state_folder_that_cannot_be_written_is_an_error_before_anything_is_started(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        bench.tick({"notifier": GOOD})
+    assert bench.pid("notifier") is None
+
+
+def test_stopping_asks_first_and_then_ends_by_force(bench: Bench) -> None:
+    bench.codes["notifier"] = (
+        "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+    )
+    bench.tick({"notifier": GOOD, "indexer": GOOD})
+    await_that(lambda: bench.runner.logs("notifier", 1) == ["deaf"])
+    bench.supervisor.stop(0.5)
+    assert bench.runner.list() == []
+    assert bench.runner.exit_code("notifier") == -signal.SIGKILL
+    assert bench.runner.exit_code("indexer") == -signal.SIGTERM
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no fork")
+def test_what_a_killed_driver_leaves_is_ended_before_the_restart(bench: Bench) -> None:
+    """As a JVM that outlives its Python driver: two writers of one checkpoint must never meet."""
+    bench.codes["detector:a"] = (
+        "import subprocess, sys, time\n"
+        "print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']).pid, flush=True)\n"
+        "time.sleep(600)"
+    )
+    desired = {"detector:a": GOOD}
+    bench.tick(desired)
+    await_that(lambda: bench.runner.logs("detector:a", 1))
+    child = int(bench.runner.logs("detector:a", 1)[0])
+    first = bench.pid("detector:a")
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    await_that(lambda: [process.pid for process in bench.runner.list()] == [child])
+    bench.tick(desired)
+
+    def restarted() -> bool:
+        bench.tick(desired)
+        return [process.leader for process in bench.runner.list()] == [True]
+
+    await_that(restarted)
+    (only,) = bench.runner.list()
+    assert only.pid not in (first, child)
+
+
+def test_what_it_did_and_why_is_kept_for_people(bench: Bench) -> None:
+    desired = {"notifier": GOOD}
+    bench.codes["notifier"] = FAILING.format(code=7)
+    bench.tick(desired)
+    await_that(lambda: bench.pid("notifier") is None)
+    bench.codes["notifier"] = SLEEP
+    bench.tick(desired)
+    bench.supervisor.restart("notifier")
+    await_that(lambda: bench.pid("notifier") is None)
+    bench.tick(desired)
+    bench.supervisor.stop(5)
+    start, end, restart, asked, again, last = (
+        one for one in read_events(bench.state, "notifier") if one.what is not What.CONDITION
+    )
+    assert (start.what, start.reason) == (What.START, "should run")
+    assert (end.what, end.exit_code, end.condition) == (What.END, 7, Condition.RESTARTING)
+    assert (restart.what, restart.reason) == (What.START, "restart 1: failed with exit code 7")
+    assert (asked.what, asked.reason) == (What.STOP, "a restart was asked for")
+    assert (again.what, last.what, last.reason) == (What.START, What.STOP, "shutdown")
+
+
+def test_a_start_that_fails_is_kept_with_its_reason(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_program(start: Start) -> Launch:
+        raise ConfigError.one("locks/python.txt", "holds no PySpark")
+
+    bench.codes["notifier"] = FAILING.format(code=7)
+    bench.tick({"notifier": GOOD})
+    await_that(lambda: bench.pid("notifier") is None)
+    monkeypatch.setattr(bench, "launch", no_program)
+    supervisor = bench.new_supervisor(bench.runner)
+    supervisor.tick({"notifier": GOOD})
+    refused = read_events(bench.state, "notifier")[-1]
+    assert (refused.what, refused.reason) == (What.REFUSED, "cannot be started: locks/python.txt: holds no PySpark")
+    supervisor.tick({"notifier": GOOD})
+    *_, end = (one for one in read_events(bench.state, "notifier") if one.what is What.END)
+    assert (end.reason, end.exit_code) == (refused.reason, None), "nothing of the process before"
+
+
+def test_the_last_stack_in_a_log_says_where_a_worker_is() -> None:
+    stack = """Timeout (0:02:00)!
+Thread 0x00007f (most recent call first):
+  File "/srv/lib/python3.11/re/__init__.py", line 190 in search
+  File "/srv/project/detectors/slow.py", line {line} in score
+  File "/srv/project/detectors/slow.py", line 30 in outer
+  File "/srv/lib/python3.11/site-packages/pyspark/worker.py", line 90 in <lambda>
+"""
+    log = [*stack.format(line=12).splitlines(), "time=... event=x", *stack.format(line=14).splitlines()]
+    assert stuck_at(log) == "detectors/slow.py:14"
+    assert stuck_at(["Timeout (0:02:00)!", '  File "/srv/lib/x.py", line 1 in f']) == ""
+    assert stuck_at(log[2:4]) == "", "no stack of a worker that is busy for long"
+    assert stuck_at([]) == ""
