@@ -82,7 +82,7 @@ def page() -> str:
         verbs = "\n".join(_verbs(command, context, "tocsin"))
     shapes = _shapes()
     described = "\n".join(_shape(name, shapes) for name in sorted(shapes))
-    return f"{_INTRODUCTION}{verbs}\n## What `--json` writes\n\n{inspect.getdoc(shapes_module)}\n\n{described}"
+    return f"{_INTRODUCTION}{verbs}\n## What `--json` writes\n\n{inspect.getdoc(shapes_module)}\n\n{described}\n"
 
 
 def verbs_of(command: Any, context: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -97,13 +97,13 @@ def verbs_of(command: Any, context: Any, name: str) -> Iterator[tuple[str, Any]]
 def _verbs(command: Any, context: Any, name: str) -> Iterator[str]:
     for whole, verb in verbs_of(command, context, name):
         with verb.make_context(whole, [], resilient_parsing=True) as own:
-            usage = f"{whole} {' '.join(verb.collect_usage_pieces(own))}"
-            yield f"## `{whole}`\n\n{inspect.cleandoc(verb.help or '')}\n\n`$ {usage}`\n"
+            yield f"## `{whole}`\n\n{inspect.cleandoc(verb.help or '')}\n"
             found = (parameter.get_help_record(own) for parameter in verb.get_params(own))
             records = [record for record in found if record and not record[0].startswith("--help")]
         if records:
-            rows = [f"| `{_cell(written)}` | {_cell(_meaning(whole, *record))} |" for written, *record in records]
-            yield "\n".join(["| | |", "|---|---|", *rows, ""])
+            yield "\n".join(
+                [*(f"- `{written}`: {' '.join(_meaning(whole, meaning).split())}" for written, meaning in records), ""]
+            )
 
 
 def _meaning(verb: str, meaning: str) -> str:
@@ -111,15 +111,15 @@ def _meaning(verb: str, meaning: str) -> str:
     if meaning != "Write JSON." or verb not in SHAPES:
         return meaning
     before = {True: "an array of ", False: "one "}
-    words = (f"{before[many]}[{one.__name__}](#{one.__name__.lower()})" for many, one in _models(SHAPES[verb]))
+    words = (f"{before[many]}`{model.__name__}`" for many, model in _models(SHAPES[verb]))
     return f"Write JSON: {' or '.join(words)}."
 
 
 def _models(shape: Any) -> Iterator[tuple[bool, type[BaseModel]]]:
     """List the models of a union, each with whether it stands for a list of them."""
-    for one in get_args(shape) if isinstance(shape, UnionType) else (shape,):
-        many = get_args(one)
-        yield bool(many), many[0] if many else one
+    for member in get_args(shape) if isinstance(shape, UnionType) else (shape,):
+        many = get_args(member)
+        yield bool(many), many[0] if many else member
 
 
 def _shapes() -> dict[str, dict[str, Any]]:
@@ -128,36 +128,35 @@ def _shapes() -> dict[str, dict[str, Any]]:
     for _, shape in chain.from_iterable(map(_models, SHAPES.values())):
         schema = shape.model_json_schema(mode="serialization")
         inner = schema.get("$defs", {})
-        found |= {shape.__name__: schema} | {name: one for name, one in inner.items() if "properties" in one}
+        found |= {shape.__name__: schema} | {name: model for name, model in inner.items() if "properties" in model}
     return found
 
 
 def _shape(name: str, shapes: dict[str, dict[str, Any]]) -> str:
     text, _, attributes = shapes[name].get("description", "").partition("\n\nAttributes:\n")
     meanings = {
-        field: meaning for fields, meaning in ATTRIBUTE.findall(attributes + "\n") for field in fields.split(", ")
+        field: " ".join(meaning.split()).rstrip(".")
+        for fields, meaning in ATTRIBUTE.findall(attributes + "\n")
+        for field in fields.split(", ")
     }
-    types = {field: _type(kind, shapes) for field, kind in shapes[name]["properties"].items()}
-    plain = ", ".join(f"`{field}` ({kind})" for field, kind in types.items() if field not in meanings)
-    listed = [f"- `{field}` ({types[field]}): {' '.join(meaning.split())}" for field, meaning in meanings.items()]
-    return "\n".join([f"### {name}\n", f"{text}{f' {plain}.' if plain else ''}\n", *listed, ""])
+    fields: dict[str, list[str]] = {}
+    for field, kind in shapes[name]["properties"].items():
+        said = f"({_type(kind, shapes)}){f': {meanings[field]}' if field in meanings else ''}"
+        fields.setdefault(said, []).append(f"`{field}`")
+    described = "; ".join(f"{', '.join(names)} {said}" for said, names in fields.items())
+    return f"- **{name}**. {' '.join(text.split())} {described}."
 
 
 def _type(described: dict[str, Any], shapes: dict[str, Any]) -> str:
-    """A JSON schema in words; `shapes` are those with a section of their own, all others are enumerations."""
+    """A JSON schema in words; `shapes` are those with an entry of their own, all others are enumerations."""
     if "$ref" in described:
         name = described["$ref"].rpartition("/")[2]
-        return f"[{name}](#{name.lower()})" if name in shapes else "string"
+        return name if name in shapes else "string"
     if "anyOf" in described:
-        return " or ".join(_type(one, shapes) for one in described["anyOf"])
+        return " or ".join(_type(kind, shapes) for kind in described["anyOf"])
     if described.get("type") == "array":
         return f"array of {_type(described['items'], shapes)}" if described.get("items") else "array"
-    form = described.get("format")
-    return f"{described.get('type', 'any')}{f' ({form})' if form else ''}"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return str(described.get("format", described.get("type", "any")))
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import typer
@@ -46,7 +47,6 @@ def test_every_verb_that_reads_has_a_documented_shape() -> None:
 
 
 def test_a_name_that_two_shapes_share_leads_to_the_right_one() -> None:
-    finding = page().split("### Finding\n")[1].split("###")[0]
-    assert "`origin` (string)" in finding
-    quarantined = page().split("### QuarantinedRecord\n")[1].split("###")[0]
-    assert "`origin` ([RawPlace](#rawplace))" in quarantined
+    entries = dict(re.findall(r"^- \*\*(\w+)\*\*\. (.*)$", page(), re.MULTILINE))
+    assert re.search(r"`origin`(, `\w+`)* \(string\)", entries["Finding"])
+    assert "`origin` (RawPlace)" in entries["QuarantinedRecord"]
