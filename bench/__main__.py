@@ -26,6 +26,7 @@ from bench import (
     log_drain,
     mail,
     pipeline,
+    rescale,
     six,
     slopes,
     startup,
@@ -38,7 +39,19 @@ from bench.systems import compile_streams
 from tocsin.declare.model.errors import ConfigError
 from tocsin.setup.paths import here
 
-_ON_THE_RIG = ("latency", "pipeline", "six", "slopes", "start", "drain", "mail", "log_drain", "views", "cluster")
+_ON_THE_RIG = (
+    "latency",
+    "pipeline",
+    "six",
+    "slopes",
+    "start",
+    "drain",
+    "mail",
+    "log_drain",
+    "views",
+    "rescale",
+    "cluster",
+)
 _APART = ("backfill", "airflow", "install")
 _QUIET = 1.0
 
@@ -73,7 +86,7 @@ def _arguments() -> argparse.Namespace:
         "--records",
         type=int,
         default=1_000_000,
-        help="of a drained backlog, and upserts of a view (default a million)",
+        help="of a drained backlog, upserts of a view, and sent to readers of one (default a million)",
     )
     parser.add_argument("--keys", type=int, default=100_000, help="users of what a cluster drains (default 100,000)")
     rows = "of all days of a backfill together (default 6 and 60 million); may be several"
@@ -99,6 +112,7 @@ def _measure(given: argparse.Namespace) -> dict[str, Result]:
         "drain": lambda rig: _result(drain.measure(rig, backlog), partial(drain.report, backlog=backlog)),
         "mail": lambda rig: _result(mail.measure(rig, given.seconds), mail.report),
         "views": lambda rig: _result(views.measure(rig, plan, given.records), views.report),
+        "rescale": lambda rig: _result(rescale.measure(rig, given.records), rescale.report),
         "log_drain": lambda rig: _result(log_drain.measure(rig, given.seconds / 4, given.rounds), log_drain.report),
         "cluster": lambda rig: _result(cluster.measure(rig, plan, sizes), cluster.report),
     }

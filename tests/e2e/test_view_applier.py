@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -14,8 +13,8 @@ from typing import Any
 
 import pytest
 import redis
-from confluent_kafka.admin import AdminClient
 
+from bench.rescale import Plan, Rescale, declare
 from tests.rig.broker import Broker
 from tests.rig.samples.words import declare_words
 from tests.rig.sink_servers import running
@@ -24,11 +23,9 @@ from tocsin.declare.blocks.view_settings import ViewSettings, WebSettings
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.sizes import EVENT_BYTES
 from tocsin.declare.settings import Settings
-from tocsin.dev.experiment.rescale_figures import RescaleReport
 from tocsin.dev.servers.ports import free_ports
 from tocsin.platform.kafka.record_writer import RecordWriter
 from tocsin.platform.kafka.topics import ensure_topics
-from tocsin.setup.paths import here
 from tocsin.supervise.runners.job_command import job_environment
 from tocsin.views.rest.view_api import Rows
 from tocsin.views.view_row import ViewRow
@@ -126,22 +123,10 @@ def test_the_sink_is_what_was_written_after_kills_of_both(settings: Settings) ->
 
 
 def test_readers_that_share_a_view_lose_nothing_and_show_nothing_twice(broker: Broker, tmp_path: Path) -> None:
-    before = topics_and_groups(broker)
-    kafka = {"TOCSIN_KAFKA__BOOTSTRAP_SERVERS": broker.kafka.bootstrap_servers, "TOCSIN_STATE": str(tmp_path)}
-    words = ["experiment", "rescale", "--records", "9000", "--rate", "1500", "--jobs", "1,2,1", "--kill", "--json"]
-    command = [str(here().venv / "bin" / "tocsin"), *words]
-    how: Any = {"env": os.environ | kafka, "capture_output": True, "text": True, "timeout": patient(120)}
-    done = subprocess.run(command, check=False, **how)
-    assert done.returncode == 0, done.stderr
-    report = RescaleReport.model_validate_json(done.stdout)
-    assert (report.records, report.lost, report.shown_twice) == (9000, 0, 0)
-    assert [(step.action, step.jobs) for step in report.steps] == [("start", 1), ("add", 2), ("kill", 1)]
-    assert sum(step.records for step in report.steps) == 9000
-    assert report.steps[1].partitions_moved > 0
-    assert (topics_and_groups(broker), list(tmp_path.iterdir())) == (before, [])
-
-
-def topics_and_groups(broker: Broker) -> tuple[set[str], set[str]]:
-    admin = AdminClient(broker.kafka.for_librdkafka())
-    groups = {group.group_id for group in admin.list_consumer_groups().result(20).valid}
-    return set(admin.list_topics(timeout=20).topics), groups
+    settings = declare(tmp_path, broker.kafka, f"{tmp_path.name}.")
+    with Rescale(settings, Plan(records=9000, rate=1500, kills=True)) as run:
+        found = run.run()
+    assert (found.records, found.lost, found.shown_twice) == (9000, 0, 0)
+    assert [(step.action, step.jobs) for step in found.steps] == [("start", 1), ("add", 2), ("kill", 1)]
+    assert sum(step.records for step in found.steps) == 9000
+    assert found.steps[1].partitions_moved > 0

@@ -41,7 +41,6 @@ from tocsin.cli.operate import (
     alerts_command,
     dev_command,
     doctor_command,
-    experiment_command,
     k8s_command,
     plan_command,
     status_command,
@@ -85,7 +84,6 @@ app.command("explain")(explain_command.explain)
 app.command("skip-backlog")(versions_command.skip_backlog)
 app.command("check")(check_command.check)
 app.command("plan")(plan_command.plan)
-app.add_typer(experiment_command.app, name="experiment")
 app.command("topics")(doctor_command.topics)
 app.command("doctor")(doctor_command.doctor)
 app.add_typer(k8s_command.app, name="k8s")

@@ -22,7 +22,6 @@ from tocsin.cli.json_shapes import DetectorShape, FaultShape, JobPlanShape, Tabl
 from tocsin.cli.settings_reference import ATTRIBUTE
 from tocsin.detect.explanation import DetectorExplanation
 from tocsin.dev.diagnosis import Diagnosis
-from tocsin.dev.experiment.rescale_figures import RescaleReport
 from tocsin.history.backfill.backfill_status import BackfillDay
 from tocsin.history.backfill.parity.parity_report import ParityReport
 from tocsin.history.backfill.trial_report import Backtest, Diff
@@ -70,7 +69,6 @@ SHAPES: dict[str, Any] = {
     "tocsin test": TestReport,
     "tocsin run": FileReport,
     "tocsin replay": ReplayReport,
-    "tocsin experiment rescale": RescaleReport,
 }
 """What each verb writes with `--json`; of several, which one follows from its arguments, in this order."""
 

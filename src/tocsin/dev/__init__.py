@@ -1,1 +1,1 @@
-"""The embedded stack: Kafka, a mail sink and jobs on loopback, from one command; `experiment` tries promises on it."""
+"""The embedded stack: Kafka, a mail sink and jobs on loopback, from one command."""

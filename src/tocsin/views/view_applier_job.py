@@ -66,14 +66,7 @@ class _FollowedReport:
 class ViewApplierJob:
     """Feeds an `Applier` until `stop` is set."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        view: str,
-        reporter: Reporter,
-        stop: threading.Event,
-        topic: ViewTopic | None = None,
-    ) -> None:
+    def __init__(self, settings: Settings, view: str, reporter: Reporter, stop: threading.Event) -> None:
         """Describe the job; nothing is opened yet.
 
         Args:
@@ -81,7 +74,6 @@ class ViewApplierJob:
             view: its name; with a dot and a number behind it, one of several jobs that share its partitions.
             reporter: of the job.
             stop: ends the job.
-            topic: to read instead of what is made for `view`.
 
         Raises:
             ConfigError: there is no such view, the address of its sink cannot be read, or one job only can write it.
@@ -93,7 +85,7 @@ class ViewApplierJob:
         self._unwritten = missing_address(self._spec, settings)
         if self._unwritten:
             _log.warning("sink not written", reason=self._unwritten)
-        self._topic = topic or (SharedViewTopic(settings, view) if number else ViewTopic(settings, view))
+        self._topic = SharedViewTopic(settings, view) if number else ViewTopic(settings, view)
         self._compute = _FollowedReport(settings, compute_job(view))
         self._retry, self._batches = Retry(reporter, stop), 0
         self._sink_checked = float("-inf")

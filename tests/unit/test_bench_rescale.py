@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tocsin.dev.experiment.rescale_figures import HandOut, ReaderChange, ShownRow, count_twice, share, steps_of
+from bench.rescale_figures import HandOut, ReaderChange, ShownRow, count_twice, share, steps_of
 
 
 def test_records_that_were_handed_out_again_are_counted_each_time() -> None:

@@ -8,8 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pydantic import BaseModel
-
 
 @dataclass(frozen=True)
 class HandOut:
@@ -45,7 +43,8 @@ class ReaderChange:
     jobs: int
 
 
-class RescaleStep(BaseModel, frozen=True):
+@dataclass(frozen=True)
+class RescaleStep:
     """What happened between one change of the number of readers and the next.
 
     Attributes:
@@ -70,7 +69,8 @@ class RescaleStep(BaseModel, frozen=True):
     max_seconds: float | None
 
 
-class RescaleReport(BaseModel, frozen=True):
+@dataclass(frozen=True)
+class Rescaled:
     """What a rescale did to the records of a view.
 
     Attributes:
@@ -78,7 +78,6 @@ class RescaleReport(BaseModel, frozen=True):
         lost: of these, that the view does not show.
         processed_twice: records that were given to a reader again.
         shown_twice: records that were applied to the view again.
-        seconds: from the first record to the last that was shown.
         steps: in order.
     """
 
@@ -86,13 +85,7 @@ class RescaleReport(BaseModel, frozen=True):
     lost: int
     processed_twice: int
     shown_twice: int
-    seconds: float
     steps: list[RescaleStep]
-
-    @property
-    def has_failed(self) -> bool:
-        """Return whether a record was lost or shown twice."""
-        return self.lost > 0 or self.shown_twice > 0
 
 
 def count_twice(notes: Iterable[HandOut]) -> int:
@@ -144,11 +137,11 @@ def share(ordered: Sequence[float], part: float) -> float | None:
 def _taken_over(notes: Sequence[HandOut], begin: float, end: float) -> list[float]:
     """Return for each partition whose reader changed in a step how long that took."""
     by_partition = defaultdict[int, list[HandOut]](list)
-    for note in sorted(notes, key=lambda one: one.at):
+    for note in sorted(notes, key=lambda note: note.at):
         by_partition[note.partition].append(note)
     found = []
     for runs in by_partition.values():
-        before = bisect_left(runs, begin, key=lambda one: one.at)
+        before = bisect_left(runs, begin, key=lambda note: note.at)
         within = [run for run in runs[before:] if run.at < end]
         if before and within and within[-1].reader != runs[before - 1].reader:
             found.append(next(run.at for run in within if run.reader == within[-1].reader) - begin)
