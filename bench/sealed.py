@@ -19,7 +19,7 @@ from bench.past import Happened, Numbers, Past, events, happened, names
 from tocsin.declare.model.source import Source, columns_of
 from tocsin.declare.settings import Settings
 from tocsin.history.day_table import DayTable
-from tocsin.history.day_versions import DayVersion, SealedFile, paths, write_version
+from tocsin.history.day_versions import BUCKETS, DayVersion, SealedFile, paths, write_version
 from tocsin.history.parquet_files import digest
 from tocsin.history.places import Places, end, stamp
 from tocsin.quality.day_facts import DayFacts
@@ -49,7 +49,7 @@ class _Order:
 
 def seal_past(settings: Settings, source: Source, past: Past) -> list[DayVersion]:
     """Write and publish each day of `past`, as one version that passed its gate without a report."""
-    order, versions = _order(names(past), settings.history.buckets), []
+    order, versions = _order(names(past), BUCKETS), []
     with DayTable(settings, source) as table:
         for day in past.dates:
             version = _written(settings, source, past, day, order)
@@ -154,7 +154,7 @@ def _described(settings: Settings, source: Source, facts: DayFacts, files: tuple
         sealed_at=now,
         code="bench",
         key=source.key,
-        buckets=settings.history.buckets,
+        buckets=BUCKETS,
         columns=columns_of(source),
         runs=frozenset(),
         base=None,

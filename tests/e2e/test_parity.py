@@ -43,7 +43,7 @@ SECONDS = 60.0
 def one(request: pytest.FixtureRequest, broker: Broker, tmp_path: Path) -> Iterator[Installation]:
     with ExitStack() as stack:
         installation = stack.enter_context(Installation(tmp_path, broker))
-        changed: dict[str, Any] = {"history": HistorySettings(grace=timedelta(seconds=1), buckets=2)}
+        changed: dict[str, Any] = {"history": HistorySettings(grace=timedelta(seconds=1))}
         if request.param == "object store":
             address = emptied(stack.enter_context(running("postgres")).address)
             catalog = address.replace("postgresql:", "postgresql+psycopg:")

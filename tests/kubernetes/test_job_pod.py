@@ -20,6 +20,7 @@ from tests.rig.observed import DETECT
 from tests.rig.samples.project import copy_project
 from tests.rig.secured_broker import SecuredBroker
 from tests.rig.waiting import await_that
+from tocsin.declare.blocks import runner_settings
 from tocsin.declare.blocks.runner_settings import RunnerSettings
 from tocsin.declare.model.job_report import JobState
 from tocsin.declare.settings import Settings
@@ -49,19 +50,20 @@ def in_the_cluster(one: Installation, server: KubeServer, secrets: Path) -> Sett
     server.admin.ask("POST", SECRETS, {"metadata": {"name": "ours"}, "stringData": files})
     secrets.mkdir()
     inside = {"sasl_password_file": secrets / "kafka", "ssl_ca_file": secrets / "ca.pem"}
-    runner = RunnerSettings(kind="kubernetes", image="shop:1", secret="ours", secret_folder=str(secrets))
+    runner = RunnerSettings(kind="kubernetes", image="shop:1", secret="ours")
     return one.settings.model_copy(update={"kafka": outside.model_copy(update=inside), "runner": runner})
 
 
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 @pytest.mark.usefixtures("settings")
 def test_a_detector_finds_is_evicted_counts_on_in_its_next_pod_and_ends_in_time(
-    tmp_path: Path, broker: SecuredBroker, server: KubeServer
+    tmp_path: Path, broker: SecuredBroker, server: KubeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """60 failed logins are found; with 41 further ones, after the eviction and in the same window, they are 101."""
     with Installation(tmp_path / "pods", broker) as one:
         copy_project(one.settings.project)  # with the limits that are shipped
         one.make_topics()
+        monkeypatch.setattr(runner_settings, "SECRET_FOLDER", str(tmp_path / "secrets"))
         settings = in_the_cluster(one, server, tmp_path / "secrets")
         jobs, topic, moment = InstalledJobs(settings, find_java().home), Topic(one.settings), datetime.now(UTC)
         desired = {DETECT: desired_jobs(jobs.catalog.read(), settings)[DETECT]}

@@ -18,7 +18,7 @@ import yaml  # type: ignore[import-untyped]  # comes with yamllint; its stubs ar
 from tests.rig.kube_client import PODS, SETS, KubeClient, Refused, collection_of
 from tests.rig.kube_server import KubeServer, write_kubeconfig
 from tests.rig.waiting import await_that
-from tocsin.declare.blocks.runner_settings import PodSettings
+from tocsin.declare.blocks.runner_settings import JOB_ACCOUNT, PodSettings
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.job_kinds import KINDS
 from tocsin.declare.model.job_report import JobReport, JobState
@@ -217,7 +217,7 @@ def test_a_quota_keeps_a_process_without_a_pod_until_there_is_room(cluster: Clus
 
 
 def test_the_account_of_jobs_may_do_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    account = cluster.settings.runner.service_account
+    account = JOB_ACCOUNT
     write_kubeconfig(tmp_path / "config.json", cluster.server.url, cluster.server.token_of(account))
     with pytest.raises(OSError, match=r"403 statefulsets\.apps is forbidden: .*tocsin-job"):
         ClusterRunner(cluster.settings).list()

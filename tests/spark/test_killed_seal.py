@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from tests.rig.small_disk import small_disk
 from tests.spark.sealing import DAY, History, Judge, login
-from tocsin.declare.blocks.history_settings import HistorySettings
+from tocsin.declare.blocks.storage_settings import StorageSettings
 from tocsin.declare.settings import Settings
 from tocsin.history import sealing
 from tocsin.history.care import verify
@@ -85,7 +85,11 @@ def test_a_full_disk_while_sealing_publishes_nothing_and_says_so(
     monkeypatch.setattr(sealing, "DayGate", lambda *_: Judge())
     history, before = History(tmp_path / "state"), DAY - timedelta(days=1)
     with small_disk(tmp_path / "disk", 8) as disk:
-        settings = Settings(state=tmp_path / "state", history=HistorySettings(folder=disk.folder / "history"))
+        settings = Settings(
+            state=tmp_path / "state",
+            instance="full",
+            storage=StorageSettings(history=f"file:{disk.folder / 'history'}"),
+        )
         history.settings, history.places = settings, Places.of(settings, "logins")
         history.land([login(n, seconds=n) for n in range(200)])
         with history.table() as table:

@@ -14,7 +14,6 @@ from typing import Annotated, Any
 import typer
 
 from tocsin.cli.data import (
-    drain_command,
     history_command,
     new_command,
     quality_command,
@@ -23,7 +22,6 @@ from tocsin.cli.data import (
     send_command,
     table_command,
     view_command,
-    web_command,
 )
 from tocsin.cli.demo import demo_command
 from tocsin.cli.detectors import (
@@ -62,7 +60,6 @@ app.command("demo")(demo_command.demo)
 app.add_typer(dev_command.app, name="dev")
 app.command("new")(new_command.new)
 app.command("send")(send_command.send)
-app.command("drain")(drain_command.drain)
 app.command("replay")(replay_command.replay)
 app.command("status")(status_command.status)
 app.command("usage")(status_command.usage)
@@ -72,7 +69,6 @@ app.command("quarantine")(quarantine_command.quarantine)
 app.command("view")(view_command.view)
 app.command("rebuild")(view_command.rebuild)
 app.command("table")(table_command.table)
-app.command("web")(web_command.web)
 app.add_typer(history_command.app, name="history")
 app.command("quality")(quality_command.quality)
 app.command("test")(test_command.test)

@@ -124,7 +124,6 @@ class SmtpSettings(SettingBlock):
         tls: "none", "starttls" or "implicit".
         username, password_file: for servers that ask for a login.
         sender: From address; its domain is that of Message-ID and List-Id.
-        timeout_seconds: to connect; replies may take as long as RFC 5321 allows, ten minutes for that to a mail's text.
     """
 
     host: str = "127.0.0.1"
@@ -133,7 +132,6 @@ class SmtpSettings(SettingBlock):
     username: str | None = None
     password_file: Path | None = None
     sender: Annotated[str, AfterValidator(_mail_address)] = "tocsin@localhost.localdomain"
-    timeout_seconds: float = Field(default=20.0, gt=0)
 
     @property
     def domain(self) -> str:
@@ -176,12 +174,10 @@ class ConditionSettings(SettingBlock):
 
     Attributes:
         lag: how far behind a job may be for two minutes on end.
-        late_share: of the latest records of a detector, how many may come too late for their window.
         silent_after: how long a source that had input may have none; `silent_after` in its file comes first.
     """
 
     lag: Duration = timedelta(minutes=5)
-    late_share: float = Field(default=0.01, ge=0, lt=1)
     silent_after: Duration = timedelta(hours=6)
 
 
@@ -259,7 +255,6 @@ class AirflowSettings(SettingBlock):
         users: name to role. Their passwords are made once, in `<state>/airflow/passwords.json`.
         database_file: holds the SQLAlchemy address of the metadata DB, perhaps with a password; None is SQLite in the
             state folder, good for one person. Anything that is kept wants PostgreSQL.
-        parallelism: tasks that run at once.
         metrics_url: where its processes send their metrics, as OTLP over HTTP; nowhere if None. Of a Prometheus that
             takes them it ends with /api/v1/otlp/v1/metrics.
     """
@@ -267,7 +262,6 @@ class AirflowSettings(SettingBlock):
     port: int = Field(default=8080, ge=1, le=65535)
     users: dict[str, AirflowRole] = {"admin": "admin", "operator": "op", "viewer": "viewer"}
     database_file: Path | None = None
-    parallelism: int = Field(default=4, ge=1, le=64)
     metrics_url: str | None = Field(default=None, pattern=r"^https?://[^\s/]+/\S*$")
 
     def database(self, folder: Path) -> str:

@@ -48,6 +48,15 @@ _REMOVED = {
     "drain.max_body_bytes": "20 MiB in one request; remove this",
     "drain.max_held_bytes": "64 MiB in all requests that wait; remove this",
     "runner.timeout_seconds": "the API has 10 seconds for an answer; remove this",
+    "runner.state_claim": "the claim is `tocsin-state`; remove this",
+    "runner.secret_folder": "secrets are files in /etc/tocsin/secrets; remove this",
+    "runner.service_account": "pods of jobs run as `tocsin-job`; remove this",
+    "runner.context": "set KUBECONFIG to a file whose current context is that of the cluster, and remove this",
+    "history.folder": 'write storage.history = "file:/FOLDER" instead, with a name of the installation in `instance`',
+    "history.buckets": "a day has 32 files; days sealed with another number are read as they are; remove this",
+    "conditions.late_share": "1 % of the latest records; raise `lateness` of the source, or remove this",
+    "airflow.parallelism": "four tasks run at once; remove this",
+    "smtp.timeout_seconds": "20 seconds to connect; remove this",
 }
 """Blocks and keys of earlier releases, and what holds instead."""
 
@@ -90,8 +99,6 @@ class Settings(BaseSettings):
             if uri is not None and self.instance == _UNNAMED:
                 what = f"storage.{name} needs `instance`, a name for this installation: it marks the folder as its own"
                 raise ValueError(what)
-        if self.storage.history is not None and self.history.folder is not None:
-            raise ValueError("storage.history and history.folder both say where history lies; leave one out")
         if self.storage.has_remote_history and not self.history.has_server:
             what = f"storage.history on {S3} needs a catalogue that all machines share, in PostgreSQL: set "
             what += "history.catalog_file, or history.catalog, to an address such as postgresql+psycopg://db/tocsin"
@@ -138,14 +145,13 @@ class Settings(BaseSettings):
 
     @property
     def history_folder(self) -> Path:
-        """Folder of landed files, sealed days and their tables; what is not absolute begins in the project.
+        """Folder of landed files, sealed days and their tables.
 
         Where these lie in an object store, it is the folder of what stays on this machine.
         """
         if self.storage.history is not None and not self.storage.has_remote_history:
             return Path(self.storage.history.removeprefix(FILE))
-        folder = self.history.folder
-        return self.state / "history" if folder is None else self.project / folder
+        return self.state / "history"
 
     @property
     def history_catalog(self) -> str:

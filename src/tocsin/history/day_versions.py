@@ -17,6 +17,8 @@ from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.verdict import Acceptance
 
 log = structlog.get_logger()
+BUCKETS = 32
+"""Files of a day that is sealed now, each with its share of the keys; a version notes its own number."""
 
 
 class BrokenVersion(TocsinError):

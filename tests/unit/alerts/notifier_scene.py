@@ -28,7 +28,7 @@ class Scene:
     def __init__(self, database: Database, server: MailServer, installed: Path | Settings) -> None:
         """`installed`: the project, for settings of no file; or the settings."""
         self.database, self.server = database, server
-        smtp = SmtpSettings(port=server.port, sender="tocsin@tocsin.example.com", timeout_seconds=5)
+        smtp = SmtpSettings(port=server.port, sender="tocsin@tocsin.example.com")
         self.settings = (
             installed if isinstance(installed, Settings) else Settings(project=installed, state=installed, smtp=smtp)
         )

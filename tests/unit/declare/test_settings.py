@@ -102,6 +102,9 @@ def test_settings_of_an_earlier_release_are_refused_by_name_wherever_they_are_se
     (tmp_path / "tocsin.toml").write_text("[drain]\nmax_body_bytes = 2000\n")
     with pytest.raises(ConfigError, match=r"tocsin\.toml: drain\.max_body_bytes: is no setting any more: 20 MiB"):
         load_settings(tmp_path)
+    (tmp_path / "tocsin.toml").write_text('[history]\nfolder = "/data"\n')
+    with pytest.raises(ConfigError, match=r"history\.folder: is no setting any more: write storage\.history"):
+        load_settings(tmp_path)
 
 
 def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
@@ -190,7 +193,6 @@ def test_checkpoints_elsewhere_need_the_name_of_the_installation(tmp_path: Path)
     [
         ("", r"storage.history on s3a:// needs a catalogue that all machines share, in PostgreSQL"),
         ('[history]\ncatalog = "sqlite:////shared/catalog.db"\n', r"needs a catalogue that all machines share"),
-        ('[history]\nfolder = "/data"\n', r"storage.history and history.folder both say where history lies"),
     ],
 )
 def test_a_history_in_a_store_needs_what_goes_with_it(lines: str, what: str, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ _REPLY_SECONDS = {"mail": 300.0, "rcpt": 300.0, "data": 600.0, "quit": 5.0}
 that it was taken, and sends it again. No mail waits for the answer to QUIT."""
 
 _OTHER_REPLY_SECONDS = 60.0
+_CONNECT_SECONDS = 20.0
 """For the greeting and the login, where giving up repeats nothing and shows that the server is away. The RFC asks for
 five minutes; a server that lets strangers wait takes less than one."""
 
@@ -100,12 +101,13 @@ class SmtpChannel:
 
     def _logged_in(self, password: str | None) -> smtplib.SMTP:
         settings = self._settings
-        timeout = settings.timeout_seconds
         if settings.tls == "implicit":
             context = ssl.create_default_context()
-            server: smtplib.SMTP = _PatientSmtpOverTls(settings.host, settings.port, timeout=timeout, context=context)
+            server: smtplib.SMTP = _PatientSmtpOverTls(
+                settings.host, settings.port, timeout=_CONNECT_SECONDS, context=context
+            )
         else:
-            server = _PatientSmtp(settings.host, settings.port, timeout=timeout)
+            server = _PatientSmtp(settings.host, settings.port, timeout=_CONNECT_SECONDS)
         try:
             if settings.tls == "starttls":
                 server.starttls(context=ssl.create_default_context())

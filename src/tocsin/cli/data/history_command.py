@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +29,10 @@ _Days = Annotated[
     typer.Option(
         "--day", formats=["%Y-%m-%d"], metavar="DAY", help="Seal this day even if it is not ready; may be repeated."
     ),
+]
+_VersionsOf = Annotated[
+    datetime | None,
+    typer.Option("--day", formats=["%Y-%m-%d"], metavar="DAY", help="With --source: list the versions of this day."),
 ]
 _To = Annotated[
     str | None, typer.Option("--to", metavar="VERSION", help="The version to go back to; default: the one before.")
@@ -60,7 +64,7 @@ def accept(
 ) -> None:
     """Publish a day as it is though the quality gate refuses it.
 
-    Who, when and why stay in `history list`, `history show` and the quality page. Events that land later make a new
+    Who, when and why stay in `history list` and on the quality page. Events that land later make a new
     version of the day, which is judged as any other.
     """
     from tocsin.declare.catalog import load_project
@@ -82,12 +86,20 @@ def accept(
 
 
 @app.command("list")
-def list_(source: _Sources = None, json: options.Json = False) -> None:
-    """List the days of one source or all, the newest first: which version counts, and what a day waits for."""
+def list_(source: _Sources = None, day: _VersionsOf = None, json: options.Json = False) -> None:
+    """List the days of one source or all, the newest first: which version counts, and what a day waits for.
+
+    With --day list the versions of that day, the newest first: contents, verdict, and which one counts.
+    """
     from tocsin.history.day_status import list_days
 
+    if day is not None:
+        if source is None:
+            raise typer.BadParameter("needs --source", param_hint="'--day'")
+        _list_versions(source, day.date(), json=json)
+        return
     settings, declared = _sources(source)
-    found = [one for each in declared for one in reversed(list_days(settings, each))]
+    found = [day for each in declared for day in reversed(list_days(settings, each))]
     if json:
         as_json(found)
         return
@@ -95,23 +107,21 @@ def list_(source: _Sources = None, json: options.Json = False) -> None:
     table(columns, _rows(found), empty="no history yet; run: tocsin history seal --source NAME")
 
 
-@app.command()
-def show(source: _Source, day: _Day, json: options.Json = False) -> None:
-    """Show every version of a day, the newest first: its contents, its verdict, and which one counts."""
+def _list_versions(source: str, day: date, *, json: bool) -> None:
     from tocsin.history.day_status import known
     from tocsin.history.day_table import DayTable
 
     settings, declared = _project(source)
     with DayTable(settings, declared) as days:
         facts = known(settings, declared, days)
-    versions = list(reversed(facts.versions.get(day.date(), ())))
+    versions = list(reversed(facts.versions.get(day, ())))
     if json:
         as_json(versions)
         return
     for version in versions:
-        _show(version, counts=facts.published.get(day.date()) == version.version)
+        _show(version, counts=facts.published.get(day) == version.version)
     if not versions:
-        line(f"{day:%Y-%m-%d} has no sealed version; {len(facts.ledger.runs(day.date()))} runs landed events for it")
+        line(f"{day:%Y-%m-%d} has no sealed version; {len(facts.ledger.runs(day))} runs landed events for it")
 
 
 @app.command()
@@ -153,7 +163,7 @@ def _project(source: str) -> tuple[Settings, Source]:
 def _rows(days: Sequence[DayStanding]) -> Iterator[tuple[object, ...]]:
     """Make one row for each day, the newest first; consecutive missing days share one."""
     for _, group in groupby(enumerate(days), key=lambda pair: _together(*pair)):
-        own = [one for _, one in group]
+        own = [day for _, day in group]
         newest, oldest = _row(own[0]), own[-1].day
         if len(own) > 1:
             source, day, *rest, note = newest

@@ -36,7 +36,7 @@ def view(
     limit: _Limit = 20,
     json: Json = False,
 ) -> None:
-    """List the views, with their sinks and how fresh they are; of one VIEW show rows, by key and window.
+    """List the views, how fresh they are, and where a page and REST serve them; of one VIEW show rows.
 
     The row of a KEY is that of its last window unless one is given; exit code 1 without such a row.
     """
@@ -55,18 +55,32 @@ def _list(*, json: bool) -> None:
     settings, catalog = load_project()
     found = [summarise(settings, spec) for spec in catalog.views.values()]
 
-    def row(one: ViewSummary) -> tuple[object, ...]:
-        fresh = one.freshness
+    def row(view: ViewSummary) -> tuple[object, ...]:
+        fresh = view.freshness
         return (
-            one.name,
-            one.stage,
-            one.sink,
+            view.name,
+            view.stage,
+            view.sink,
             *(("", "", "") if fresh is None else (utc(fresh.watermark), fresh.lag_records, number(fresh.lag_seconds))),
-            one.reason,
+            view.reason,
         )
 
     columns = ("view", "stage", "sink", "watermark", "behind", "seconds", "")
     write_list(found, columns, row, json=json, empty="no views are declared; they are files in views/")
+    if found and not json:
+        _tell_addresses(settings)
+
+
+def _tell_addresses(settings: Settings) -> None:
+    from tocsin.dev.servers.ports import accepts
+    from tocsin.views.rest.server import page_address, token_file
+
+    if not accepts(settings.web.port):
+        note(f"nothing serves them on port {settings.web.port}; start it: tocsin dev up, or python -m tocsin.job web")
+        return
+    address = page_address(settings)
+    line(f"\npage   {address}")
+    line(f'REST   curl -H "Authorization: Bearer $(cat {token_file(settings)})" {address.partition("#")[0]}views')
 
 
 def _show(view: str, prefix: str, window: str | None, limit: int, *, json: bool) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from pydantic import Field
-
 from tocsin.declare.setting_blocks import SettingBlock, secret_in
 from tocsin.declare.validation import Duration
 
@@ -17,18 +15,13 @@ class HistorySettings(SettingBlock):
     """The history of events beyond Kafka.
 
     Attributes:
-        folder: of landed files, sealed days and their tables; `history` in the state folder when None. A URI of one is
-            `storage.history`.
-        catalog: SQLAlchemy address of the Iceberg catalogue; SQLite in that folder when None.
+        catalog: SQLAlchemy address of the Iceberg catalogue; SQLite in the folder of history when None.
         catalog_file: holds that address instead, when it has a password.
-        buckets: files of a sealed day, each with its share of the keys. Days sealed before a change keep theirs.
         grace: how long after its end a day is waited for before it is sealed.
     """
 
-    folder: Path | None = None
     catalog: str | None = None
     catalog_file: Path | None = None
-    buckets: int = Field(default=32, ge=1, le=1024)
     grace: Duration = timedelta(hours=1)
 
     @property

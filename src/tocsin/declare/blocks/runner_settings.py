@@ -10,6 +10,8 @@ from tocsin.declare.model.job_kinds import KINDS
 from tocsin.declare.setting_blocks import SettingBlock
 
 SUPERVISOR_POD = "supervisor"
+JOB_ACCOUNT, STATE_CLAIM, SECRET_FOLDER = "tocsin-job", "tocsin-state", "/etc/tocsin/secrets"
+"""The service account of the pods of jobs, the claim of the state folder, and where the Secret appears."""
 # The group may read the mounted secrets and write the state folder; 10001 is the user of our image.
 POD_SECURITY = {"runAsNonRoot": True, "fsGroup": 10001, "seccompProfile": {"type": "RuntimeDefault"}}
 CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
@@ -35,23 +37,16 @@ class RunnerSettings(SettingBlock):
         kind: "local", processes of this machine; or "kubernetes", each job a StatefulSet of one replica.
         namespace: of the StatefulSets.
         image: of the jobs, with Tocsin and the project in the same folders as where the supervisor runs.
-        state_claim: PersistentVolumeClaim of the state folder, which the supervisor and all jobs mount (ReadWriteMany).
-        secret: Secret whose entries are mounted as files into `secret_folder`; None for none.
-        secret_folder: where they appear, so that settings such as `kafka.sasl_password_file` can name them.
-        service_account: of the pods of jobs. Only those whose executors are pods too are given a token for the API.
+        secret: Secret whose entries are mounted as files into /etc/tocsin/secrets, where settings such as
+            `kafka.sasl_password_file` can name them; None for none.
         pods: by kind of job, or "supervisor": what their pods request.
-        context: context of the kubeconfig; None for its current one, or for the account of the pod that asks.
     """
 
     kind: Literal["local", "kubernetes"] = "local"
     namespace: str = Field(default="tocsin", pattern=_LABEL)
     image: str | None = None
-    state_claim: str = Field(default="tocsin-state", pattern=_LABEL)
     secret: str | None = Field(default=None, pattern=_LABEL)
-    secret_folder: str = Field(default="/etc/tocsin/secrets", pattern="^/")
-    service_account: str = Field(default="tocsin-job", pattern=_LABEL)
     pods: dict[str, PodSettings] = Field(default_factory=dict)
-    context: str | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -63,9 +58,9 @@ class RunnerSettings(SettingBlock):
 
     def volumes(self, state: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Write the volumes that every pod of ours has, and where they are mounted; `state` is the state folder."""
-        volumes: list[dict[str, Any]] = [{"name": "state", "persistentVolumeClaim": {"claimName": self.state_claim}}]
+        volumes: list[dict[str, Any]] = [{"name": "state", "persistentVolumeClaim": {"claimName": STATE_CLAIM}}]
         mounts: list[dict[str, Any]] = [{"name": "state", "mountPath": state}]
         if self.secret is not None:
             volumes.append({"name": "secrets", "secret": {"secretName": self.secret, "defaultMode": 0o440}})
-            mounts.append({"name": "secrets", "mountPath": self.secret_folder, "readOnly": True})
+            mounts.append({"name": "secrets", "mountPath": SECRET_FOLDER, "readOnly": True})
         return volumes, mounts

@@ -19,7 +19,8 @@ class StorageSettings(SettingBlock):
     Attributes:
         checkpoints: URI of the folder of all checkpoints, `s3a://bucket/prefix` or `file:/folder`; None is
             `checkpoints` in the state folder.
-        history: URI of the folder of landed files, sealed days and their tables, likewise; None is `history.folder`.
+        history: URI of the folder of landed files, sealed days and their tables, likewise; `history` in the state
+            folder when None.
         s3_endpoint: URL of an object store that is not Amazon's, such as `https://minio.example.com:9000`.
         s3_region: of the bucket.
         s3_credentials_file: who may read and write it, in the form of `~/.aws/credentials`; None takes what the

@@ -9,7 +9,7 @@ from typing import Any
 # Fields of a block of the settings that change nothing for a job: none of them, or those that sealing alone reads.
 _Left = frozenset[str]
 _ALL: _Left = frozenset()
-_SEALED = frozenset({"buckets", "grace"})
+_SEALED = frozenset({"grace"})
 _DESIRED = "tocsin.supervise.planning.desired_inputs"
 # Code that every job with Spark runs, and every one that uses the alerts DB.
 _SPARK = ("quality", "spark", "ingest/*.py", "ingest/spark")

@@ -128,7 +128,7 @@ class Airflow:
             "CORE__DAGS_FOLDER": str(here().root / "dags"),
             "CORE__PLUGINS_FOLDER": str(here().root / "src" / "tocsin" / "airflow" / "plugins"),
             "CORE__LOAD_EXAMPLES": "False",
-            "CORE__PARALLELISM": str(settings.parallelism),
+            "CORE__PARALLELISM": "4",
             "CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
             "CORE__FERNET_KEY": fernet,
             "CORE__SIMPLE_AUTH_MANAGER_USERS": users,

@@ -29,7 +29,15 @@ from tocsin.declare.model.source import Source, columns_of
 from tocsin.declare.settings import Settings
 from tocsin.history.day_status import day_rules
 from tocsin.history.day_table import DayTable
-from tocsin.history.day_versions import BrokenVersion, DayVersion, SealedFile, note_version, paths, read_version
+from tocsin.history.day_versions import (
+    BUCKETS,
+    BrokenVersion,
+    DayVersion,
+    SealedFile,
+    note_version,
+    paths,
+    read_version,
+)
 from tocsin.history.landing_ledger import Entry, LandedFile, LandingLedger
 from tocsin.history.parquet_files import digest, fault, rows_in
 from tocsin.history.places import IMPORTED, Places, begin, end, stamp
@@ -220,7 +228,7 @@ class Sealer:
 
     def _write(self, events: DataFrame, folders: Mapping[date, StoredPath], rows: int) -> None:
         """Write one sorted file for each day and bucket; duplicates lie in one bucket and are dropped on the way."""
-        key, buckets = self.source.key, self.settings.history.buckets
+        key, buckets = self.source.key, BUCKETS
         table = f"sealing_{next(_NUMBERS)}"
         once = events.repartition(tasks(rows, buckets), F.col(f"`{key}`")).dropDuplicates(
             [key, "event_time", *IDENTITY]
@@ -273,7 +281,7 @@ class Sealer:
             sealed_at=datetime.now(UTC),
             code=code(),
             key=self.source.key,
-            buckets=self.settings.history.buckets,
+            buckets=BUCKETS,
             columns=columns_of(self.source),
             runs=ledger.runs(day) | (base.runs if base else frozenset()) - ledger.withdrawn.get(day, {}).keys(),
             base=base.version if base else None,

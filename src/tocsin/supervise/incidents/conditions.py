@@ -48,16 +48,16 @@ _OUTSIDE = {
 _SET_ASIDE, _LOST = (Condition.SET_ASIDE, "set_aside"), (Condition.LOST, "removed_unread")
 _RECREATED = (Condition.RECREATED, TOPICS_RECREATED)
 """Conditions that begin again with each further record, and the figure of the report that counts them."""
+_LATE_SHARE = 0.01  # of the latest records of a detector
 _COARSE_SECONDS = 30.0
 """Times that move with each look are remembered no finer than this, or the memory would be written at each look."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """The limits at which conditions begin: seconds behind, share of late records, seconds without input."""
+    """The limits at which conditions begin: seconds behind, seconds without input."""
 
     lag: float
-    late_share: float
     patience: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -247,7 +247,7 @@ def _symptoms_of_flow(
     if int(report.counts.get(_RECREATED[1], 0.0)) > memory.recreated.get(job, 0):
         what = "a topic that it reads was deleted and created again"
         yield Condition.RECREATED, f"{what}: it reads the new one from its start, what was unread of the former is lost"
-    if job in memory.bases and (share := _late(report, memory.bases[job])) > bounds.late_share:
+    if job in memory.bases and (share := _late(report, memory.bases[job])) > _LATE_SHARE:
         yield Condition.LATE, f"{share:.1%} of the latest records were too late for their window"
     if (quiet := _quiet(job, report, memory, now)) > bounds.patience.get(job, float("inf")):
         yield Condition.SILENT, f"no events for {span(quiet)}"

@@ -117,7 +117,7 @@ class Watch:
             for name, source in catalog.sources.items()
             for feeder in catalog.upstream(name)[:1]
         }
-        return Bounds(lag=own.lag.total_seconds(), late_share=own.late_share, patience=patience)
+        return Bounds(lag=own.lag.total_seconds(), patience=patience)
 
 
 def owners(catalog: Catalog, settings: Settings) -> dict[str, str]:

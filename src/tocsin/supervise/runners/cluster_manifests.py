@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tocsin.declare.blocks.runner_settings import CONTAINER_SECURITY, POD_SECURITY, SUPERVISOR_POD
+from tocsin.declare.blocks.runner_settings import (
+    CONTAINER_SECURITY,
+    JOB_ACCOUNT,
+    POD_SECURITY,
+    STATE_CLAIM,
+    SUPERVISOR_POD,
+)
 from tocsin.declare.model.errors import ConfigError, Fault
 from tocsin.declare.model.job_kinds import KINDS
 from tocsin.declare.setting_blocks import LOOPBACK, ListenSettings
@@ -59,7 +65,7 @@ def rights(settings: Settings) -> list[Manifest]:
     group = "rbac.authorization.k8s.io"
     subject = {"kind": "ServiceAccount", "name": SUPERVISOR, "namespace": settings.runner.namespace}
     binding = {"roleRef": {"apiGroup": group, "kind": "Role", "name": SUPERVISOR}, "subjects": [subject]}
-    accounts = (SUPERVISOR, settings.runner.service_account)
+    accounts = (SUPERVISOR, JOB_ACCOUNT)
     return [
         *(_of(settings, "v1", "ServiceAccount", account) for account in accounts),
         _of(settings, f"{group}/v1", "Role", SUPERVISOR) | {"rules": rules},
@@ -96,7 +102,7 @@ def _claim(settings: Settings, storage: str, storage_class: str | None) -> Manif
     spec: Manifest = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": storage}}}
     if storage_class is not None:
         spec["storageClassName"] = storage_class
-    return _of(settings, "v1", "PersistentVolumeClaim", settings.runner.state_claim) | {"spec": spec}
+    return _of(settings, "v1", "PersistentVolumeClaim", STATE_CLAIM) | {"spec": spec}
 
 
 def _services(settings: Settings) -> list[Manifest]:

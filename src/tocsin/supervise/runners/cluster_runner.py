@@ -217,10 +217,10 @@ def _connect(settings: RunnerSettings) -> ApiClient:
 
     configuration, kubeconfig = client.Configuration(), os.environ.get("KUBECONFIG")
     try:
-        if settings.context is None and kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+        if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
             incluster_config.load_incluster_config(client_configuration=configuration)
         else:
-            kube_config.load_kube_config(kubeconfig, context=settings.context, client_configuration=configuration)
+            kube_config.load_kube_config(kubeconfig, client_configuration=configuration)
     except (config_exception.ConfigException, OSError) as error:
         what = f"no login to a Kubernetes cluster: {error}; give the pod a service account, or set KUBECONFIG"
         raise ConfigError.one("the kubeconfig", what, key="runner.kind") from error

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from tocsin.declare.blocks.runner_settings import CONTAINER_SECURITY, POD_SECURITY
+from tocsin.declare.blocks.runner_settings import CONTAINER_SECURITY, JOB_ACCOUNT, POD_SECURITY
 from tocsin.declare.blocks.spark_settings import KUBERNETES, LOCAL
 from tocsin.declare.model.errors import Fault
 from tocsin.declare.model.job_kinds import KINDS
@@ -117,7 +117,7 @@ def _pod(launch: Launch, settings: Settings, slot: Slot) -> dict[str, Any]:
         **_probes(settings, launch.labels.job),
     }
     return {
-        "serviceAccountName": settings.runner.service_account,
+        "serviceAccountName": JOB_ACCOUNT,
         "automountServiceAccountToken": is_driver and settings.spark.master.startswith(KUBERNETES),
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": GRACE_SECONDS,

@@ -19,10 +19,11 @@ _TIMEOUT = 0.3
 
 
 @pytest.fixture
-def channel(server: MailServer) -> Iterator[SmtpChannel]:
-    one = SmtpChannel(Settings(smtp=SmtpSettings(port=server.port, timeout_seconds=_TIMEOUT)))
-    yield one
-    one.close()
+def channel(server: MailServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[SmtpChannel]:
+    monkeypatch.setattr("tocsin.alerts.notify.smtp._CONNECT_SECONDS", _TIMEOUT)
+    channel = SmtpChannel(Settings(smtp=SmtpSettings(port=server.port)))
+    yield channel
+    channel.close()
 
 
 def mail_to(recipient: str) -> Message:

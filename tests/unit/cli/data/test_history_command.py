@@ -36,7 +36,9 @@ def run(*words: str) -> Result:
 def test_an_empty_history_says_how_to_begin(settings: Settings) -> None:
     done = run("list")
     assert (done.exit_code, "run: tocsin history seal --source NAME" in done.output) == (0, True)
-    assert run("show", "--source", "logins", "2026-11-19").output.startswith("2026-11-19 has no sealed version; 0 runs")
+    assert run("list", "--source", "logins", "--day", "2026-11-19").output.startswith(
+        "2026-11-19 has no sealed version; 0 runs"
+    )
 
 
 def test_days_and_versions_are_listed_shown_taken_back_and_verified(settings: Settings) -> None:
@@ -51,13 +53,13 @@ def test_days_and_versions_are_listed_shown_taken_back_and_verified(settings: Se
     assert (day["severity"], day["report"]) == ("critical", "quality/logins/report.html")
     assert "2026-11-19" in run("list").output
 
-    shown = run("show", "--source", "logins", "2026-11-19").output
+    shown = run("list", "--source", "logins", "--day", "2026-11-19").output
     assert [line.split()[0] for line in shown.splitlines() if line.startswith("v")] == ["v3", "v2", "v1"]
     assert "v2  published, counts" in shown
     assert "7 events of 8 landed, 1 of them twice" in shown
-    assert [one["version"] for one in json.loads(run("show", "--source", "logins", "2026-11-19", "--json").output)] == [
-        *("v3", "v2", "v1")
-    ]
+    assert [
+        one["version"] for one in json.loads(run("list", "--source", "logins", "--day", "2026-11-19", "--json").output)
+    ] == [*("v3", "v2", "v1")]
 
     assert run("verify").output == "0 faults in the history of 1 source\n"
     assert run("rollback", "--source", "logins", "2026-11-19").output == "v1 counts for 2026-11-19: 5 events\n"
@@ -136,12 +138,13 @@ def test_missing_days_share_a_line(settings: Settings) -> None:
 
 
 def test_a_mistake_in_the_call_is_told(settings: Settings) -> None:
-    done = run("show", "--source", "login", "2026-11-19")
+    done = run("list", "--source", "login", "--day", "2026-11-19")
     assert done.exception is not None
     assert isinstance(done.exception, Exception)
     assert tell(done.exception) == 2
     assert "did you mean 'logins'" in str(done.exception)
-    assert run("show", "--source", "logins", "yesterday").exit_code == 2
+    assert run("list", "--source", "logins", "--day", "yesterday").exit_code == 2
+    assert "needs --source" in run("list", "--day", "2026-11-19").output
 
 
 def test_a_folder_that_cannot_be_written_is_told_as_such(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

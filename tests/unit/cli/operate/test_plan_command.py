@@ -107,9 +107,7 @@ def test_a_key_that_no_query_reads_restarts_nothing(ran: Path) -> None:
         rest = [line for line in path.read_text().splitlines() if not line.startswith(f"{key} =")]
         path.write_text("\n".join([f"{key} = {value}", *rest]))
         assert {effect for effect, _ in plan().values()} == {"nothing"}, key
-    (ran / "tocsin.toml").write_text(
-        "[alerts]\nhistory_days = 500\n\n[history]\nbuckets = 8\n\n[conditions]\nlag = '9 minutes'\n"
-    )
+    (ran / "tocsin.toml").write_text("[alerts]\nhistory_days = 500\n\n[conditions]\nlag = '9 minutes'\n")
     assert {job for job, (effect, _) in plan().items() if effect != "nothing"} == {"notifier"}, (
         "it removes old findings"
     )

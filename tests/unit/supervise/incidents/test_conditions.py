@@ -12,7 +12,7 @@ from tocsin.supervise.incidents.conditions import Bounds, Facts, Memory, is_due,
 from tocsin.supervise.job_states import HUNG, Condition, Past
 
 JOB, INGEST = "detector:bad", "ingest:logins"
-BOUNDS = Bounds(lag=300.0, late_share=0.01, patience={INGEST: 3600.0})
+BOUNDS = Bounds(lag=300.0, patience={INGEST: 3600.0})
 
 
 def stands(condition: Condition, reason: str = "why") -> Facts:
