@@ -1,4 +1,4 @@
-"""Run docker-compose.yml in podman, profile by profile, and write the tables of docs/run/containers.md.
+"""Run docker-compose.yml in podman, profile by profile, and print a table of each.
 
 `python -m tests.containers` runs all profiles, `python -m tests.containers jobs` one. It needs root on Debian, and
 `make setup-containers` before.
@@ -30,8 +30,6 @@ from tests.containers.scenario import (
     survives_kills,
 )
 from tocsin.setup.paths import here
-
-PAGE = here().root / "docs" / "run" / "containers.md"
 
 
 @dataclass(frozen=True)
@@ -84,17 +82,8 @@ def run(engine: Engine, folder: Path, profile: str) -> tuple[str, bool]:
     return "\n".join((*rows, "")), not failed
 
 
-def written(page: str, profile: str, table: str) -> str:
-    """`page` with `table` in the place of this profile's."""
-    begin, end = f"<!-- {profile}: begin -->\n", f"<!-- {profile}: end -->\n"
-    before, _, rest = page.partition(begin)
-    _, mark, after = rest.partition(end)
-    assert mark, f"{PAGE} has no place for the table of {profile}"
-    return f"{before}{begin}{table}{end}{after}"
-
-
 def main() -> int:
-    """Make the images, run the profiles, write the page; fail if something did not do as it must."""
+    """Make the images and run the profiles; fail if something did not do as it must."""
     parser = argparse.ArgumentParser(prog="python -m tests.containers", description=__doc__)
     parser.add_argument("profiles", nargs="*", choices=[*WAYS, []], help="all if none is given")
     parser.add_argument("--no-build", action="store_true", help="take the images as they are")
@@ -110,7 +99,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             table, passed = run(engine, Path(folder), profile)
         went_well = went_well and passed
-        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), profile, table), encoding="utf-8")
+        print(table)
     return 0 if went_well else 1
 
 

@@ -250,8 +250,3 @@ def test_set_up_starts_on_what_the_image_has_of_src_before_it(tmp_path: Path) ->
     command = [sys.executable, "-S", "-m", "tocsin.setup", "--help"]
     done = subprocess.run(command, env={"PYTHONPATH": str(tmp_path / "src")}, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
-
-
-def test_each_way_of_running_has_its_place_among_the_results_of_test_containers() -> None:
-    page = (ROOT / "docs" / "run" / "containers.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^<!-- (\w+): begin -->$", page, re.MULTILINE)) == WAYS

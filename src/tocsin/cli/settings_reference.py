@@ -48,13 +48,11 @@ def settings_page() -> str:
         parts += [f"## `[{name}]`\n" if name else "## Of the installation\n"]
         if name:
             parts += [_introduction(block), ""]
-        if block.model_fields:
-            parts += ["| key | type | default | meaning |", "|---|---|---|---|"]
         meanings = meanings_of(block)
         for key, field in block.model_fields.items():
             if _block_in(field) is None:
-                cells = (f"`{key}`", _type(field), _default(field), meanings.get(key, ""))
-                parts.append(f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |")
+                facts = ", ".join(filter(None, (_type(field), _default(field))))
+                parts.append(f"- `{key}` ({facts}): {' '.join(meanings.get(key, '').split())}")
         parts.append("")
     return "\n".join(parts)
 
@@ -62,8 +60,8 @@ def settings_page() -> str:
 def meanings_of(block: type[BaseModel]) -> dict[str, str]:
     """Read the meaning of each key of `block`, and of what it inherits, out of the docstrings."""
     found: dict[str, str] = {}
-    for one in reversed(block.__mro__):
-        document = inspect.cleandoc(one.__doc__ or "")
+    for base in reversed(block.__mro__):
+        document = inspect.cleandoc(base.__doc__ or "")
         for names, meaning in ATTRIBUTE.findall(document.partition("Attributes:")[2]):
             found |= dict.fromkeys(names.split(", "), meaning)
     return found

@@ -63,37 +63,63 @@ def send(
 
     With --as-now a file is sent at the pace at which its events came, each with the present time in place of its event
     time. With --speed 4 the time between two events is a quarter of what it was, so windows hold four times as many:
-    what is ahead of its time would go to quarantine. A line whose time cannot be rewritten is not sent, which is told.
+    what is ahead of its time would go to quarantine. A line whose time cannot be rewritten is reported, not sent.
 
     With --drain lines go to the log drain in batches, each again until it is taken. A line without the header of a
     syslog line gets one of Heroku's router. Exit code 1 when the drain takes nothing for a minute, 2 when it refuses.
     """
-    for is_wrong, option, what in (
+    _refuse(
         (file is not None and burst, "--burst", "needs generated logins, not a file"),
         (file is None and source != GENERATED, "--source", _ONLY_GENERATED),
         (file is None and as_now, "--as-now", "needs a file; generated logins happen now"),
         (speed is not None and not as_now, "--speed", "needs --as-now"),
-        (drain and (file is None or as_now or bool(count)), "--drain", "needs a file, without --as-now and --count"),
-        (bool(repeat) and not drain, "--repeat", "needs --drain"),
+        (drain and (file is None or as_now), "--drain", "needs a file, without --as-now"),
+        (repeat and not drain, "--repeat", "needs --drain"),
         (rate is not None and as_now, "--rate", "is not for --as-now, where the events' own times say it"),
-    ):
+    )
+    seconds = None if duration is None else options.span(duration, "--duration")
+    if file is None:
+        _send_generated(rate, burst or [], seconds, count)
+    else:
+        _send_file(
+            file, source, rate or 0.0, seconds, count, repeat if drain else None, speed or 1.0 if as_now else None
+        )
+
+
+def _refuse(*mistakes: tuple[object, str, str]) -> None:
+    for is_wrong, option, what in mistakes:
         if is_wrong:
             raise typer.BadParameter(what, param_hint=f"'{option}'")
-    seconds = None if duration is None else options.span(duration, "--duration")
+
+
+def _send_generated(rate: float | None, bursts: list[str], seconds: float | None, count: int | None) -> None:
     stop = threading.Event()
     on_signals(stop, interactive=True)
-    if file is None:
-        lines, total = _generated(rate, _parsed(burst or []), seconds, stop)
-        _send(source, itertools.islice(lines, count), count or total)
-        return
+    lines, total = _generated(rate, _parsed(bursts), seconds, stop)
+    _send(GENERATED, itertools.islice(lines, count), count or total)
+
+
+def _send_file(
+    file: str,
+    source: str,
+    rate: float,
+    seconds: float | None,
+    count: int | None,
+    repeat: float | None,
+    speed: float | None,
+) -> None:
+    """Send the lines of `file`: to the drain unless `repeat` is None, as if they happened now unless `speed` is."""
+    stop = threading.Event()
+    on_signals(stop, interactive=True)
     with open_lines(file) as (stream, size), _stopped_after(seconds, stop):
-        lines = _read(stream, rate or 0.0, stop)
-        if drain:
+        lines = _read(stream, rate, stop)
+        if speed is not None:
+            lines = _shifted(lines, source, speed, stop)
+        lines = itertools.islice(lines, count)
+        if repeat is None:
+            _send(source, lines, None if count else size)
+        else:
             _drain(source, lines, repeat)
-            return
-        if as_now:
-            lines = _shifted(lines, source, speed or 1.0, stop)
-        _send(source, itertools.islice(lines, count), None if count else size)
 
 
 def _shifted(lines: Lines, source: str, speed: float, stop: threading.Event) -> Lines:
