@@ -72,9 +72,9 @@ def measure(folder: Path, rounds: int) -> Found:
         time.sleep(_SETTLE_SECONDS)
         found.memory = fleet.airflow_memory()
         jobs = InstalledJobs(fleet.settings)
-        jobs.drift()
+        jobs.diff()
         for _ in range(20):
-            found.drift.append(_timed(jobs.drift))
+            found.drift.append(_timed(jobs.diff))
         for number in range(rounds):
             found.run.append(_run_started(fleet))
             seconds, refused = _backfill_started(fleet, number)

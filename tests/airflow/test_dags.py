@@ -123,7 +123,7 @@ def test_the_supervisor_is_alone_and_never_tried_again(found: dict[str, Any]) ->
     assert supervisor["pools"] == ["default_pool", "supervision"]
 
 
-def test_the_supervisor_looks_at_drift_and_each_minute_in_any_case(found: dict[str, Any]) -> None:
+def test_the_supervisor_looks_at_a_difference_and_each_minute_in_any_case(found: dict[str, Any]) -> None:
     assert found["dags"]["supervisor"]["begins"] == ["Asset or * * * * *", ["drift"]]
 
 

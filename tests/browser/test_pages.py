@@ -129,7 +129,7 @@ def test_the_tab_tells_how_it_was_killed_and_shows_its_log_as_text(running: Runn
     os.kill(old, signal.SIGKILL)
     await_pid(running, DETECTOR, old)
     frame = visit.job(DAG)
-    newest = frame.locator("#episodes tr").first
+    newest = frame.locator("#crash-rows tr").first
     expect(newest.locator(".cause")).to_have_text(re.compile("^ended without an exit code"))
     expect(newest.locator("td").nth(2)).to_have_text("none")
     expect(newest.locator("td").nth(3)).to_have_text(re.compile(r"\d+ (s|min)|\d\.\d s"))
@@ -157,7 +157,7 @@ def test_restart_replaces_the_process_and_tells_why_it_ended(running: Running, v
     frame = visit.job("platform")
     frame.get_by_role("button", name="notifier").click()
     expect(frame.locator("#lines")).not_to_be_empty()
-    expect(frame.locator("#episodes"), "it did not crash").not_to_contain_text("a restart was asked for")
+    expect(frame.locator("#crash-rows"), "it did not crash").not_to_contain_text("a restart was asked for")
 
 
 def test_a_viewer_has_nothing_to_press_and_is_refused(running: Running, visits: Visits) -> None:

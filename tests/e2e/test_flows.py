@@ -32,7 +32,7 @@ from tocsin.platform.heartbeat import read_beat
 from tocsin.spark.query.work import REAL_TIME
 from tocsin.supervise.job_kinds import desired_jobs
 from tocsin.supervise.job_states import UNREADABLE, Condition
-from tocsin.supervise.supervisor import Charge, Supervisor
+from tocsin.supervise.supervisor import JobGroup, Supervisor
 from tocsin.views.view_row import ViewRow, canonical_key
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "words"
@@ -245,7 +245,7 @@ class Changes:
         self._running, self.settings = running, running.settings
         self.file = self.settings.project / "flows" / "words.py"
         self.supervisor = Supervisor(
-            Charge(name="jobs", state=self.settings.state, launch=running.launch), running.runner
+            JobGroup(name="jobs", state=self.settings.state, launch=running.launch), running.runner
         )  # fmt: skip
 
     def edit(self, old: str, new: str) -> None:

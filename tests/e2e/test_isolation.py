@@ -18,13 +18,13 @@ from tocsin.declare.catalog import read_catalog
 from tocsin.platform.heartbeat import read_beat
 from tocsin.setup.java import find_java
 from tocsin.supervise.job_kinds import desired_jobs
-from tocsin.supervise.job_states import Pace, Past, Start, memory_of, read_history
+from tocsin.supervise.job_states import Past, Start, Timing, memory_of, read_history
 from tocsin.supervise.runners.job_command import job_launch
 from tocsin.supervise.runners.local import LocalRunner
-from tocsin.supervise.runners.log_rotation import rotate
+from tocsin.supervise.runners.log_files import rotate
 from tocsin.supervise.runners.process_labels import Labels, instance_of
 from tocsin.supervise.runners.runner import Launch
-from tocsin.supervise.supervisor import Charge, Supervisor
+from tocsin.supervise.supervisor import JobGroup, Supervisor
 
 DETECTOR = '''"""Harms itself."""
 import sys
@@ -59,8 +59,8 @@ class Watched:
         self.settings = job.settings.model_copy(update={"spark": spark})
         self.longest_log = 0
         self._runner = LocalRunner(instance_of(self.settings), self.settings.log)
-        charge = Charge(name="jobs", state=self.settings.state, launch=self._launch, pace=Pace(stalled_after=140))
-        self._supervisor = Supervisor(charge, self._runner)
+        group = JobGroup(name="jobs", state=self.settings.state, launch=self._launch, timing=Timing(stalled_after=140))
+        self._supervisor = Supervisor(group, self._runner)
         self._stop = threading.Event()
 
     def _launch(self, start: Start) -> Launch:

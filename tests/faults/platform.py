@@ -23,7 +23,7 @@ from tocsin.dev.launcher import servers_instance
 from tocsin.dev.servers.airflow_servers import COMPONENTS, PREFIX
 from tocsin.platform.heartbeat import read_beat
 from tocsin.platform.lock import LockHeld, hold
-from tocsin.supervise.incidents.chronicle import read_events
+from tocsin.supervise.incidents.event_log import read_events
 from tocsin.supervise.job_states import History, Past, memory_of, read_history, write_history
 from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.process_labels import instance_of

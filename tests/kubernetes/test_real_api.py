@@ -24,13 +24,13 @@ from tocsin.declare.model.job_kinds import KINDS
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.settings import Settings
 from tocsin.platform.heartbeat import beat
-from tocsin.supervise.job_states import Condition, Desired, Pace, Start
+from tocsin.supervise.job_states import Condition, Desired, Start, Timing
 from tocsin.supervise.runners.cluster_manifests import SUPERVISOR
 from tocsin.supervise.runners.cluster_runner import ClusterRunner
 from tocsin.supervise.runners.job_pod import Slot, slot_names, stateful_set
 from tocsin.supervise.runners.process_labels import Labels, instance_of
 from tocsin.supervise.runners.runner import Launch, Process
-from tocsin.supervise.supervisor import Charge, Supervisor
+from tocsin.supervise.supervisor import JobGroup, Supervisor
 
 pytestmark = pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 JOB = "detector:failed_logins"
@@ -59,9 +59,9 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.runner, self.codes = ClusterRunner(self.settings), {"v1": OBEDIENT, "v2": OBEDIENT}
-        pace = Pace(crash_loop_failures=2, stop_grace=5.0)
-        charge = Charge(name="jobs", state=self.settings.state, launch=self._start, pace=pace)
-        self.supervisor = Supervisor(charge, self.runner)
+        timing = Timing(crash_loop_failures=2, stop_grace=5.0)
+        group = JobGroup(name="jobs", state=self.settings.state, launch=self._start, timing=timing)
+        self.supervisor = Supervisor(group, self.runner)
 
     def launch(self, code: str, spec: str = "v1", job: str = JOB) -> Launch:
         labels = Labels(instance_of(self.settings), job, spec)

@@ -17,11 +17,11 @@ from tocsin.supervise.installed_jobs import InstalledJobs, Sender
 log = structlog.get_logger()
 
 
-class Drift(BaseEventTrigger):
+class JobDiff(BaseEventTrigger):
     """Fires when a job is missing, dead, hung, unknown or changed, or a switch was turned.
 
     An event is a hint, and Airflow may lose one that comes while a supervisor runs: it is sent again as long as the
-    drift lasts, ever more rarely. What a look is about to do is found by the look itself, which only does not act.
+    difference lasts, ever more rarely. What a look is about to do is found by the look itself, which only does not act.
     """
 
     def __init__(self, every: float = 1.5) -> None:
@@ -30,7 +30,7 @@ class Drift(BaseEventTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """See `BaseTrigger.serialize`."""
-        return f"{Drift.__module__}.{Drift.__qualname__}", {"every": self._every}
+        return f"{JobDiff.__module__}.{JobDiff.__qualname__}", {"every": self._every}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Fire for ever; the triggerer logs a look that fails and retries."""
@@ -38,7 +38,7 @@ class Drift(BaseEventTrigger):
         while True:
             try:
                 jobs = jobs or InstalledJobs(await asyncio.to_thread(load_settings))
-                found = await asyncio.to_thread(jobs.drift)
+                found = await asyncio.to_thread(jobs.diff)
             except Exception:
                 log.exception("jobs not readable")
                 found = frozenset()
@@ -47,5 +47,5 @@ class Drift(BaseEventTrigger):
             await asyncio.sleep(self._every)
 
 
-DRIFT = Asset("drift", watchers=[AssetWatcher(name="drift", trigger=Drift())])
+JOB_DIFF = Asset("drift", watchers=[AssetWatcher(name="drift", trigger=JobDiff())])
 """Fires whenever the running jobs differ from the desired ones."""

@@ -102,7 +102,7 @@ class Indexer:
         with self._writing() as (connection, rules):
             put_aside(connection, rejected, self._clock())
             done = recording.record(connection, found, rules, self._clock())
-        self._tell({finding.detector for finding in found}, done)
+        self._log_alerts({finding.detector for finding in found}, done)
         return done
 
     def follow_declarations(self) -> None:
@@ -120,7 +120,7 @@ class Indexer:
                     done = recording.record(connection, part, self._rules(), self._clock())
                     if len(part) < BATCH:
                         remember(connection, [declared[name]])
-                self._tell(set(), done)
+                self._log_alerts(set(), done)
                 if len(part) < BATCH:
                     break
                 last = part[-1].finding_id
@@ -130,7 +130,7 @@ class Indexer:
     def apply(self, backfilled: Backfilled) -> Generator[None, None, Applied]:
         """Store what a backfill has published for a day, in short transactions; see `backfills.Days.apply`."""
         done = yield from self.days.apply(backfilled)
-        self._tell({backfilled.detector}, done.recorded)
+        self._log_alerts({backfilled.detector}, done.recorded)
         return done
 
     @contextmanager
@@ -152,7 +152,7 @@ class Indexer:
             domain=self._settings.smtp.domain,
         )
 
-    def _tell(self, found: set[str], done: Recorded) -> None:
+    def _log_alerts(self, found: set[str], done: Recorded) -> None:
         unknown = found - self._stored_facts.keys() - self._undeclared
         for name in sorted(unknown):
             _log.warning("findings of an undeclared detector stored without an alert", detector=name)

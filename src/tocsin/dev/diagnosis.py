@@ -28,7 +28,7 @@ from tocsin.platform.kafka.topics import wanted_topics
 from tocsin.setup import jars
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import Paths, here
-from tocsin.supervise.job_status import Standing, unsupervised_reason
+from tocsin.supervise.job_status import Severity, unsupervised_reason
 
 _GIB = 1024**3
 _SECONDS = 3.0
@@ -46,7 +46,7 @@ class Diagnosis(BaseModel, frozen=True):
     """
 
     name: str
-    standing: Standing
+    standing: Severity
     what: str
     advice: str = ""
 
@@ -81,7 +81,7 @@ def python() -> Diagnosis:
         return _ok("Python", f"{version} in {venv}")
     return Diagnosis(
         name="Python",
-        standing=Standing.WARNING,
+        standing=Severity.WARNING,
         what=f"{version} in {sys.prefix}, not the environment that set-up makes",
         advice=f"run {venv / 'bin' / 'tocsin'}",
     )
@@ -120,7 +120,7 @@ def disk(state: Path) -> Diagnosis:
         return _problem("disk", what, "make room, or move the state folder with TOCSIN_STATE")
     if free < 5:
         advice = "Kafka keeps seven days of events; make room before that"
-        return Diagnosis(name="disk", standing=Standing.WARNING, what=what, advice=advice)
+        return Diagnosis(name="disk", standing=Severity.WARNING, what=what, advice=advice)
     return _ok("disk", what)
 
 
@@ -151,7 +151,7 @@ def sink_servers(settings: Settings, catalog: Catalog) -> Iterator[Diagnosis]:
         else:
             what = "not installed, and a view names it; its rows are kept in SQLite alone"
             advice = f"{server.install}; or set views.{kind} in tocsin.toml"
-            yield Diagnosis(name=server.title, standing=Standing.WARNING, what=what, advice=advice)
+            yield Diagnosis(name=server.title, standing=Severity.WARNING, what=what, advice=advice)
 
 
 def kafka(settings: Settings, wanted: set[str]) -> Diagnosis:
@@ -194,7 +194,7 @@ def alerts_database(settings: Settings) -> Diagnosis:
         database.close()
     if not ready:
         what, advice = f"{database.shown} does not exist yet", "the indexer creates or migrates it when it starts"
-        return Diagnosis(name="alerts DB", standing=Standing.WARNING, what=what, advice=advice)
+        return Diagnosis(name="alerts DB", standing=Severity.WARNING, what=what, advice=advice)
     return _ok("alerts DB", f"{database.shown} has the schema of this version")
 
 
@@ -202,7 +202,7 @@ def supervisor(settings: Settings) -> Diagnosis:
     """Check that the supervisor has looked at the jobs within two minutes."""
     looked_seconds = seconds_since_look(settings.state)
     if looked_seconds is None:
-        return Diagnosis(name="supervisor", standing=Standing.WARNING, what="has never looked at the jobs", advice=_UP)
+        return Diagnosis(name="supervisor", standing=Severity.WARNING, what="has never looked at the jobs", advice=_UP)
     unsupervised = unsupervised_reason(looked_seconds)
     if unsupervised is not None:
         return _absent(settings, "supervisor", unsupervised)
@@ -218,7 +218,7 @@ def ports(settings: Settings) -> list[Diagnosis]:
     taken = {name: port for name, port in wanted.items() if accepts(port)}
     advice = "fine if you mean to use that server; else choose another port for `tocsin dev up`"
     return [
-        Diagnosis(name=name, standing=Standing.WARNING, what=f"{port} is in use by {owner_of(port)}", advice=advice)
+        Diagnosis(name=name, standing=Severity.WARNING, what=f"{port} is in use by {owner_of(port)}", advice=advice)
         if name in taken
         else _ok(name, f"{port} is free")
         for name, port in wanted.items()
@@ -228,7 +228,7 @@ def ports(settings: Settings) -> list[Diagnosis]:
 def _absent(settings: Settings, name: str, what: str) -> Diagnosis:
     """Something that does not answer: a problem, unless it is the embedded stack's and that is not up."""
     if _embedded(settings) and not (settings.state / RUNNING_FILE).exists():
-        return Diagnosis(name=name, standing=Standing.WARNING, what=what, advice=_UP)
+        return Diagnosis(name=name, standing=Severity.WARNING, what=what, advice=_UP)
     return _problem(name, what, "look into its log; " + _UP)
 
 
@@ -238,8 +238,8 @@ def _embedded(settings: Settings) -> bool:
 
 
 def _ok(name: str, what: str) -> Diagnosis:
-    return Diagnosis(name=name, standing=Standing.OK, what=what)
+    return Diagnosis(name=name, standing=Severity.OK, what=what)
 
 
 def _problem(name: str, what: str, advice: str) -> Diagnosis:
-    return Diagnosis(name=name, standing=Standing.PROBLEM, what=what, advice=advice)
+    return Diagnosis(name=name, standing=Severity.PROBLEM, what=what, advice=advice)

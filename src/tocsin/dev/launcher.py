@@ -17,7 +17,7 @@ from tocsin.declare.model.errors import ConfigError, TocsinError
 from tocsin.declare.model.names import DRAIN, EXPORTER, WEB
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.dev import state_folder
-from tocsin.dev.crew import Crew
+from tocsin.dev.job_supervision import JobSupervision
 from tocsin.dev.running_stack import Running, announce, withdraw
 from tocsin.dev.servers import ports
 from tocsin.dev.servers.airflow_servers import Airflow
@@ -34,7 +34,7 @@ from tocsin.platform.code_versions import installed_catalog
 from tocsin.platform.lock import LockHeld, hold
 from tocsin.setup.java import find_java
 from tocsin.supervise.runners.local import LocalRunner
-from tocsin.supervise.runners.log_rotation import rotate
+from tocsin.supervise.runners.log_files import rotate
 from tocsin.supervise.runners.process_labels import instance_of
 
 LOG = "launcher"
@@ -186,7 +186,7 @@ class _Launcher:
             os.getpid(), chosen.kafka, chosen.smtp, *job_ports, mail.url, url, sinks=sinks.address_files
         )
         self._servers = Servers(self._settings, servers_instance(settings), servers, sinks)
-        self._crew = Crew(self._settings, java.home, supervises=self._airflow is None)
+        self._jobs = JobSupervision(self._settings, java.home, supervises=self._airflow is None)
         self._progress = progress
 
     def run(self, stop: threading.Event) -> None:
@@ -212,17 +212,17 @@ class _Launcher:
             if serving and not self._servers.announced:
                 announce(self._settings.state, self._running)
                 self._servers.announced = True
-            settled = self._crew.tick(start=serving)
+            settled = self._jobs.tick(start=serving)
             rotate(self._settings.log(LOG))
         except OSError as error:
-            self._crew.report_unwritable(error)
+            self._jobs.report_unwritable(error)
             self._progress.show([unwritable(error)])
             return False
-        self._progress.show([*self._servers.lines(), *self._crew.lines()])
+        self._progress.show([*self._servers.lines(), *self._jobs.lines()])
         return serving and settled
 
     def _summary(self, seconds: float) -> str:
-        failing = [line.name for line in (*self._servers.lines(), *self._crew.lines()) if line.failing]
+        failing = [line.name for line in (*self._servers.lines(), *self._jobs.lines()) if line.failing]
         state = (
             f"ready after {seconds:.0f} s" if not failing else f"up after {seconds:.0f} s, without {', '.join(failing)}"
         )
@@ -245,7 +245,7 @@ class _Launcher:
             WEB: f"REST       http://{LOOPBACK}:{self._running.web_port}/views",
             EXPORTER: f"metrics    http://{LOOPBACK}:{self._running.metrics_port}/metrics",
         }
-        return [addresses[line.name] for line in self._crew.lines() if line.name in addresses and not line.failing]
+        return [addresses[line.name] for line in self._jobs.lines() if line.name in addresses and not line.failing]
 
     def _about_sinks(self) -> list[str]:
         files = self._running.sinks
@@ -265,7 +265,7 @@ class _Launcher:
                 self._progress.say("stopping Airflow")
                 self._servers.stop(*(component.name for component in self._airflow.components()))
             self._progress.say("stopping the jobs")
-            self._crew.stop()
+            self._jobs.stop()
             self._progress.say("stopping the servers")
             self._servers.stop()
         except KeyboardInterrupt:

@@ -20,14 +20,14 @@ from tocsin.supervise.job_kinds import desired_jobs, forget_code
 from tocsin.supervise.job_states import Desired, Start
 from tocsin.supervise.job_status import JobStatus, look
 from tocsin.supervise.runners.job_command import job_launch
-from tocsin.supervise.runners.log_rotation import rotate
+from tocsin.supervise.runners.log_files import rotate
 from tocsin.supervise.runners.process_labels import Labels, instance_of
 from tocsin.supervise.runners.runner import Launch
 from tocsin.supervise.runners.runner_choice import runner_of
-from tocsin.supervise.supervisor import Charge, Supervisor
+from tocsin.supervise.supervisor import JobGroup, Supervisor
 from tocsin.supervise.switches import ask_switches, not_stopped, read_switches, switched_jobs, turned_since
 
-_CHARGE = "jobs"
+_GROUP = "jobs"
 # Longer than a job takes to stop by itself (13 seconds) and than it is given before it is ended (20).
 _LOOK_SECONDS = 30.0
 # A start that is due sooner is waited for: cheaper and quicker than another run of the DAG.
@@ -63,8 +63,8 @@ class InstalledJobs:
         self._java_home = java_home
         self._seen: tuple[Catalog, Stamps] = Catalog(), frozenset()
         self._declared: dict[str, Desired] = {}
-        self.supervisor = Supervisor(Charge(name=_CHARGE, state=settings.state, launch=self._launch), self.runner)
-        self._watch = Watch(settings, _CHARGE, self.runner)
+        self.supervisor = Supervisor(JobGroup(name=_GROUP, state=settings.state, launch=self._launch), self.runner)
+        self._watch = Watch(settings, _GROUP, self.runner)
 
     def look(self, is_off: Callable[[str], bool | None]) -> None:
         """Bring the jobs into line with what is declared and switched on; wait up to half a minute for those that stop.
@@ -87,7 +87,7 @@ class InstalledJobs:
         for job in desired:
             rotate(self.settings.log(job))
 
-    def drift(self) -> frozenset[str]:
+    def diff(self) -> frozenset[str]:
         """The jobs that a look would now do something about, and "switch" if a switch was turned since the last one.
 
         Cheap enough for every second: files are read again only when one has changed.
@@ -101,7 +101,7 @@ class InstalledJobs:
             rotate(self.settings.log(job))
         state = self.settings.state
         turned = {"switch"} if turned_since(state, read_switches(state)) else set()
-        return self.supervisor.drift(not_stopped(state, self._declared)) | turned
+        return self.supervisor.diff(not_stopped(state, self._declared)) | turned
 
     def watch(self, *, days: bool = True) -> list[Incident]:
         """Watch for conditions, and write their mails; returns the incidents of the last day, which are to be shown.
@@ -136,7 +136,7 @@ def _java() -> Path:
 
 
 class Sender:
-    """Decides whether drift is sent now: at once when it is new, but at most every 3 seconds.
+    """Decides whether a difference is sent now: at once when it is new, but at most every 3 seconds.
 
     What stays as it is is sent again after 6 seconds, then after twice the time each, up to a minute.
     """

@@ -42,8 +42,8 @@ class Condition(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pace:
-    """The pace of supervision, in seconds.
+class Timing:
+    """The timing of supervision, in seconds but for two counts.
 
     Attributes:
         first_delay: before the restart after the second failure; doubles from there.
@@ -229,9 +229,9 @@ class Change:
 Action = Start | Stop | Change
 
 
-def memory_of(state: Path, charge: str) -> Path:
-    """Return the file that holds what supervision remembers of one charge."""
-    return state / "supervision" / f"{charge}.json"
+def memory_of(state: Path, group: str) -> Path:
+    """Return the file that holds what supervision remembers of one group."""
+    return state / "supervision" / f"{group}.json"
 
 
 def read_history(path: Path) -> History:

@@ -10,11 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 
 from tocsin.declare.catalog import Catalog
 from tocsin.declare.model.detector import DetectorSpec, Stage
 from tocsin.declare.model.durations import span
+from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.flow import FlowSpec
 from tocsin.declare.model.job_kinds import KINDS
 from tocsin.declare.model.job_report import MUCH_IGNORED, MUCH_QUARANTINED, SILENT_SECONDS, JobReport, JobState
@@ -34,8 +36,8 @@ _START_SECONDS = 3.0
 _ENDED = (JobState.STOPPED, JobState.FAILED)
 
 
-class Standing(StrEnum):
-    """The loudness with which something is shown; in this order."""
+class Severity(StrEnum):
+    """How urgently something needs a person; shown in this order, and as `standing` in the JSON of a status."""
 
     PROBLEM = "problem"
     WARNING = "warning"
@@ -63,7 +65,7 @@ class JobStatus(JobReport):
             none has looked on this machine.
     """
 
-    standing: Standing
+    standing: Severity
     health: str
     condition: Condition = Condition.FINE
     runs: bool = False
@@ -77,9 +79,9 @@ class JobStatus(JobReport):
 
 @dataclass(frozen=True)
 class Health:
-    """Health of a job: how loud, in a word or two, and why."""
+    """Health of a job: how urgent, in a word or two, and why."""
 
-    standing: Standing
+    severity: Severity
     word: str
     reason: str = ""
 
@@ -144,13 +146,13 @@ class JobFacts:
         return is_young and self.beat is not None and self.beat.report.state not in _ENDED
 
 
-_SAID = {
-    JobState.STARTING: Standing.WARNING,
-    JobState.WAITING: Standing.WARNING,
-    JobState.READY: Standing.WARNING,
-    JobState.STOPPING: Standing.WARNING,
-    JobState.STOPPED: Standing.WARNING,
-    JobState.FAILED: Standing.PROBLEM,
+_SEVERITIES = {
+    JobState.STARTING: Severity.WARNING,
+    JobState.WAITING: Severity.WARNING,
+    JobState.READY: Severity.WARNING,
+    JobState.STOPPING: Severity.WARNING,
+    JobState.STOPPED: Severity.WARNING,
+    JobState.FAILED: Severity.PROBLEM,
 }
 
 
@@ -158,7 +160,7 @@ def health(facts: JobFacts) -> Health:
     """Judge the job's health: a problem needs somebody, a warning passes without help."""
     if facts.faults:
         goes_on = "The running job keeps running. " if facts.runs else "The job is not started. "
-        return Health(Standing.PROBLEM, "broken", goes_on + "; ".join(facts.faults))
+        return Health(Severity.PROBLEM, "broken", goes_on + "; ".join(facts.faults))
     return _unwanted(facts) or _failing(facts) or _absent(facts) or _reported(facts)
 
 
@@ -172,7 +174,7 @@ def _unwanted(facts: JobFacts) -> Health | None:
         word, reason = "paused", "switched off"
     else:
         return None
-    return Health(Standing.WARNING, "stopping", reason) if facts.runs else Health(Standing.OFF, word, reason)
+    return Health(Severity.WARNING, "stopping", reason) if facts.runs else Health(Severity.OFF, word, reason)
 
 
 def _failing(facts: JobFacts) -> Health | None:
@@ -182,7 +184,7 @@ def _failing(facts: JobFacts) -> Health | None:
         return None
     is_retried = any(process.labels.spec == past.spec for process in facts.processes or ())
     again = ". Retrying" if is_retried else ""
-    return Health(Standing.PROBLEM, str(past.condition), past.reason + again)
+    return Health(Severity.PROBLEM, str(past.condition), past.reason + again)
 
 
 def _absent(facts: JobFacts) -> Health | None:
@@ -190,22 +192,22 @@ def _absent(facts: JobFacts) -> Health | None:
     if facts.leader is not None or (facts.processes is None and facts.beat is not None):
         return None
     if facts.processes is None:
-        return Health(Standing.PROBLEM, "missing", "never ran here")
+        return Health(Severity.PROBLEM, "missing", "never ran here")
     unsupervised = unsupervised_reason(facts.looked_seconds)
-    return _ended(facts) if unsupervised is None else Health(Standing.PROBLEM, "down", unsupervised)
+    return _ended(facts) if unsupervised is None else Health(Severity.PROBLEM, "down", unsupervised)
 
 
 def _ended(facts: JobFacts) -> Health:
     """Judge a job without a process here that the supervisor will look at within a minute."""
     past, last = facts.past, facts.beat.report if facts.beat else None
     if past.condition is Condition.RESTARTING:
-        return Health(Standing.WARNING, "restarting", past.reason)
+        return Health(Severity.WARNING, "restarting", past.reason)
     if not past.expected or facts.at - past.started_at <= _START_SECONDS:
         word, reason = ("starting", "") if past.expected else ("not running", "about to start")
-        return Health(Standing.WARNING, word, reason)
+        return Health(Severity.WARNING, word, reason)
     if last is not None and last.state in _ENDED:
-        return Health(Standing.PROBLEM, str(last.state), last.reason)
-    return Health(Standing.PROBLEM, "gone", "its process has ended; the supervisor has not noticed yet")
+        return Health(Severity.PROBLEM, str(last.state), last.reason)
+    return Health(Severity.PROBLEM, "gone", "its process has ended; the supervisor has not noticed yet")
 
 
 def unsupervised_reason(looked_seconds: float | None) -> str | None:
@@ -219,22 +221,22 @@ def _reported(facts: JobFacts) -> Health:
     """Judge a job by what it says of itself."""
     beat = facts.own_beat
     if beat is None and not facts.beats:
-        return Health(Standing.OK, "running")
+        return Health(Severity.OK, "running")
     if beat is None:
-        return Health(Standing.WARNING, "starting", "no heartbeat yet")
+        return Health(Severity.WARNING, "starting", "no heartbeat yet")
     report, word = beat.report, str(beat.report.state)
     if facts.processes is None and report.state in _ENDED:
-        return Health(Standing.PROBLEM, word, report.reason)
+        return Health(Severity.PROBLEM, word, report.reason)
     if beat.age_seconds > SILENT_SECONDS:
         gone = ", is gone" if facts.processes is None else ""
         reason = f"no heartbeat for {beat.age_seconds:.0f} s; it was {word} then. It hangs{gone}, or cannot write"
-        return Health(Standing.PROBLEM, "silent", reason)
+        return Health(Severity.PROBLEM, "silent", reason)
     if report.waits_long:
-        return Health(Standing.PROBLEM, word, f"for {span(report.waiting_seconds)}: {report.reason}")
+        return Health(Severity.PROBLEM, word, f"for {span(report.waiting_seconds)}: {report.reason}")
     loses_much = report.bad_ratio > MUCH_QUARANTINED or report.ignored_ratio > MUCH_IGNORED
-    standing = _SAID.get(report.state, Standing.WARNING if loses_much else Standing.OK)
-    standing = Standing.OK if facts.stands_by else standing
-    return Health(standing, word, _explained(facts, report.reason))
+    severity = _SEVERITIES.get(report.state, Severity.WARNING if loses_much else Severity.OK)
+    severity = Severity.OK if facts.stands_by else severity
+    return Health(severity, word, _explained(facts, report.reason))
 
 
 def _explained(facts: JobFacts, reason: str) -> str:
@@ -282,15 +284,21 @@ class Snapshot:
         spec = declared(KINDS[own.kind], self.catalog).get(own.name) if own.kind in KINDS else None
         return None if isinstance(spec, Source | TableSpec) else spec
 
+    @cached_property
+    def _broken(self) -> Mapping[str, ConfigError]:
+        return broken_jobs(self.catalog)
+
+    @cached_property
+    def _declared(self) -> frozenset[str]:
+        return frozenset(kind.job(name) for kind in KINDS.values() for name in names(kind, self.catalog))
+
     def facts(self, job: str, off: bool | None = None) -> JobFacts:
         """Gather what is known of `job`; `off` says whether its switch is off, None when that is not known."""
-        own = JobName.parse(job)
-        spec = self.spec(job)
-        error = broken_jobs(self.catalog).get(job)
+        spec, error = self.spec(job), self._broken.get(job)
         return JobFacts(
             at=self.at,
             faults=[str(fault).replace(f"{self.project}/", "") for fault in error.faults] if error else (),
-            declared=own.kind in KINDS and own.name in names(KINDS[own.kind], self.catalog),
+            declared=job in self._declared,
             stage=spec.stage if spec else None,
             off=off,
             processes=self.processes.get(job, ()) if self.is_listed else None,
@@ -359,7 +367,7 @@ def job_status(job: str, facts: JobFacts, found: datetime | None = None) -> JobS
     looked = None if facts.looked_seconds is None else now - timedelta(seconds=facts.looked_seconds)
     return JobStatus(
         **dict(report) | own_words,
-        standing=judged.standing,
+        standing=judged.severity,
         health=judged.word,
         condition=Condition.BROKEN if facts.faults else past.condition,
         runs=facts.runs,

@@ -28,15 +28,15 @@ from tocsin.supervise.job_states import (
     Desired,
     History,
     Live,
-    Pace,
     Past,
     Start,
     Stop,
+    Timing,
 )
 
 
 def reconcile(
-    desired: Mapping[str, Desired] | None, actual: Actual, history: History, now: float, pace: Pace | None = None
+    desired: Mapping[str, Desired] | None, actual: Actual, history: History, now: float, timing: Timing | None = None
 ) -> tuple[list[Action], History]:
     """The actions that bring `actual` nearer to `desired`, and what to remember for the next call.
 
@@ -45,11 +45,11 @@ def reconcile(
         actual: what is there.
         history: what the last call returned.
         now: the time.
-        pace: how fast things happen.
+        timing: how fast things happen.
     """
     if desired is None:
         return [], history
-    round_ = _Round(actual, now, pace or Pace(), history)
+    round_ = _Round(actual, now, timing or Timing(), history)
     jobs = dict.fromkeys([*desired, *history.jobs, *(process.job for process in actual.live)])
     pasts = {job: round_.job(job, desired.get(job), history.jobs.get(job, Past())) for job in jobs}
     remembered = {job: past for job, past in pasts.items() if past is not None}
@@ -78,10 +78,10 @@ def under_way(desired: Mapping[str, Desired], history: History, until: float) ->
 class _Round:
     """One call of `reconcile`."""
 
-    def __init__(self, actual: Actual, now: float, pace: Pace, history: History) -> None:
+    def __init__(self, actual: Actual, now: float, timing: Timing, history: History) -> None:
         self.actions: list[Action] = []
         self.heavy_start_at = history.heavy_start_at
-        self._actual, self._now, self._pace = actual, now, pace
+        self._actual, self._now, self._timing = actual, now, timing
         stopping = {(job, pid) for job, past in history.jobs.items() for pid in past.asked}
         specs = {(p.job, p.spec) for p in actual.live if p.leader and (p.job, p.pid) not in stopping}
         self._handing_over = {job for job, count in Counter(job for job, _ in specs).items() if count > 1}
@@ -134,13 +134,13 @@ class _Round:
         past = replace(past, seen=restarts)
         started = min((p.started_at for p in own if p.pid not in stopping), default=self._now)
         patience = (
-            _UNLOCKED * self._pace.locked_retry if past.condition is Condition.LOCKED else self._pace.healthy_after
+            _UNLOCKED * self._timing.locked_retry if past.condition is Condition.LOCKED else self._timing.healthy_after
         )
         stalled = max((p.stalled_seconds for p in own), default=0.0)
         is_unproven = past.condition is not Condition.LOCKED and any(p.unproven for p in own)
         if is_unproven or self._now - started - stalled < patience:
             return past
-        recent = tuple(at for at in past.failures if at > self._now - self._pace.crash_loop_window)
+        recent = tuple(at for at in past.failures if at > self._now - self._timing.crash_loop_window)
         past = replace(past, failures=recent, first=past.first if recent else None)
         return self._changed(job, past, Condition.FINE, "recovered")
 
@@ -151,7 +151,7 @@ class _Round:
         reason = end_reason(code, "" if cause is None else str(cause))
         reason = f"{reason}; the version before keeps running" if runs_on else reason
         if code == ExitCode.LOCKED:
-            past = replace(past, retry_at=self._now + self._pace.locked_retry)
+            past = replace(past, retry_at=self._now + self._timing.locked_retry)
             return self._changed(job, past, Condition.LOCKED, reason)
         return self._counted(job, past, reason, code)
 
@@ -161,21 +161,21 @@ class _Round:
         The time for which it has `stalled` is no healthy one, and failures may lie further apart by it. A run that
         was longer than `healthy_after` needs no delay: the next one will hardly end sooner.
         """
-        pace, now = self._pace, self._now
-        lasted = now - past.started_at - stalled >= pace.healthy_after
-        since = now - pace.crash_loop_window - pace.crash_loop_failures * stalled
+        timing, now = self._timing, self._now
+        lasted = now - past.started_at - stalled >= timing.healthy_after
+        since = now - timing.crash_loop_window - timing.crash_loop_failures * stalled
         failures = (*(at for at in past.failures if at > since), now)
-        doubled = pace.first_delay * 2 ** (len(failures) - 2)
-        delay = 0.0 if lasted or len(failures) == 1 else min(pace.longest_delay, doubled)
+        doubled = timing.first_delay * 2 ** (len(failures) - 2)
+        delay = 0.0 if lasted or len(failures) == 1 else min(timing.longest_delay, doubled)
         first = past.first if len(failures) > 1 and past.first else self._actual.causes.get(job)
         first = first or FailureCause(what=reason)
         condition = Condition.RESTARTING
         if code in _LASTING:
-            condition, delay = _LASTING[ExitCode(code)], pace.longest_delay
-        elif len(failures) >= pace.crash_loop_failures:
-            condition, delay = Condition.CRASH_LOOP, 0.0 if lasted else pace.longest_delay
+            condition, delay = _LASTING[ExitCode(code)], timing.longest_delay
+        elif len(failures) >= timing.crash_loop_failures:
+            condition, delay = Condition.CRASH_LOOP, 0.0 if lasted else timing.longest_delay
             last = "" if str(first) in reason else f"; the last: {reason}"
-            reason = f"{len(failures)} failures within {span(pace.crash_loop_window)}, the first: {first}{last}"
+            reason = f"{len(failures)} failures within {span(timing.crash_loop_window)}, the first: {first}{last}"
         past = replace(past, failures=failures, retry_at=now + delay, first=first, restarts=past.restarts + 1)
         return self._changed(job, past, condition, reason)
 
@@ -199,12 +199,12 @@ class _Round:
             return f"memory limit: takes {taken:.0f} MB of {allowed:.0f} MB"
         if not wanted.beats:
             return None
-        if process.stalled_seconds > self._pace.stalled_after:
+        if process.stalled_seconds > self._timing.stalled_after:
             where = f"; a worker is at {process.stuck_at}" if process.stuck_at else ""
             return f"{HUNG}: it is alive, but made no progress for {process.stalled_seconds:.0f} s{where}"
         if process.restarts is not None:
             return None  # its node looks at the heartbeat
-        grace = self._pace.start_grace if process.beat_at is None else self._pace.stale_after
+        grace = self._timing.start_grace if process.beat_at is None else self._timing.stale_after
         silent = self._now - (process.started_at if process.beat_at is None else process.beat_at)
         return f"{HUNG}: no heartbeat for {silent:.0f} s" if silent > grace else None
 
@@ -225,14 +225,14 @@ class _Round:
         for process in processes:
             at = stopping.setdefault(process.pid, self._now)
             # `at` is in the future after the clock was set back.
-            force = not process.leader or not 0 <= self._now - at < self._pace.stop_grace
+            force = not process.leader or not 0 <= self._now - at < self._timing.stop_grace
             if force or at == self._now:
                 self.actions.append(Stop(process.job, process.pid, reason, force))
         return replace(past, asked=stopping)
 
     def _started_beside(self, job: str, wanted: Desired, past: Past) -> Past:
         """Start what takes over from the process that runs, if its time has come and not too many do that already."""
-        if job not in self._handing_over and len(self._handing_over) >= self._pace.hand_overs:
+        if job not in self._handing_over and len(self._handing_over) >= self._timing.hand_overs:
             return past
         after = self._started(job, wanted, past, beside=True)
         if after is not past:
@@ -241,9 +241,9 @@ class _Round:
 
     def _started(self, job: str, wanted: Desired, past: Past, *, beside: bool = False) -> Past:
         """Start the job if its time has come."""
-        if not self._due(past.retry_at, self._pace.longest_delay):
+        if not self._due(past.retry_at, self._timing.longest_delay):
             return past
-        if wanted.heavy and not self._due(self.heavy_start_at + self._pace.stagger, self._pace.stagger):
+        if wanted.heavy and not self._due(self.heavy_start_at + self._timing.stagger, self._timing.stagger):
             return past
         if wanted.heavy:
             self.heavy_start_at = self._now

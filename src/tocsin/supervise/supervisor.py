@@ -18,7 +18,7 @@ from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.model.job_report import FailureCause, JobState
 from tocsin.platform.heartbeat import Beat, beats_since, note_look, read_beat
 from tocsin.platform.lock import LockHeld, hold
-from tocsin.supervise.incidents.chronicle import ChronicleEntry, Look, What, read_events, record
+from tocsin.supervise.incidents.event_log import EventKind, JobEvent, Look, read_events, record
 from tocsin.supervise.job_states import (
     Action,
     Actual,
@@ -27,10 +27,10 @@ from tocsin.supervise.job_states import (
     Desired,
     History,
     Live,
-    Pace,
     Past,
     Start,
     Stop,
+    Timing,
     memory_of,
     read_history,
     write_history,
@@ -50,28 +50,28 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Charge:
-    """The jobs in the charge of a supervisor.
+class JobGroup:
+    """The jobs in the group of a supervisor.
 
     Attributes:
         name: of the lock and the memory in `state`.
         state: the state folder.
         launch: how a start is carried out; may raise ConfigError.
-        pace: how fast things happen.
+        timing: how fast things happen.
     """
 
     name: str
     state: Path
     launch: Callable[[Start], Launch]
-    pace: Pace = field(default_factory=Pace)
+    timing: Timing = field(default_factory=Timing)
 
 
 class Supervisor:
-    """Keeps the processes of one charge as they should be."""
+    """Keeps the processes of one group as they should be."""
 
-    def __init__(self, charge: Charge, runner: Runner, clock: Callable[[], float] = time.time) -> None:
-        self._charge, self._runner, self._clock = charge, runner, clock
-        self._memory = memory_of(charge.state, charge.name)
+    def __init__(self, group: JobGroup, runner: Runner, clock: Callable[[], float] = time.time) -> None:
+        self._group, self._runner, self._clock = group, runner, clock
+        self._memory = memory_of(group.state, group.name)
         self._lock = self._memory.with_suffix(".lock")
 
     def tick(self, desired: Mapping[str, Desired] | None) -> list[Action]:
@@ -94,11 +94,11 @@ class Supervisor:
             log.warning("jobs left alone", reason=str(error))
             return []
 
-    def drift(self, desired: Mapping[str, Desired]) -> frozenset[str]:
+    def diff(self, desired: Mapping[str, Desired]) -> frozenset[str]:
         """The jobs that a look would now do something about, or whose end it would count; nothing is done."""
         history = read_history(self._memory)
         actual = self._actual(self._runner.list(), history)
-        actions, after = reconcile(desired, actual, history, self._clock(), self._charge.pace)
+        actions, after = reconcile(desired, actual, history, self._clock(), self._group.timing)
         jobs = history.jobs.keys() | after.jobs.keys()
         changed = {job for job in jobs if _life(history.jobs.get(job)) != _life(after.jobs.get(job))}
         return frozenset(changed | {action.job for action in actions})
@@ -137,7 +137,7 @@ class Supervisor:
             there = {(process.labels.job, process.labels.spec) for process in self._runner.list() if process.leader}
             gone = {job: past for job, past in history.jobs.items() if past.expected and (job, past.spec) not in there}
             for job in gone:
-                self._note(job, What.END, "ended with the stack")
+                self._note(job, EventKind.END, "ended with the stack")
             excused = {job: replace(past, expected=False) for job, past in gone.items()}
             if gone:
                 write_history(self._memory, replace(history, jobs={**history.jobs, **excused}))
@@ -151,7 +151,7 @@ class Supervisor:
         for process in self._live(jobs):
             log.info("stop", of=process.labels.job, pid=process.pid, reason="shutdown", force=seconds <= 0)
             ran = max(0.0, self._clock() - process.started_at)
-            self._note(process.labels.job, What.STOP, "shutdown", ran)
+            self._note(process.labels.job, EventKind.STOP, "shutdown", ran)
             self._runner.stop(process, force=not process.leader)
         for patience in (seconds, _FORCED_SECONDS):
             deadline = time.monotonic() + patience
@@ -168,21 +168,21 @@ class Supervisor:
         history = read_history(self._memory)
         processes = self._runner.list()
         actual, now = self._actual(processes, history), self._clock()
-        actions, after = reconcile(desired, actual, history, now, self._charge.pace)
+        actions, after = reconcile(desired, actual, history, now, self._group.timing)
         if after != history:
             write_history(self._memory, after)  # before acting: the end of a forgotten start would be no failure
         for start in (action for action in actions if isinstance(action, Start)):
             self._note_start(start.job, (desired or {}).get(start.job))
         self._do(Look(now, actual, history, after, actions), processes)
         if desired is not None:
-            note_look(self._charge.state, self._charge.name)
+            note_look(self._group.state, self._group.name)
         return actions
 
     def _note_start(self, job: str, wanted: Desired | None) -> None:
         """Note what `job` is started with; a full disk is no reason not to start it."""
         try:
             if wanted is not None and wanted.inputs:
-                note_start(self._charge.state, job, wanted)
+                note_start(self._group.state, job, wanted)
         except OSError as error:
             log.warning("start not recorded", of=job, error=str(error))
 
@@ -197,15 +197,15 @@ class Supervisor:
 
     def _do(self, look: Look, processes: Sequence[Process]) -> None:
         """Record what a look found and does, and do it."""
-        record(self._charge.state, look.events())
+        record(self._group.state, look.events())
         by_pid = {process.pid: process for process in processes}
         for action in look.actions:
             self._act(action, by_pid)
 
-    def _note(self, job: str, what: What, reason: str, ran_seconds: float | None = None) -> None:
+    def _note(self, job: str, what: EventKind, reason: str, ran_seconds: float | None = None) -> None:
         """Record what no look tells."""
-        event = ChronicleEntry(at=self._clock(), what=what, reason=reason, ran_seconds=ran_seconds)
-        record(self._charge.state, [(job, event)])
+        event = JobEvent(at=self._clock(), what=what, reason=reason, ran_seconds=ran_seconds)
+        record(self._group.state, [(job, event)])
 
     def _actual(self, processes: Sequence[Process], history: History) -> Actual:
         actual = Actual(live=[self._live_one(process) for process in processes])
@@ -213,7 +213,7 @@ class Supervisor:
         gone = {job: past for job, past in pasts if past.expected and not actual.runs(job, past.spec)}
         refused = {job: cause for job in gone if (cause := self._refusal(job)) is not None}
         since = {job: past.started_at - _SAME_START_SECONDS for job, past in gone.items()}
-        beats = {job: beats_since(self._charge.state, job, at) for job, at in since.items()}
+        beats = {job: beats_since(self._group.state, job, at) for job, at in since.items()}
         causes = {job: _cause(one) for job, one in beats.items()} | refused
         codes = {job: self._runner.exit_code(job) for job in history.jobs if job not in refused}
         return replace(
@@ -225,15 +225,17 @@ class Supervisor:
 
     def _refusal(self, job: str) -> FailureCause | None:
         """Why the last start of `job` came to nothing; None when there was a process."""
-        last = read_events(self._charge.state, job)[-1:]
-        return FailureCause(what=last[0].reason[:_LONGEST_CAUSE]) if last and last[0].what is What.REFUSED else None
+        last = read_events(self._group.state, job)[-1:]
+        return (
+            FailureCause(what=last[0].reason[:_LONGEST_CAUSE]) if last and last[0].what is EventKind.REFUSED else None
+        )
 
     def _live_one(self, process: Process) -> Live:
         beside = self._beat(process, beside=True)  # first: it goes when the other one is there, and not before
         leading = self._beat(process, beside=False)
         beat = leading or beside
         stalled = beat.report.stalled_seconds if beat else 0.0
-        is_hung = stalled > self._charge.pace.stalled_after
+        is_hung = stalled > self._group.timing.stalled_after
         return Live(
             job=process.labels.job,
             pid=process.pid,
@@ -252,7 +254,7 @@ class Supervisor:
         )
 
     def _beat(self, process: Process, *, beside: bool) -> Beat | None:
-        beat = read_beat(self._charge.state, process.labels.job, beside=beside)
+        beat = read_beat(self._group.state, process.labels.job, beside=beside)
         return beat if beat is not None and beat.report.pid == process.pid else None
 
     def _act(self, action: Action, processes: Mapping[int, Process]) -> None:
@@ -268,10 +270,10 @@ class Supervisor:
     def _start(self, action: Start) -> None:
         """Start a job; one that cannot be started is found missing by the next look, which counts it as failed."""
         try:
-            pid = self._runner.start(self._charge.launch(action))
+            pid = self._runner.start(self._group.launch(action))
         except (ConfigError, OSError) as error:
             log.error("start failed", of=action.job, error=str(error))
-            self._note(action.job, What.REFUSED, f"cannot be started: {error}")
+            self._note(action.job, EventKind.REFUSED, f"cannot be started: {error}")
         else:
             log.info("start", of=action.job, pid=pid, reason=action.reason)
 

@@ -12,11 +12,11 @@ from tocsin.declare.model.flow import FlowSpec
 from tocsin.declare.model.job_kinds import KINDS, JobKind
 from tocsin.declare.model.names import DETECTOR, PLATFORM_DAG, JobName, dag_of
 from tocsin.declare.model.sizes import printable
-from tocsin.supervise.incidents.episodes import Episode, last_restart
+from tocsin.supervise.incidents.process_ends import ProcessEnd, last_restart
 from tocsin.supervise.job_kinds import declared
-from tocsin.supervise.job_status import Snapshot, Standing
+from tocsin.supervise.job_status import Severity, Snapshot
 from tocsin.web.page_shapes import Fact, JobRow
-from tocsin.web.usage_query import Load, Taken
+from tocsin.web.usage_query import JobActivity, Load
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,18 +24,18 @@ class RowFacts:
     """The facts known beside a look.
 
     Attributes:
-        taken, taken_at: what each job took, and when that was read; empty and None when it is not known.
+        activity, activity_at: what each job took, and when that was read; empty and None when it is not known.
         load: of a job.
         unexplained: of a detector, see `JobRow`.
-        episodes: of a job, the newest first.
+        ends: of the processes of a job, the newest first.
         off: by DAG, whether it is paused, as Airflow says; a DAG that Airflow has not read yet is missing.
     """
 
-    taken: Mapping[str, Taken] = field(default_factory=dict)
-    taken_at: float | None = None
+    activity: Mapping[str, JobActivity] = field(default_factory=dict)
+    activity_at: float | None = None
     load: Callable[[str], Load | None] = field(default=lambda job: None)
     unexplained: Callable[[str], int] = field(default=lambda detector: 0)
-    episodes: Callable[[str], Sequence[Episode]] = field(default=lambda job: ())
+    ends: Callable[[str], Sequence[ProcessEnd]] = field(default=lambda job: ())
     off: Mapping[str, bool] = field(default_factory=dict)
 
 
@@ -64,9 +64,9 @@ def declared_facts(spec: DetectorSpec, memory_limit: int) -> list[Fact]:
 
 def _rank(row: JobRow) -> int:
     """The place of a row among the others; those of one rank keep their order."""
-    if row.standing is Standing.PROBLEM:
+    if row.standing is Severity.PROBLEM:
         return 0
-    if row.standing is Standing.OFF and row.health == row.stage:
+    if row.standing is Severity.OFF and row.health == row.stage:
         return 3
     return 1 if row.kind == DETECTOR else 2
 
@@ -75,14 +75,14 @@ def _row(snapshot: Snapshot, job: str, known: RowFacts) -> JobRow:
     own, dag, spec = JobName.parse(job), dag_of(job), snapshot.spec(job)
     # To pause the DAG of the platform switches no job: they always run.
     off = None if dag == PLATFORM_DAG else known.off.get(dag, snapshot.switches.off.get(dag))
-    taken, load = known.taken.get(job, Taken()), known.load(job)
-    status = snapshot.status(job, off=off, found=taken.last_finding_at)
+    activity, load = known.activity.get(job, JobActivity()), known.load(job)
+    status = snapshot.status(job, off=off, found=activity.last_finding_at)
     declared = None if spec is None or isinstance(spec, FlowSpec) else spec.memory
     over = status.runs and declared is not None and status.rss_bytes > declared
     load = load if status.runs else None
     busy = load is not None and load.busy
-    is_loud = (over or busy) and status.standing is Standing.OK
-    shown = {"reason": printable(status.reason), "standing": Standing.WARNING if is_loud else status.standing}
+    is_loud = (over or busy) and status.standing is Severity.OK
+    shown = {"reason": printable(status.reason), "standing": Severity.WARNING if is_loud else status.standing}
     return JobRow(
         **dict(status) | shown,
         name=own.name or own.kind,
@@ -95,13 +95,13 @@ def _row(snapshot: Snapshot, job: str, known: RowFacts) -> JobRow:
         cores=None if load is None else load.cores,
         cores_seconds=None if load is None else load.seconds,
         busy=busy,
-        today=taken.today,
-        today_at=known.taken_at,
+        today=activity.today,
+        today_at=known.activity_at,
         unexplained=known.unexplained(own.name) if own.kind == DETECTOR else 0,
-        last_restart=last_restart(known.episodes(job)),
+        last_restart=last_restart(known.ends(job)),
         off=off,
         may_switch=off is not None and ((spec is not None and spec.stage.runs) or status.runs),
-        may_restart=not off and status.fault is None and status.standing is not Standing.OFF,
+        may_restart=not off and status.fault is None and status.standing is not Severity.OFF,
     )
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from tocsin.supervise.incidents.episodes import Episode, Restart
-from tocsin.supervise.job_status import JobStatus, Standing
+from tocsin.supervise.incidents.process_ends import ProcessEnd, Restart
+from tocsin.supervise.job_status import JobStatus, Severity
 
 
 class Today(BaseModel, frozen=True):
@@ -65,11 +65,11 @@ class JobRow(JobStatus):
 class Note(BaseModel, frozen=True):
     """Something about the whole: what is not known, and why."""
 
-    severity: Standing
+    severity: Severity
     text: str
 
 
-class Board(BaseModel, frozen=True):
+class JobList(BaseModel, frozen=True):
     """All jobs, at one moment.
 
     Attributes:
@@ -92,17 +92,17 @@ class Fact(BaseModel, frozen=True):
     text: str
 
 
-class Story(BaseModel, frozen=True):
+class JobDetails(BaseModel, frozen=True):
     """One job in detail.
 
     Attributes:
         row: how it fares.
-        episodes: its crashes, the newest first; no hand-over, and no stop that somebody asked for.
+        crashes: the newest first; no hand-over, and no stop that somebody asked for.
         facts: of its file.
     """
 
     row: JobRow
-    episodes: list[Episode]
+    crashes: list[ProcessEnd]
     facts: list[Fact]
 
 
@@ -113,17 +113,17 @@ class JobPlace(BaseModel, frozen=True):
     dag: str
 
 
-class Stories(BaseModel, frozen=True):
+class JobPage(BaseModel, frozen=True):
     """The jobs of one DAG; none for a DAG that handles no job, then those that it works `beside`."""
 
     now: float
     looked_at: float | None
     notes: list[Note]
-    jobs: list[Story]
+    jobs: list[JobDetails]
     beside: list[JobPlace] = []
 
 
-class SideShown(BaseModel, frozen=True):
+class ReportedSide(BaseModel, frozen=True):
     """The word of one side on a finding; `at_least` marks a lower bound."""
 
     level: str
@@ -131,7 +131,7 @@ class SideShown(BaseModel, frozen=True):
     at_least: bool
 
 
-class Unlike(BaseModel, frozen=True):
+class ParityDifference(BaseModel, frozen=True):
     """One finding of which stream and backfill say something else, and nobody knows why.
 
     Attributes:
@@ -146,12 +146,12 @@ class Unlike(BaseModel, frozen=True):
     entity: str
     start: float
     end: float
-    stream: SideShown | None
-    batch: SideShown | None
+    stream: ReportedSide | None
+    batch: ReportedSide | None
     why: str
 
 
-class Compared(BaseModel, frozen=True):
+class ComparedDay(BaseModel, frozen=True):
     """The comparison of stream and backfill on one UTC day.
 
     Attributes:
@@ -185,9 +185,9 @@ class Parity(BaseModel, frozen=True):
 
     now: float
     detector: str
-    days: list[Compared] = []
+    days: list[ComparedDay] = []
     earlier: int = 0
-    unexplained: list[Unlike] = []
+    unexplained: list[ParityDifference] = []
     fault: str = ""
 
 

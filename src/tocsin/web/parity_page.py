@@ -9,7 +9,7 @@ from pathlib import Path
 from tocsin.declare.model.sizes import printable
 from tocsin.history.backfill.parity.comparison import Difference, DifferenceReason, ReportedFinding
 from tocsin.history.backfill.parity.parity_report import ParityReport, latest, read
-from tocsin.web.page_shapes import Compared, Parity, SideShown, Unlike
+from tocsin.web.page_shapes import ComparedDay, Parity, ParityDifference, ReportedSide
 
 FEW_DAYS = 7
 FEW_DIFFERENCES = 5
@@ -46,8 +46,8 @@ class Comparisons:
 
 def _parity(state: Path, detector: str) -> Parity:
     days = latest(state, detector)
-    compared: list[Compared] = []
-    unexplained_rows: list[Unlike] = []
+    compared: list[ComparedDay] = []
+    unexplained_rows: list[ParityDifference] = []
     for day in days[:FEW_DAYS]:
         report = _report(state, detector, day)
         compared.append(_compared(day, report))
@@ -66,10 +66,10 @@ def _report(state: Path, detector: str, day: date) -> ParityReport | str:
         return printable(error)
 
 
-def _compared(day: date, report: ParityReport | str) -> Compared:
+def _compared(day: date, report: ParityReport | str) -> ComparedDay:
     if isinstance(report, str):
-        return Compared(day=str(day), fault=report)
-    return Compared(
+        return ComparedDay(day=str(day), fault=report)
+    return ComparedDay(
         day=str(day),
         same=report.same,
         reasons={str(reason): count for reason, count in report.reasons.items()},
@@ -78,8 +78,8 @@ def _compared(day: date, report: ParityReport | str) -> Compared:
     )
 
 
-def _unexplained_row(day: date, difference: Difference) -> Unlike:
-    return Unlike(
+def _unexplained_row(day: date, difference: Difference) -> ParityDifference:
+    return ParityDifference(
         day=str(day),
         entity=printable(", ".join(f"{name}: {value}" for name, value in difference.entity.items())),
         start=difference.start.timestamp(),
@@ -90,9 +90,9 @@ def _unexplained_row(day: date, difference: Difference) -> Unlike:
     )
 
 
-def _side(finding: ReportedFinding | None) -> SideShown | None:
+def _side(finding: ReportedFinding | None) -> ReportedSide | None:
     return (
         None
         if finding is None
-        else SideShown(level=printable(finding.level), score=finding.score, at_least=finding.at_least)
+        else ReportedSide(level=printable(finding.level), score=finding.score, at_least=finding.at_least)
     )

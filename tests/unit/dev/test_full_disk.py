@@ -17,9 +17,9 @@ from tests.rig.waiting import await_that
 from tocsin.alerts.notify.notices import NoticeFiles
 from tocsin.declare.setting_blocks import AlertSettings, SmtpSettings
 from tocsin.declare.settings import Settings
-from tocsin.dev import crew as crew_module
-from tocsin.dev.crew import Crew
+from tocsin.dev import job_supervision
 from tocsin.dev.declared_topics import DeclaredTopics
+from tocsin.dev.job_supervision import JobSupervision
 from tocsin.dev.unattended import __main__ as unattended
 from tocsin.supervise.supervisor import Supervisor
 
@@ -50,10 +50,10 @@ def test_a_full_disk_is_mailed_at_once_and_ends_nothing(
     monkeypatch.setattr(Supervisor, "tick", look)
     monkeypatch.setattr(NoticeFiles, "put", put)
     monkeypatch.setattr(DeclaredTopics, "missing", lambda *_: None)
-    monkeypatch.setattr(crew_module, "_WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(job_supervision, "_WATCH_SECONDS", 0.01)
     monkeypatch.setattr(unattended, "_TICK_SECONDS", 0.01)
-    crew, rounds, stop = Crew(settings, tmp_path), MagicMock(), threading.Event()
-    supervising = threading.Thread(target=unattended._keep, args=(settings, crew, rounds, stop))
+    jobs, rounds, stop = JobSupervision(settings, tmp_path), MagicMock(), threading.Event()
+    supervising = threading.Thread(target=unattended._keep, args=(settings, jobs, rounds, stop))
     supervising.start()
     try:
         await_that(lambda: server.mails and len(looks) > 3)
@@ -63,7 +63,7 @@ def test_a_full_disk_is_mailed_at_once_and_ends_nothing(
     finally:
         stop.set()
         supervising.join(10)
-        crew._ended.set()
+        jobs._ended.set()
     (mail,) = server.mails
     assert (mail["To"], mail["Subject"]) == ("ops@example.com", "[tocsin] state folder: no room")
     assert not rounds.start.called

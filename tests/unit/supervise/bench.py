@@ -1,4 +1,4 @@
-"""A supervisor at a quick pace, with dummies for jobs."""
+"""A supervisor at a quick timing, with dummies for jobs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.unit.supervise.dummies import SLEEP, launch
-from tocsin.supervise.job_states import Action, Change, Condition, Desired, Pace, Start
+from tocsin.supervise.job_states import Action, Change, Condition, Desired, Start, Timing
 from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.process_labels import Labels
 from tocsin.supervise.runners.runner import Launch
-from tocsin.supervise.supervisor import Charge, Supervisor
+from tocsin.supervise.supervisor import JobGroup, Supervisor
 
-QUICK = Pace(
+QUICK = Timing(
     first_delay=0.05, longest_delay=0.2, crash_loop_failures=3, healthy_after=30.0, stale_after=1.5, stop_grace=1.0
 )
 GOOD = Desired("v1", beats=False)
@@ -34,8 +34,8 @@ class Bench:
         return LocalRunner(self.instance, lambda job: self.state / "logs" / f"{job.replace(':', '__')}.log")
 
     def new_supervisor(self, runner: LocalRunner, clock: Callable[[], float] | None = None) -> Supervisor:
-        charge = Charge(name="jobs", state=self.state, launch=self.launch, pace=QUICK)
-        return Supervisor(charge, runner) if clock is None else Supervisor(charge, runner, clock)
+        group = JobGroup(name="jobs", state=self.state, launch=self.launch, timing=QUICK)
+        return Supervisor(group, runner) if clock is None else Supervisor(group, runner, clock)
 
     def launch(self, start: Start) -> Launch:
         return launch(self.state, Labels(self.instance, start.job, start.spec), self.codes.get(start.job, SLEEP))

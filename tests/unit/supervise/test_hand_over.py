@@ -4,15 +4,15 @@ import itertools
 from dataclasses import replace
 
 from tests.unit.supervise.world import FOREVER, Nature, World
-from tocsin.supervise.job_states import Desired, Pace, Start
+from tocsin.supervise.job_states import Desired, Start, Timing
 
 JOB = "detector:failed_logins"
 V1, V2, V3 = (Desired(spec, hands_over=True) for spec in ("v1", "v2", "v3"))
 
 
-def changed(nature: Nature | None = None, pace: Pace | None = None) -> World:
+def changed(nature: Nature | None = None, timing: Timing | None = None) -> World:
     """The version v1 has run for a while; v2 is wanted since a moment."""
-    world = World({JOB: V1}, {JOB: Nature()}, pace or Pace())
+    world = World({JOB: V1}, {JOB: Nature()}, timing or Timing())
     world.run(10)
     world.natures[JOB] = nature or Nature()
     world.desired = {JOB: V2}
@@ -128,7 +128,7 @@ def test_an_old_version_that_hangs_is_no_version_to_keep() -> None:
 
 def test_only_so_many_jobs_hand_over_at_once() -> None:
     jobs = [f"detector:d{number}" for number in range(6)]
-    world = World(dict.fromkeys(jobs, V1), {job: Nature(ready_after=10) for job in jobs}, Pace(hand_overs=2))
+    world = World(dict.fromkeys(jobs, V1), {job: Nature(ready_after=10) for job in jobs}, Timing(hand_overs=2))
     world.run(10)
     world.desired = dict.fromkeys(jobs, V2)
     most = 0

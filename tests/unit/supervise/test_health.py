@@ -7,7 +7,7 @@ import pytest
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.platform.heartbeat import Beat
 from tocsin.supervise.job_states import Condition, Past
-from tocsin.supervise.job_status import JobFacts, Standing, health
+from tocsin.supervise.job_status import JobFacts, Severity, health
 from tocsin.supervise.runners.process_labels import Labels
 from tocsin.supervise.runners.runner import Process
 
@@ -19,12 +19,12 @@ def beat(state: JobState, age: float = 1.0, reason: str = "", pid: int = 7) -> B
 
 
 @pytest.mark.parametrize(
-    ("processes", "standing"), [((PROCESS,), Standing.WARNING), (None, Standing.PROBLEM), ((), Standing.WARNING)]
+    ("processes", "standing"), [((PROCESS,), Severity.WARNING), (None, Severity.PROBLEM), ((), Severity.WARNING)]
 )
 def test_a_job_that_has_stopped_is_a_problem_unless_its_process_is_about_to_end_or_to_be_started(
-    processes: tuple[Process, ...] | None, standing: Standing
+    processes: tuple[Process, ...] | None, standing: Severity
 ) -> None:
-    assert health(JobFacts(at=1000, processes=processes, beat=beat(JobState.STOPPED))).standing is standing
+    assert health(JobFacts(at=1000, processes=processes, beat=beat(JobState.STOPPED))).severity is standing
 
 
 @pytest.mark.parametrize(
@@ -41,16 +41,16 @@ def test_a_process_that_is_not_there_was_just_started_has_stopped_or_is_gone(
 @pytest.mark.parametrize("processes", [(PROCESS,), ()])
 def test_a_broken_file_is_a_problem_whether_its_job_runs_or_not(processes: tuple[Process, ...]) -> None:
     found = health(JobFacts(at=1000, faults=["x.py:1: is not Python"], processes=processes))
-    assert (found.standing, found.word) == (Standing.PROBLEM, "broken")
+    assert (found.severity, found.word) == (Severity.PROBLEM, "broken")
 
 
 @pytest.mark.parametrize(
-    ("looked", "verdict"), [(90.0, (Standing.WARNING, "restarting")), (420.0, (Standing.PROBLEM, "down"))]
+    ("looked", "verdict"), [(90.0, (Severity.WARNING, "restarting")), (420.0, (Severity.PROBLEM, "down"))]
 )
-def test_a_job_that_nobody_restarts_is_down(looked: float, verdict: tuple[Standing, str]) -> None:
+def test_a_job_that_nobody_restarts_is_down(looked: float, verdict: tuple[Severity, str]) -> None:
     past = Past(condition=Condition.RESTARTING, reason="was killed by signal 9 (SIGKILL)")
     found = health(JobFacts(at=1000, beat=beat(JobState.RUNNING), past=past, looked_seconds=looked))
-    assert (found.standing, found.word) == verdict
+    assert (found.severity, found.word) == verdict
     assert "has not looked at the jobs for 7 min" in found.reason or looked < 120
 
 
@@ -75,26 +75,26 @@ def test_a_job_gets_on_once_it_has_finished_a_batch_or_has_none_to_do(
 def test_what_supervision_remembers_says_more_than_the_job() -> None:
     past = Past(spec="v1", condition=Condition.CRASH_LOOP, reason="4 failures")
     found = health(JobFacts(at=1000, processes=[PROCESS], beat=beat(JobState.RUNNING), past=past))
-    assert (found.standing, found.word) == (Standing.PROBLEM, "crash loop")
+    assert (found.severity, found.word) == (Severity.PROBLEM, "crash loop")
     assert found.reason == "4 failures. Retrying"
 
 
 def test_a_wait_of_ten_minutes_is_a_problem() -> None:
     report = beat(JobState.WAITING, reason="Kafka does not answer").report
-    for seconds, standing in ((599.0, Standing.WARNING), (600.0, Standing.PROBLEM)):
+    for seconds, standing in ((599.0, Severity.WARNING), (600.0, Severity.PROBLEM)):
         waiting = Beat(report.model_copy(update={"waiting_seconds": seconds}), 1.0)
         found = health(JobFacts(at=1000, processes=[PROCESS], beat=waiting))
-        assert (found.standing, found.word) == (standing, "waiting")
+        assert (found.severity, found.word) == (standing, "waiting")
     assert found.reason == "for 10 min: Kafka does not answer"
 
 
 def test_a_server_gives_no_sign_of_life() -> None:
-    assert health(JobFacts(at=1000, processes=[PROCESS], beats=False)).standing is Standing.OK
-    assert health(JobFacts(at=1000, processes=[], beats=False)).standing is not Standing.OK
+    assert health(JobFacts(at=1000, processes=[PROCESS], beats=False)).severity is Severity.OK
+    assert health(JobFacts(at=1000, processes=[], beats=False)).severity is not Severity.OK
 
 
 def test_a_process_beside_the_one_that_leads_is_well_and_says_what_it_waits_for() -> None:
     reason = "resumes the running version's checkpoint"
     own, elsewhere = beat(JobState.READY, reason=reason), beat(JobState.RUNNING, pid=77)
     found = health(JobFacts(at=1000, processes=[PROCESS], beat=elsewhere, beside=own))
-    assert (found.standing, found.word, found.reason) == (Standing.OK, "ready", reason)
+    assert (found.severity, found.word, found.reason) == (Severity.OK, "ready", reason)

@@ -37,20 +37,20 @@ def remember(jobs: InstalledJobs, **pasts: Past) -> None:
     write_history(memory_of(jobs.settings.state, "jobs"), history)
 
 
-def test_what_should_run_and_does_not_is_drift_and_nothing_is_done_about_it(jobs: InstalledJobs) -> None:
-    assert jobs.drift() >= ALL - {DETECTOR}, "heavy jobs start one after the other"
+def test_what_should_run_and_does_not_is_a_difference_and_nothing_is_done_about_it(jobs: InstalledJobs) -> None:
+    assert jobs.diff() >= ALL - {DETECTOR}, "heavy jobs start one after the other"
     assert jobs.runner.list() == []
     assert not memory_of(jobs.settings.state, "jobs").exists()
 
 
-def test_a_detector_that_is_switched_off_is_no_drift(jobs: InstalledJobs) -> None:
+def test_a_detector_that_is_switched_off_is_no_difference(jobs: InstalledJobs) -> None:
     later = time.time() + 50
     remember(jobs, indexer=Past(retry_at=later), notifier=Past(retry_at=later), ingest__logins=Past(retry_at=later))
-    assert jobs.drift() == {DETECTOR}
+    assert jobs.diff() == {DETECTOR}
     ask_switches(jobs.settings.state, ["detector__failed_logins"], lambda _: True)
-    assert jobs.drift() == frozenset()
+    assert jobs.diff() == frozenset()
     note_turn(jobs.settings.state)
-    assert jobs.drift() == {"switch"}
+    assert jobs.diff() == {"switch"}
 
 
 class Idle:
@@ -70,14 +70,14 @@ def test_a_new_file_is_seen_and_an_unchanged_one_is_not_read_again(
     later = time.time() + 50
     waiting = {name: Past(retry_at=later) for name in ("indexer", "notifier", "ingest__logins")}
     remember(jobs, **waiting, detector__failed_logins=Past(retry_at=later))
-    assert jobs.drift() == frozenset()
+    assert jobs.diff() == frozenset()
     with monkeypatch.context() as patch:
         patch.setattr("tocsin.platform.code_versions.installed_catalog", lambda _: pytest.fail("read again"))
-        assert jobs.drift() == frozenset()
+        assert jobs.diff() == frozenset()
     folder = jobs.settings.project / "detectors"
     shutil.copy(folder / "failed_logins.py", folder / "second.py")
     os.utime(folder / "second.py")
-    assert jobs.drift() == {"detector:second"}
+    assert jobs.diff() == {"detector:second"}
 
 
 def test_incidents_of_the_last_day_are_to_be_shown(jobs: InstalledJobs, monkeypatch: pytest.MonkeyPatch) -> None:

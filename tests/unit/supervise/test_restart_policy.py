@@ -13,10 +13,10 @@ from tocsin.supervise.job_states import (
     Desired,
     History,
     Live,
-    Pace,
     Past,
     Start,
     Stop,
+    Timing,
 )
 from tocsin.supervise.restart_policy import reconcile
 
@@ -86,7 +86,7 @@ def test_one_that_was_asked_to_stop_is_not_counted_on_when_it_is_wanted_again() 
 
 
 def test_a_job_without_heartbeat_is_replaced_and_one_that_beats_is_not() -> None:
-    world = World({JOB: Desired("v1"), OTHER: Desired("v1")}, pace=Pace(stale_after=60))
+    world = World({JOB: Desired("v1"), OTHER: Desired("v1")}, timing=Timing(stale_after=60))
     world.run(10)
     (hung,) = world.running(JOB)
     world.natures[JOB] = Nature(beats=False)
@@ -98,7 +98,7 @@ def test_a_job_without_heartbeat_is_replaced_and_one_that_beats_is_not() -> None
 
 
 def test_to_hang_is_to_fail() -> None:
-    world = World({JOB: Desired("v1")}, pace=Pace(stale_after=5))
+    world = World({JOB: Desired("v1")}, timing=Timing(stale_after=5))
     world.run(3)
     world.natures[JOB] = Nature(beats=False)
     world.run(60)
@@ -107,7 +107,7 @@ def test_to_hang_is_to_fail() -> None:
 
 
 def test_a_job_that_beats_and_does_not_come_on_is_replaced_with_that_reason() -> None:
-    world = World({JOB: Desired("v1"), OTHER: Desired("v1")}, pace=Pace(stalled_after=600))
+    world = World({JOB: Desired("v1"), OTHER: Desired("v1")}, timing=Timing(stalled_after=600))
     world.run(3)
     (stuck,) = world.running(JOB)
     world.live[stuck.pid] = replace(stuck, stalled_seconds=600)
@@ -123,7 +123,7 @@ def test_a_job_that_beats_and_does_not_come_on_is_replaced_with_that_reason() ->
 
 
 def test_to_come_to_a_standstill_again_and_again_is_a_crash_loop() -> None:
-    world = World({JOB: Desired("v1")}, pace=Pace(stalled_after=600))
+    world = World({JOB: Desired("v1")}, timing=Timing(stalled_after=600))
     for _ in range(4):
         world.run(20)
         (stuck,) = world.running(JOB)
@@ -188,7 +188,7 @@ def test_one_that_stops_for_its_memory_is_counted_once_and_ended_when_it_does_no
 
 
 def test_the_first_heartbeat_has_a_longer_grace() -> None:
-    world = World({JOB: Desired("v1")}, {JOB: Nature(beats=False)}, Pace(stale_after=60, start_grace=180))
+    world = World({JOB: Desired("v1")}, {JOB: Nature(beats=False)}, Timing(stale_after=60, start_grace=180))
     world.tick()
     (one,) = world.running(JOB)
     world.live[one.pid] = replace(one, beat_at=None)
@@ -205,7 +205,7 @@ def test_what_gives_no_heartbeat_by_nature_is_not_hung() -> None:
 
 
 def test_the_first_failure_restarts_at_once_the_next_ones_later_and_later() -> None:
-    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=1)}, Pace(first_delay=2, longest_delay=16))
+    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=1)}, Timing(first_delay=2, longest_delay=16))
     world.run(100)
     starts = world.starts(JOB)
     gaps = [round(after - before) for before, after in itertools.pairwise(starts)]
@@ -297,7 +297,7 @@ def test_a_full_disk_is_its_own_condition() -> None:
 
 
 def test_a_held_lock_is_no_failure_and_is_tried_again_soon() -> None:
-    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=1, code=3)}, Pace(locked_retry=5))
+    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=1, code=3)}, Timing(locked_retry=5))
     world.run(61)
     assert world.changes(JOB) == ["locked"]
     assert world.history.jobs[JOB].failures == ()
@@ -351,7 +351,7 @@ def test_a_process_that_died_has_failed_though_its_jvm_lives_on() -> None:
 
 def test_heavy_jobs_start_one_after_another_and_light_ones_at_once() -> None:
     desired = {f"detector:{n}": Desired("v1", heavy=True) for n in range(3)} | {"notifier": Desired("v1")}
-    world = World(desired, pace=Pace(stagger=5))
+    world = World(desired, timing=Timing(stagger=5))
     world.run(30)
     assert [world.starts(f"detector:{n}")[0] for n in range(3)] == [1001, 1006, 1011]
     assert world.starts("notifier") == [1001]
@@ -384,13 +384,13 @@ def test_the_reason_of_a_change_is_said_in_words() -> None:
 def test_the_first_cause_stays_however_many_others_follow_and_goes_when_the_job_is_well() -> None:
     past = Past(spec="v1", started_at=0.0, expected=True)
     first = FailureCause(what="ZeroDivisionError: division by zero", file="detectors/d.py", line=9, event="e/0/7")
-    history, pace = History(jobs={JOB: past}), Pace()
+    history, timing = History(jobs={JOB: past}), Timing()
     for number in range(76):
         cause = first if number == 0 else FailureCause(what="the sink is closed")
         now = 61.0 * (number + 1)
         actual = Actual(exits={JOB: 1}, causes={JOB: cause})
-        _, history = reconcile({JOB: Desired("v1")}, actual, history, now, pace)
-        _, history = reconcile({JOB: Desired("v1")}, Actual(), history, now + 60, pace)
+        _, history = reconcile({JOB: Desired("v1")}, actual, history, now, timing)
+        _, history = reconcile({JOB: Desired("v1")}, Actual(), history, now + 60, timing)
         history = replace(history, jobs={JOB: replace(history.jobs[JOB], started_at=now, expected=True)})
     failing = history.jobs[JOB]
     assert failing.first == first
@@ -399,7 +399,7 @@ def test_the_first_cause_stays_however_many_others_follow_and_goes_when_the_job_
         "the last: failed with exit code 1: the sink is closed"
     )
     live = Live(job=JOB, pid=1, spec="v1", started_at=9_000.0, beat_at=9_999.0)
-    _, history = reconcile({JOB: Desired("v1")}, Actual(live=[live]), history, 9_999.0, pace)
+    _, history = reconcile({JOB: Desired("v1")}, Actual(live=[live]), history, 9_999.0, timing)
     assert history.jobs[JOB].first is None
 
 

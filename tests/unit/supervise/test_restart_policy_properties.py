@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.unit.supervise.world import FOREVER, Nature, World
-from tocsin.supervise.job_states import UNREADABLE, Desired, Pace, Start, Stop
+from tocsin.supervise.job_states import UNREADABLE, Desired, Start, Stop, Timing
 
 JOBS = ("ingest:a", "detector:b", "notifier")
-PACE = Pace(stagger=3.0)
+PACE = Timing(stagger=3.0)
 natures = st.builds(
     Nature,
     lives=st.sampled_from([0.5, 3.0, 40.0, 150.0, FOREVER]),
@@ -29,7 +29,7 @@ wishes = st.one_of(
 class Supervision(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.world = World({}, pace=PACE)
+        self.world = World({}, timing=PACE)
 
     @rule(job=st.sampled_from(JOBS), wish=wishes)
     @precondition(lambda self: self.world.desired is not None)

@@ -1,4 +1,4 @@
-"""Supervision of real processes: light ones, at a quick pace."""
+"""Supervision of real processes: light ones, at a quick timing."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.job_report import FailureCause, JobReport, JobState
 from tocsin.platform.heartbeat import Beat, beat, end_beside, read_beat
 from tocsin.platform.lock import hold
-from tocsin.supervise.incidents.chronicle import What, read_events
+from tocsin.supervise.incidents.event_log import EventKind, read_events
 from tocsin.supervise.job_states import Action, Change, Condition, Desired, Start
 from tocsin.supervise.runners.runner import Launch
-from tocsin.supervise.supervisor import Charge, Supervisor, stuck_at
+from tocsin.supervise.supervisor import JobGroup, Supervisor, stuck_at
 
 BEATS_THEN_HANGS = """
 import os, time
@@ -107,8 +107,8 @@ def test_what_ended_while_nobody_supervised_is_no_failure(bench: Bench) -> None:
     assert start == Start("notifier", "v1", "should run")
     assert bench.pid("indexer") == lives
     end = read_events(bench.state, "notifier")[1]
-    assert (end.what, end.reason, end.failed) == (What.END, "ended with the stack", False)
-    assert [event.what for event in read_events(bench.state, "indexer")] == [What.START]
+    assert (end.what, end.reason, end.failed) == (EventKind.END, "ended with the stack", False)
+    assert [event.what for event in read_events(bench.state, "indexer")] == [EventKind.START]
 
 
 def test_the_last_words_of_a_job_are_the_cause_of_its_failure(bench: Bench) -> None:
@@ -234,7 +234,7 @@ def test_a_job_that_cannot_be_started_is_tried_again_later(bench: Bench, monkeyp
     def broken(start: Start) -> Launch:
         raise ConfigError.one("PySpark", "is not installed")
 
-    supervisor = Supervisor(Charge(name="jobs", state=bench.state, launch=broken, pace=QUICK), bench.runner)
+    supervisor = Supervisor(JobGroup(name="jobs", state=bench.state, launch=broken, timing=QUICK), bench.runner)
     assert [type(action) for action in supervisor.tick({"notifier": GOOD})] == [Start]
     assert [type(action) for action in supervisor.tick({"notifier": GOOD})] == [Change, Start]
 
@@ -302,13 +302,13 @@ def test_what_it_did_and_why_is_kept_for_people(bench: Bench) -> None:
     bench.tick(desired)
     bench.supervisor.stop(5)
     start, end, restart, asked, again, last = (
-        one for one in read_events(bench.state, "notifier") if one.what is not What.CONDITION
+        one for one in read_events(bench.state, "notifier") if one.what is not EventKind.CONDITION
     )
-    assert (start.what, start.reason) == (What.START, "should run")
-    assert (end.what, end.exit_code, end.condition) == (What.END, 7, Condition.RESTARTING)
-    assert (restart.what, restart.reason) == (What.START, "restart 1: failed with exit code 7")
-    assert (asked.what, asked.reason) == (What.STOP, "a restart was asked for")
-    assert (again.what, last.what, last.reason) == (What.START, What.STOP, "shutdown")
+    assert (start.what, start.reason) == (EventKind.START, "should run")
+    assert (end.what, end.exit_code, end.condition) == (EventKind.END, 7, Condition.RESTARTING)
+    assert (restart.what, restart.reason) == (EventKind.START, "restart 1: failed with exit code 7")
+    assert (asked.what, asked.reason) == (EventKind.STOP, "a restart was asked for")
+    assert (again.what, last.what, last.reason) == (EventKind.START, EventKind.STOP, "shutdown")
 
 
 def test_a_start_that_fails_is_kept_with_its_reason(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,9 +322,12 @@ def test_a_start_that_fails_is_kept_with_its_reason(bench: Bench, monkeypatch: p
     supervisor = bench.new_supervisor(bench.runner)
     supervisor.tick({"notifier": GOOD})
     refused = read_events(bench.state, "notifier")[-1]
-    assert (refused.what, refused.reason) == (What.REFUSED, "cannot be started: locks/python.txt: holds no PySpark")
+    assert (refused.what, refused.reason) == (
+        EventKind.REFUSED,
+        "cannot be started: locks/python.txt: holds no PySpark",
+    )
     supervisor.tick({"notifier": GOOD})
-    *_, end = (one for one in read_events(bench.state, "notifier") if one.what is What.END)
+    *_, end = (one for one in read_events(bench.state, "notifier") if one.what is EventKind.END)
     assert (end.reason, end.exit_code) == (refused.reason, None), "nothing of the process before"
 
 

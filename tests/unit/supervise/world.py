@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tocsin.supervise.job_states import Action, Actual, Change, Desired, History, Live, Pace, Start, Stop
+from tocsin.supervise.job_states import Action, Actual, Change, Desired, History, Live, Start, Stop, Timing
 from tocsin.supervise.restart_policy import reconcile
 
 FOREVER = float("inf")
@@ -30,7 +30,7 @@ class Nature:
 class World:
     desired: Mapping[str, Desired] | None
     natures: dict[str, Nature] = field(default_factory=dict)
-    pace: Pace = field(default_factory=Pace)
+    timing: Timing = field(default_factory=Timing)
     now: float = 1000.0
     history: History = field(default_factory=History)
     live: dict[int, Live] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class World:
                 ready = not leads and self.now - one.started_at >= self.nature(one.job).ready_after
                 self.live[pid] = replace(one, beat_at=self.now, leads=leads, ready=ready)
         actual = Actual(live=list(self.live.values()), exits=dict(self.exits))
-        actions, self.history = reconcile(self.desired, actual, self.history, self.now, self.pace)
+        actions, self.history = reconcile(self.desired, actual, self.history, self.now, self.timing)
         for action in actions:
             self.do(action)
         self.log += [(self.now, action) for action in actions]

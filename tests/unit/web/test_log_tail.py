@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tocsin.web.log_tail import LINES, tail_of
+from tocsin.web.page_data import LOG_LINES, tail_of
 
 
 def test_a_short_log_is_shown_whole(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_of_a_long_one_the_last_lines_and_no_torn_one(tmp_path: Path) -> None:
     log.write_text("".join(f"{number:05} {'x' * 994}\n" for number in range(5000)), encoding="utf-8")
     told = tail_of(log)
     assert told.cut
-    assert 100 < len(told.lines) <= LINES
+    assert 100 < len(told.lines) <= LOG_LINES
     assert [int(line[:5]) for line in told.lines] == list(range(5000 - len(told.lines), 5000))
 
 

@@ -13,9 +13,9 @@ from tests.rig.samples.project import copy_project
 from tocsin.declare.settings import Settings
 from tocsin.history.backfill.parity.comparison import Difference, DifferenceReason, compare
 from tocsin.history.backfill.parity.parity_report import ParityReport, keep, summed
-from tocsin.web import board
-from tocsin.web.board import Installation
-from tocsin.web.page_shapes import SideShown
+from tocsin.web import page_data
+from tocsin.web.page_data import Installation
+from tocsin.web.page_shapes import ReportedSide
 from tocsin.web.parity_page import FEW_DAYS, FEW_DIFFERENCES, Comparisons
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -68,9 +68,9 @@ def test_of_the_unexplained_ones_some_are_told_in_full(tmp_path: Path) -> None:
     assert len(told) == FEW_DIFFERENCES
     first, second = told[:2]
     assert (first.day, first.start, first.end - first.start) == (str(DAY), NOON.timestamp() + 10, 10)
-    assert (first.stream, first.batch) == (SideShown(level="email", score=70, at_least=False), None)
+    assert (first.stream, first.batch) == (ReportedSide(level="email", score=70, at_least=False), None)
     assert (first.entity, first.why) == (r"user_id: x\x1b[31m", "why")
-    assert (second.stream, second.batch) == (None, SideShown(level="urgent", score=110, at_least=False))
+    assert (second.stream, second.batch) == (None, ReportedSide(level="urgent", score=110, at_least=False))
 
 
 def test_of_sixty_days_those_that_were_compared_last_are_told(tmp_path: Path) -> None:
@@ -117,8 +117,8 @@ def test_a_new_comparison_is_seen_and_nothing_is_read_twice(tmp_path: Path) -> N
 
 
 def test_a_row_tells_it_and_a_dag_without_a_detector_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(board, "read_usage", lambda settings: {})
-    monkeypatch.setattr(board, "ask", lambda kafka: None)
+    monkeypatch.setattr(page_data, "read_usage", lambda settings: {})
+    monkeypatch.setattr(page_data, "ask", lambda kafka: None)
     project = tmp_path / "project"
     copy_project(project)
     state = tmp_path / "state"
@@ -127,5 +127,5 @@ def test_a_row_tells_it_and_a_dag_without_a_detector_has_none(tmp_path: Path, mo
     assert page.parity("detector__failed_logins").days[0].unexplained == 2
     for dag in ("platform", "housekeeping", "detector__none", "detector__../failed_logins"):
         assert page.parity(dag).detector == ""
-    unexplained = {row.job: row.unexplained for row in page.board({}).rows}
+    unexplained = {row.job: row.unexplained for row in page.jobs({}).rows}
     assert unexplained == {"detector:failed_logins": 2, "ingest:logins": 0, "indexer": 0, "notifier": 0}

@@ -11,7 +11,7 @@ import pytest
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.settings import Settings
 from tocsin.web.page_shapes import Today
-from tocsin.web.usage_query import Taken, parse_usage, read_usage
+from tocsin.web.usage_query import JobActivity, parse_usage, read_usage
 
 DAY = date(2026, 1, 2)
 JOB = "detector:bursts"
@@ -38,9 +38,9 @@ def test_today_is_told_and_the_last_finding_of_whatever_day() -> None:
     found = parse_usage(json.dumps(days).encode(), DAY)
     today = Today(cpu_seconds=2.5, rows_in=10, rows_out=2, findings=1, restarts=3)
     assert found == {
-        JOB: Taken(today, datetime(2026, 1, 2, 0, 0, 1, tzinfo=UTC)),
-        "indexer": Taken(today, None),
-        "detector:old": Taken(None, datetime(2026, 1, 2, 0, 0, 1, tzinfo=UTC)),
+        JOB: JobActivity(today, datetime(2026, 1, 2, 0, 0, 1, tzinfo=UTC)),
+        "indexer": JobActivity(today, None),
+        "detector:old": JobActivity(None, datetime(2026, 1, 2, 0, 0, 1, tzinfo=UTC)),
     }
 
 

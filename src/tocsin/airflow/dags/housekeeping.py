@@ -16,7 +16,7 @@ from airflow.sdk import DAG, CronTriggerTimetable
 from airflow.sdk.configuration import conf
 
 from tocsin.declare.settings import load_settings
-from tocsin.supervise.runners.log_rotation import prune
+from tocsin.supervise.runners.log_files import prune
 
 _DOC = """
 Removes records older than a week from Airflow's metadata DB (runs, task instances, asset events, audit log) and log

@@ -13,7 +13,7 @@ from tocsin.airflow.tasks.actions import RESTART, STATUS, act
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.names import DETECTOR, FLOW, JobName
 from tocsin.declare.settings import load_settings
-from tocsin.supervise.job_cards import Card, cards
+from tocsin.supervise.dag_specs import DagSpec, dag_specs
 from tocsin.supervise.switches import read_switches, switched_jobs
 
 _ASK = "`restart`: stop the job and start it at once. `status`: describe it in the task's log."
@@ -26,41 +26,41 @@ def job_dags() -> list[DAG]:
     catalog, switches = read_catalog(settings.project), read_switches(settings.state)
     # A DAG that Airflow sees for the first time is paused if its switch was off; or if no switch is known any more.
     off = dict.fromkeys(switched_jobs(catalog), True) if switches.is_broken else switches.off
-    made = cards(catalog, off, settings)
-    return [_dag(card) for card in made if only in (None, card.dag)]
+    made = dag_specs(catalog, off, settings)
+    return [_dag(spec) for spec in made if only in (None, spec.dag)]
 
 
-def _dag(card: Card) -> DAG:
+def _dag(spec: DagSpec) -> DAG:
     with DAG(
-        card.dag,
-        description=card.title,
-        doc_md=card.doc,
-        tags=set(card.tags),
-        params=_form(card),
+        spec.dag,
+        description=spec.title,
+        doc_md=spec.doc,
+        tags=set(spec.tags),
+        params=_form(spec),
         schedule=None,
         catchup=False,
         dagrun_timeout=timedelta(minutes=5),
-        is_paused_upon_creation=card.paused,
-        default_args={"owner": card.owner or "tocsin"},
+        is_paused_upon_creation=spec.paused,
+        default_args={"owner": spec.owner or "tocsin"},
     ) as dag:
         PythonOperator(
             task_id="act",
             python_callable=act,
-            op_kwargs={"jobs": card.jobs},
+            op_kwargs={"jobs": spec.jobs},
             execution_timeout=timedelta(minutes=1),
             retries=0,
-            on_failure_callback=_mail(card),
+            on_failure_callback=_mail(spec),
         )
     return dag
 
 
-def _form(card: Card) -> dict[str, Param]:
+def _form(spec: DagSpec) -> dict[str, Param]:
     """List what can be asked of the jobs of a DAG."""
-    kind = JobName.parse(card.jobs[0]).kind
+    kind = JobName.parse(spec.jobs[0]).kind
     form = {"action": Param(RESTART, type="string", enum=[RESTART, STATUS], description_md=_ASK)}
     if kind in (DETECTOR, FLOW):
         return form
-    return form | {"job": Param(card.jobs[0], type="string", enum=list(card.jobs))}
+    return form | {"job": Param(spec.jobs[0], type="string", enum=list(spec.jobs))}
 
 
 class ActionMail(RunMail):
@@ -72,6 +72,6 @@ class ActionMail(RunMail):
             super().__call__(context)
 
 
-def _mail(card: Card) -> ActionMail:
+def _mail(spec: DagSpec) -> ActionMail:
     """To whom follows from the declared files, never from what a run says of itself."""
-    return ActionMail(card.recipients.get(card.jobs[-1], ""), "a run failed")
+    return ActionMail(spec.recipients.get(spec.jobs[-1], ""), "a run failed")

@@ -48,11 +48,11 @@ class RunMail:
         self.to, self.what, self.more = to, what, more
 
     def __call__(self, context: Any) -> None:
-        """Let the mail leave, see `tell`, unless it would repeat one."""
+        """Let the mail leave, see `mail`, unless it would repeat one."""
         if isinstance(context.get("exception"), DaysRefused):
             NoticeFiles(load_settings().state).remove(_name_of_run(context))
         else:
-            tell(context, self.to, failure(context, self.what, **self.more))
+            mail(context, self.to, failure(context, self.what, **self.more))
 
 
 class DaysRefused(AirflowFailException):
@@ -74,7 +74,7 @@ class FailedRunMail:
         """Let the mail leave, unless a task has told of this run."""
         if not NoticeFiles(load_settings().state).has(_name_of_run(context)):
             paragraphs = (_KILLED, f"Run: {_run_of(context)}")
-            tell(context, self.owner, failure(context, "a run failed", paragraphs=paragraphs, output=()))
+            mail(context, self.owner, failure(context, "a run failed", paragraphs=paragraphs, output=()))
 
 
 class LostDaysMail:
@@ -101,7 +101,7 @@ class LostDaysMail:
         for owner in sorted(owners):
             days = [one for one in lost if self.owners[one.subject] == owner]
             try:
-                tell(context, owner, self._notice(context, days))
+                mail(context, owner, self._notice(context, days))
             except Exception as error:
                 failed = error
         if failed is not None:
@@ -141,7 +141,7 @@ def failure(context: Any, what: str = "", **more: Any) -> Notice:
     return Notice(subject=f"[tocsin] {context['dag'].dag_id}: {what or f'{ti.task_id} failed'}", **own)
 
 
-def tell(context: Any, to: str, notice: Notice) -> None:
+def mail(context: Any, to: str, notice: Notice) -> None:
     """Let the message leave; where no file can be written, as the disk is full, it is sent at once.
 
     Raises:

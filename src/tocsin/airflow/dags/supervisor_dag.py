@@ -1,4 +1,4 @@
-"""The DAG that keeps all jobs running: woken by drift within seconds, and each minute in any case."""
+"""The DAG that keeps all jobs running: woken by a difference within seconds, and each minute in any case."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOpe
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
 
 from tocsin.airflow.component import SUPERVISION_POOL
-from tocsin.airflow.diff_trigger import DRIFT
+from tocsin.airflow.diff_trigger import JOB_DIFF
 from tocsin.airflow.switch import is_paused
 from tocsin.alerts.notify.notices import overdue
 from tocsin.declare.model.names import MAILS_DAG, dag_of
@@ -42,7 +42,7 @@ def supervisor_dag() -> DAG:
         description="Keeps all jobs running",
         doc_md=_DOC,
         tags={"platform"},
-        schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("* * * * *", timezone="UTC"), assets=[DRIFT]),
+        schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("* * * * *", timezone="UTC"), assets=[JOB_DIFF]),
         catchup=False,
         max_active_runs=1,
         dagrun_timeout=timedelta(minutes=2),

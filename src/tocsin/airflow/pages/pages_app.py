@@ -11,9 +11,8 @@ from fastapi.responses import FileResponse
 from tocsin.airflow.pages.access import LoggedIn, Rights, User, may_see, may_see_log, rights, switches
 from tocsin.airflow.pages.report_pages import add_reports
 from tocsin.declare.settings import Settings
-from tocsin.web.board import Installation
-from tocsin.web.log_tail import tail_of
-from tocsin.web.page_shapes import Board, JobRow, LogTail, Parity, Stories
+from tocsin.web.page_data import Installation, tail_of
+from tocsin.web.page_shapes import JobList, JobPage, JobRow, LogTail, Parity
 
 _STATIC = Path(__file__).parent / "static"
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".html": "text/html"}
@@ -76,21 +75,21 @@ def _add_files(app: FastAPI) -> None:
 
 def _add_data(app: FastAPI, installation: Installation) -> None:
     @app.get("/api/jobs")
-    def jobs(user: User) -> Board:
+    def jobs(user: User) -> JobList:
         """All jobs whose DAGs the user may see."""
         dags = installation.dags()
-        board = installation.board(switches(dags))
+        listed = installation.jobs(switches(dags))
         own = rights(user, dags)
-        return board.model_copy(update={"rows": [_for(row, own) for row in board.rows if row.dag in own.seen]})
+        return listed.model_copy(update={"rows": [_for(row, own) for row in listed.rows if row.dag in own.seen]})
 
     @app.get("/api/job")
-    def job(user: User, dag_id: str) -> Stories:
+    def job(user: User, dag_id: str) -> JobPage:
         """The jobs of one DAG, in detail."""
-        stories = installation.stories(dag_id, switches([dag_id]))
-        own = rights(user, [dag_id, *(one.dag for one in stories.beside)])
-        jobs = [story.model_copy(update={"row": _for(story.row, own)}) for story in stories.jobs]
-        beside = [one for one in stories.beside if one.dag in own.seen]
-        return stories.model_copy(update={"jobs": jobs, "beside": beside})
+        page = installation.jobs_in_detail(dag_id, switches([dag_id]))
+        own = rights(user, [dag_id, *(place.dag for place in page.beside)])
+        jobs = [details.model_copy(update={"row": _for(details.row, own)}) for details in page.jobs]
+        beside = [place for place in page.beside if place.dag in own.seen]
+        return page.model_copy(update={"jobs": jobs, "beside": beside})
 
     @app.get("/api/parity")
     def parity(dag_id: str) -> Parity:

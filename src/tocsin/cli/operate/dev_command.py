@@ -61,7 +61,7 @@ def logs(
     """Show the log of one component."""
     from tocsin.declare.settings import load_settings
     from tocsin.dev import control
-    from tocsin.supervise.runners.log_rotation import tail
+    from tocsin.supervise.runners.log_files import tail
 
     path = Path(control.component_log(load_settings(), component))
     if not path.exists():

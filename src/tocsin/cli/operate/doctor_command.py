@@ -15,7 +15,7 @@ def doctor(json: options.Json = False) -> None:
     Changes nothing. Exit code 1 when there is a problem, not for warnings.
     """
     from tocsin.dev.diagnosis import diagnose
-    from tocsin.supervise.job_status import Standing
+    from tocsin.supervise.job_status import Severity
 
     found = list(diagnose())
     if json:
@@ -25,7 +25,7 @@ def doctor(json: options.Json = False) -> None:
         for one in found:
             if one.advice:
                 line(f"\n{one.name}: {one.what}\n  -> {printable(one.advice)}", style="yellow")
-    if any(one.standing is Standing.PROBLEM for one in found):
+    if any(one.standing is Severity.PROBLEM for one in found):
         raise typer.Exit(1)
 
 

@@ -37,7 +37,7 @@ def status(job: _Job = None, watch: _Watch = False, json: options.Json = False) 
     from tocsin.declare.settings import load_settings
     from tocsin.dev.control import servers
     from tocsin.platform.kafka.job_reports import read_reports
-    from tocsin.supervise.job_status import Standing
+    from tocsin.supervise.job_status import Severity
     from tocsin.web.metrics.reported_jobs import StatusReader
 
     settings = load_settings()
@@ -59,7 +59,7 @@ def status(job: _Job = None, watch: _Watch = False, json: options.Json = False) 
             note(text, style=style)
     if any(status.fault for status in shown):
         note("all faults of broken files: tocsin check")
-    problems = [status for status in shown if status.standing is Standing.PROBLEM]
+    problems = [status for status in shown if status.standing is Severity.PROBLEM]
     logged = next((status.job for status in problems if not status.fault), None)
     if logged is not None:
         note(f"more on {logged}: tocsin dev logs {logged}")

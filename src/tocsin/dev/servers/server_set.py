@@ -13,14 +13,14 @@ from tocsin.dev.servers import kafka_server
 from tocsin.dev.servers.sink_servers import SinkServers
 from tocsin.dev.startup_progress import Part
 from tocsin.platform.code_versions import FollowedCatalog
-from tocsin.supervise.job_states import Desired, Pace, Start
+from tocsin.supervise.job_states import Desired, Start, Timing
 from tocsin.supervise.runners.local import LocalRunner
-from tocsin.supervise.runners.log_rotation import rotate
+from tocsin.supervise.runners.log_files import rotate
 from tocsin.supervise.runners.runner import Launch
-from tocsin.supervise.supervisor import Charge, Supervisor
+from tocsin.supervise.supervisor import JobGroup, Supervisor
 
 TOPICS = "topics"
-_PACE = Pace(first_delay=1.0, longest_delay=15.0, crash_loop_window=120.0, stagger=0.0)
+_TIMING = Timing(first_delay=1.0, longest_delay=15.0, crash_loop_window=120.0, stagger=0.0)
 _STOP_SECONDS = 15.0
 _LOG_LINES = 15
 
@@ -60,10 +60,10 @@ class Servers:
         self._launches: dict[str, Launch] = {}
         self._faults: dict[str, str] = {}
         self._runner = LocalRunner(instance, settings.log, tethered=True)
-        charge = Charge(
-            name="servers", state=settings.state, launch=lambda start: self._launches[start.job], pace=_PACE
+        group = JobGroup(
+            name="servers", state=settings.state, launch=lambda start: self._launches[start.job], timing=_TIMING
         )
-        self._supervisor = Supervisor(charge, self._runner)
+        self._supervisor = Supervisor(group, self._runner)
         self._supervisor.excuse_ends()
         self._desired: dict[str, Desired] = {}
         self._waiting: dict[str, str | None] = {TOPICS: "its start"}

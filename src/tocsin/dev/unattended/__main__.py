@@ -12,8 +12,8 @@ import threading
 from tocsin.declare.model.errors import ConfigError, TocsinError
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.dev import state_folder
-from tocsin.dev.crew import Crew
 from tocsin.dev.declared_topics import DeclaredTopics
+from tocsin.dev.job_supervision import JobSupervision
 from tocsin.dev.launcher import LOG, hold_state, sweep, unwritable
 from tocsin.dev.servers.server_set import TOPICS
 from tocsin.dev.startup_progress import Part, progress
@@ -22,7 +22,7 @@ from tocsin.platform import logs
 from tocsin.platform.code_versions import FollowedCatalog
 from tocsin.platform.process_exit import ExitCode, on_signals
 from tocsin.setup.java import find_java
-from tocsin.supervise.runners.log_rotation import rotate
+from tocsin.supervise.runners.log_files import rotate
 
 _TICK_SECONDS = 1.5
 
@@ -39,16 +39,16 @@ def supervise(settings: Settings, stop: threading.Event) -> None:
     with hold_state(settings.state):
         settings.log(LOG).parent.mkdir(parents=True, exist_ok=True)
         logs.configure(LOG, file=settings.log(LOG))
-        crew, rounds = Crew(settings, find_java().home), HistoryRounds(settings)
+        jobs, rounds = JobSupervision(settings, find_java().home), HistoryRounds(settings)
         try:
-            _keep(settings, crew, rounds, stop)
+            _keep(settings, jobs, rounds, stop)
         finally:
             rounds.stop()
-            crew.stop()
+            jobs.stop()
             sweep(settings)
 
 
-def _keep(settings: Settings, crew: Crew, rounds: HistoryRounds, stop: threading.Event) -> None:
+def _keep(settings: Settings, jobs: JobSupervision, rounds: HistoryRounds, stop: threading.Event) -> None:
     """Look at everything every 1.5 seconds; jobs start once the topics are there, and later need no look at Kafka."""
     topics, catalog, shown = DeclaredTopics(settings), FollowedCatalog(settings), progress()
     begun = False
@@ -56,13 +56,13 @@ def _keep(settings: Settings, crew: Crew, rounds: HistoryRounds, stop: threading
         try:
             lacks = topics.missing(catalog.read())
             begun = begun or lacks is None or topics.is_refused  # each job says itself which topic it lacks
-            settled = crew.tick(start=begun)
+            settled = jobs.tick(start=begun)
             rotate(settings.log(LOG))
         except OSError as error:  # a full disk passes; to end here would stop every job
-            crew.report_unwritable(error)
+            jobs.report_unwritable(error)
             shown.show([unwritable(error)])
             continue
-        shown.show([Part(TOPICS, lacks is None, lacks or "ready", failing=lacks is not None), *crew.lines()])
+        shown.show([Part(TOPICS, lacks is None, lacks or "ready", failing=lacks is not None), *jobs.lines()])
         if settled:
             rounds.start()
 

@@ -23,7 +23,7 @@ from tocsin.history.landing_ledger import read_ledger
 from tocsin.history.places import Places
 from tocsin.platform import child_process
 from tocsin.platform.process_exit import ExitCode
-from tocsin.supervise.runners.log_rotation import rotate, tail
+from tocsin.supervise.runners.log_files import rotate, tail
 
 LOG = "history"
 _MINUTE, _NIGHT = 10, 2

@@ -24,9 +24,9 @@ from tocsin.platform import state_file
 from tocsin.platform.heartbeat import read_beat
 from tocsin.quality.unsealed_days import Refused, judge_or_accept, refused_days
 from tocsin.supervise.incidents.conditions import CALM_SECONDS, Bounds, Facts, Incident, Memory, is_due, judge
-from tocsin.supervise.incidents.log_excerpt import READ_LINES, excerpt
 from tocsin.supervise.job_kinds import broken_jobs, declared, wanted_kinds
 from tocsin.supervise.job_states import Condition, memory_of, read_history
+from tocsin.supervise.runners.log_files import READ_LINES, excerpt
 from tocsin.supervise.runners.runner import Runner
 
 log = structlog.get_logger()
@@ -35,10 +35,10 @@ log = structlog.get_logger()
 class Watch:
     """Watches the jobs of one installation. One process at a time may: whoever supervises."""
 
-    def __init__(self, settings: Settings, charge: str, runner: Runner) -> None:
-        """Watch the jobs that the supervisor of `charge` keeps running through `runner`."""
+    def __init__(self, settings: Settings, group: str, runner: Runner) -> None:
+        """Watch the jobs that the supervisor of `group` keeps running through `runner`."""
         self._settings, self._runner = settings, runner
-        self._history = memory_of(settings.state, charge)
+        self._history = memory_of(settings.state, group)
         self._file = settings.state / "supervision" / "incidents.json"
 
     def look(self, catalog: Catalog, *, days: bool = True) -> list[Incident]:

@@ -11,7 +11,7 @@ from tocsin.declare.model.job_kinds import KINDS
 from tocsin.declare.model.names import COMPUTE, DETECTOR, JobName
 from tocsin.supervise.job_kinds import declared
 from tocsin.supervise.job_states import Desired
-from tocsin.supervise.job_status import Snapshot
+from tocsin.supervise.job_status import JobFacts, Snapshot
 from tocsin.supervise.planning.job_inputs import changed_inputs
 from tocsin.supervise.planning.start_record import StartRecord
 
@@ -92,40 +92,26 @@ def plan_job(deploy: Deploy, job: str) -> JobPlan:
     if faults:
         return JobPlan(job=job, effect=Effect.REFUSED, changed=faults)
     if wanted is None or job in deploy.stopped:
-        return JobPlan(job=job, effect=Effect.STOP if facts.runs else Effect.NOTHING, changed=[_why_not(deploy, job)])
-    before = _last_start(deploy, job)
-    if before is None:
-        return JobPlan(job=job, effect=_unrecorded(deploy, job, wanted))
+        why = _why_not(facts, is_stopped=job in deploy.stopped)
+        return JobPlan(job=job, effect=Effect.STOP if facts.runs else Effect.NOTHING, changed=[why])
+    spec, starts = facts.leader.labels.spec if facts.leader else facts.past.spec, deploy.starts.get(job, ())
+    last = starts[-1] if starts and not spec else None
+    before = next((start for start in starts if start.spec == spec), last)
+    if before is None:  # it never ran, or was started before inputs were recorded
+        unrecorded = Effect.NOTHING if spec == wanted.spec else Effect.RESTART_OR_NEW
+        return JobPlan(job=job, effect=unrecorded if spec else Effect.START)
     if before.spec == wanted.spec:
         return JobPlan(job=job, effect=Effect.NOTHING)
     names = changed_inputs(before.inputs, wanted.inputs)
     return JobPlan(job=job, effect=_effect(deploy, job, names), changed=names)
 
 
-def _why_not(deploy: Deploy, job: str) -> str:
-    facts = deploy.snapshot.facts(job)
+def _why_not(facts: JobFacts, *, is_stopped: bool) -> str:
     if not facts.declared:
         return "file"
     if facts.stage is not None and not facts.stage.runs:
         return "declared.stage"
-    return "switch" if job in deploy.stopped else "settings"
-
-
-def _last_start(deploy: Deploy, job: str) -> StartRecord | None:
-    """Find what the process was started with that runs, else the last one; None when that was not recorded."""
-    starts, leader = deploy.starts.get(job, ()), deploy.snapshot.facts(job).leader
-    spec = leader.labels.spec if leader else deploy.snapshot.facts(job).past.spec
-    last = starts[-1] if starts and not spec else None
-    return next((one for one in starts if one.spec == spec), last)
-
-
-def _unrecorded(deploy: Deploy, job: str, wanted: Desired) -> Effect:
-    """Say what a deploy does to a job that never ran, or was started before its inputs were recorded."""
-    facts = deploy.snapshot.facts(job)
-    spec = facts.leader.labels.spec if facts.leader else facts.past.spec
-    if not spec:
-        return Effect.START
-    return Effect.NOTHING if spec == wanted.spec else Effect.RESTART_OR_NEW
+    return "switch" if is_stopped else "settings"
 
 
 def _effect(deploy: Deploy, job: str, names: Sequence[str]) -> Effect:

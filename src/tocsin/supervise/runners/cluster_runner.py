@@ -69,7 +69,7 @@ class ClusterRunner:
 
     def start(self, launch: Launch) -> int:
         """See `Runner.start`. Refused while two processes of the job are there."""
-        taken = {self._slot_of(one.metadata) for one in (*self._running_sets(), *self._list_pods())}
+        taken = {_slot_name(there.metadata) for there in (*self._running_sets(), *self._list_pods())}
         free = next((name for name in slot_names(launch.labels) if name not in taken), None)
         if free is None:
             raise ClusterError(f"two processes of {launch.labels.job} are in the cluster already")
@@ -167,10 +167,6 @@ class ClusterRunner:
         own = [pod for pod in self._pods if _note(pod.metadata, JOB) == job]
         return max(own, key=lambda pod: float(_note(pod.metadata, STARTED)), default=None)
 
-    def _slot_of(self, meta: V1ObjectMeta) -> str:
-        """Name the StatefulSet of an object: a pod has its name with `-0` behind it."""
-        return str(meta.name).removesuffix("-0")
-
     @property
     def _ours(self) -> dict[str, str]:
         return {
@@ -249,6 +245,11 @@ def _number(meta: V1ObjectMeta) -> int:
 
 def _note(meta: V1ObjectMeta, key: str) -> str:
     return str((meta.annotations or {}).get(key, ""))
+
+
+def _slot_name(meta: V1ObjectMeta) -> str:
+    """Name the StatefulSet of an object: a pod has its name with `-0` behind it."""
+    return str(meta.name).removesuffix("-0")
 
 
 def _place(meta: V1ObjectMeta) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from tocsin.declare.model.names import JobName
 from tocsin.declare.settings import Settings
 from tocsin.declare.sinks import SINKS
 from tocsin.platform.heartbeat import NUMBER, heartbeat_file
-from tocsin.supervise.job_states import Pace
+from tocsin.supervise.job_states import Timing
 from tocsin.supervise.planning.pod_resources import pod_resources
 from tocsin.supervise.runners.process_labels import Labels
 from tocsin.supervise.runners.runner import Launch
@@ -133,11 +133,11 @@ def _probes(settings: Settings, job: str) -> dict[str, Any]:
     A restarted container finds the heartbeat of the one before, so silence counts for as long as a start takes.
     """
     files = " ".join(str(heartbeat_file(settings.state.resolve(), job, beside=beside)) for beside in (False, True))
-    pace = Pace()
-    recent = f"find {files} -newermt '-{pace.stale_after:.0f} seconds' 2>/dev/null | grep -q ."
+    timing = Timing()
+    recent = f"find {files} -newermt '-{timing.stale_after:.0f} seconds' 2>/dev/null | grep -q ."
     probe = {"exec": {"command": ["/bin/sh", "-c", recent]}, "periodSeconds": _PROBE_SECONDS, "timeoutSeconds": 5}
-    start = round(pace.start_grace / _PROBE_SECONDS)
-    silence = start - round(pace.stale_after / _PROBE_SECONDS)
+    start = round(timing.start_grace / _PROBE_SECONDS)
+    silence = start - round(timing.stale_after / _PROBE_SECONDS)
     return {
         "startupProbe": {**probe, "failureThreshold": start},
         "livenessProbe": {**probe, "failureThreshold": silence},

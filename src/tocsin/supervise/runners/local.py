@@ -13,7 +13,7 @@ import psutil
 import structlog
 
 from tocsin.platform import child_process, private, process_exit
-from tocsin.supervise.runners.log_rotation import rotate, tail
+from tocsin.supervise.runners.log_files import rotate, tail
 from tocsin.supervise.runners.process_labels import Labels
 from tocsin.supervise.runners.process_list import ProcessList, ProcessRow
 from tocsin.supervise.runners.runner import Launch, Process

@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 
 from tocsin.declare.model.job_report import SILENT_SECONDS, TOPICS_RECREATED, JobState
 from tocsin.declare.model.names import JobName
-from tocsin.supervise.job_status import JobStatus, Standing
+from tocsin.supervise.job_status import JobStatus, Severity
 from tocsin.web.metrics.families import Sample, counter, gauge, moments
 
 _JOB = ("job",)
@@ -102,7 +102,7 @@ def _states(jobs: Sequence[JobStatus]) -> Iterator[Metric]:
         "tocsin_job_standing",
         "1 for the standing of each job, 0 for the others",
         ("job", "standing"),
-        [((job.job, str(one)), float(job.standing is one)) for job in jobs for one in Standing],
+        [((job.job, str(one)), float(job.standing is one)) for job in jobs for one in Severity],
     )
     yield moments(
         "tocsin_job_report_timestamp_seconds",

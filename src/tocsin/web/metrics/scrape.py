@@ -16,12 +16,12 @@ from tocsin.declare.model.names import INDEXER
 from tocsin.declare.settings import Settings
 from tocsin.platform.code_versions import FollowedCatalog
 from tocsin.platform.kafka.job_reports import ReportReader
+from tocsin.web.background_value import BackgroundValue
 from tocsin.web.metrics.alert_figures import AlertFigures
 from tocsin.web.metrics.families import counter, gauge
+from tocsin.web.metrics.history_figures import DayFigures, view_families
 from tocsin.web.metrics.job_figures import JobFigures
-from tocsin.web.metrics.kept_figures import DayFigures, view_families
 from tocsin.web.metrics.reported_jobs import StatusReader
-from tocsin.web.refreshed import Refreshed
 
 # A scrape waits so long in all: Prometheus waits 10 s by default.
 _PATIENCE_SECONDS, _KAFKA_SECONDS = 7.0, 2.0
@@ -40,7 +40,7 @@ class _Part:
 
     def __init__(self, what: str, read: Callable[[], Iterable[Metric]], seconds: float) -> None:
         self.what, self._seconds, self._told = what, seconds, ""
-        self._read = Refreshed(lambda: list(read()), seconds)
+        self._read = BackgroundValue(lambda: list(read()), seconds)
         self._asked_at = 0.0
         self.read_at: float | None = None
 

@@ -21,7 +21,7 @@ from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter
 from tocsin.alerts.store.schema import metadata
 from tocsin.declare.model.errors import ConfigError, TransientError
-from tocsin.supervise.job_states import Pace
+from tocsin.supervise.job_states import Timing
 
 Open = Callable[..., Database]
 
@@ -197,7 +197,7 @@ def test_a_server_that_vanishes_is_noticed_by_tcp_long_before_its_client_is_take
         assert isinstance(driver, psycopg.Connection)
         said = {name: int(value) for name, value in driver.info.get_parameters().items() if value.isdigit()}
     silent = said["keepalives_idle"] + said["keepalives_interval"] * said["keepalives_count"]
-    assert silent < Pace().stale_after
+    assert silent < Timing().stale_after
     assert said["tcp_user_timeout"] == silent * 1000
 
 

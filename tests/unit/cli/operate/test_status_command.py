@@ -23,7 +23,7 @@ from tocsin.platform import heartbeat
 from tocsin.platform.heartbeat import note_look
 from tocsin.quality.unsealed_days import Refused, note_refused
 from tocsin.supervise.job_states import Condition, Past
-from tocsin.supervise.job_status import JobStatus, Snapshot, Standing
+from tocsin.supervise.job_status import JobStatus, Severity, Snapshot
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 ROOT = Path(__file__).resolve().parents[4]
@@ -42,21 +42,21 @@ def seen(**pasts: Past) -> Snapshot:
 @pytest.mark.parametrize(
     ("state", "age", "standing"),
     [
-        (JobState.RUNNING, 1, Standing.OK),
-        (JobState.DRAINING, 1, Standing.OK),
-        (JobState.STARTING, 1, Standing.WARNING),
-        (JobState.READY, 1, Standing.WARNING),
-        (JobState.WAITING, 1, Standing.WARNING),
-        (JobState.STOPPING, 1, Standing.WARNING),
-        (JobState.STOPPED, 1, Standing.PROBLEM),
-        (JobState.FAILED, 1, Standing.PROBLEM),
-        (JobState.RUNNING, 20, Standing.OK),
-        (JobState.RUNNING, 21, Standing.PROBLEM),
-        (JobState.WAITING, 3600, Standing.PROBLEM),
-        (JobState.FAILED, 3600, Standing.PROBLEM),
+        (JobState.RUNNING, 1, Severity.OK),
+        (JobState.DRAINING, 1, Severity.OK),
+        (JobState.STARTING, 1, Severity.WARNING),
+        (JobState.READY, 1, Severity.WARNING),
+        (JobState.WAITING, 1, Severity.WARNING),
+        (JobState.STOPPING, 1, Severity.WARNING),
+        (JobState.STOPPED, 1, Severity.PROBLEM),
+        (JobState.FAILED, 1, Severity.PROBLEM),
+        (JobState.RUNNING, 20, Severity.OK),
+        (JobState.RUNNING, 21, Severity.PROBLEM),
+        (JobState.WAITING, 3600, Severity.PROBLEM),
+        (JobState.FAILED, 3600, Severity.PROBLEM),
     ],
 )
-def test_how_a_job_stands_follows_from_its_report_and_its_age(state: JobState, age: float, standing: Standing) -> None:
+def test_how_a_job_stands_follows_from_its_report_and_its_age(state: JobState, age: float, standing: Severity) -> None:
     (one,) = seen().statuses(["indexer"], {"indexer": report("indexer", state, age=age)}, {})
     assert (one.standing, one.age_seconds) == (standing, age)
     assert one.state is state
@@ -77,7 +77,7 @@ def test_a_job_that_failed_keeps_its_own_words() -> None:
 
 def test_a_job_that_never_ran_is_a_problem() -> None:
     (one,) = seen().statuses(["notifier"], {}, {})
-    assert (one.standing, one.age_seconds, one.reason) == (Standing.PROBLEM, None, "never ran here")
+    assert (one.standing, one.age_seconds, one.reason) == (Severity.PROBLEM, None, "never ran here")
 
 
 def test_a_job_that_should_not_run_is_shown_while_it_does() -> None:
@@ -100,9 +100,9 @@ def test_supervision_on_this_machine_knows_more_than_the_last_report() -> None:
     looping = Past(condition=Condition.CRASH_LOOP, reason="4 failures within 30 min")
     starting = {"notifier": report("notifier", JobState.STARTING)}
     (one,) = seen(notifier=looping).statuses(["notifier"], starting, {})
-    assert (one.standing, one.health, one.reason) == (Standing.PROBLEM, "crash loop", "4 failures within 30 min")
+    assert (one.standing, one.health, one.reason) == (Severity.PROBLEM, "crash loop", "4 failures within 30 min")
     (one,) = seen(notifier=Past(expected=True)).statuses(["notifier"], starting, {})
-    assert (one.standing, one.health) == (Standing.PROBLEM, "gone")
+    assert (one.standing, one.health) == (Severity.PROBLEM, "gone")
 
 
 class TestVerb:
@@ -193,7 +193,7 @@ class TestVerb:
         shown = [JobStatus.model_validate(one) for one in json.loads(out)]
         assert code == 0
         assert json.loads(out)[0].keys() == JobStatus.model_fields.keys()
-        assert [one.standing for one in shown] == [Standing.OK] * 4
+        assert [one.standing for one in shown] == [Severity.OK] * 4
 
     def test_without_kafka_the_signs_of_life_on_this_machine_tell(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def read(settings: Settings) -> dict[str, JobReport]:

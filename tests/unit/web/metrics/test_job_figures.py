@@ -3,7 +3,7 @@ from typing import Any
 
 from tests.rig.served import Served
 from tocsin.declare.model.job_report import JobState
-from tocsin.supervise.job_status import JobStatus, Standing
+from tocsin.supervise.job_status import JobStatus, Severity
 from tocsin.web.metrics.job_figures import JobFigures
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -11,7 +11,7 @@ DETECTOR = "detector:failed_logins"
 
 
 def status(job: str = DETECTOR, *, age: float | None = 1.0, **fields: Any) -> JobStatus:
-    values: dict[str, Any] = {"state": JobState.RUNNING, "standing": Standing.OK, "health": "running", "pid": 7}
+    values: dict[str, Any] = {"state": JobState.RUNNING, "standing": Severity.OK, "health": "running", "pid": 7}
     at = NOW - timedelta(seconds=age or 0)
     return JobStatus(job=job, at=at, age_seconds=age, started_at=NOW - timedelta(hours=1), **values | fields)
 
@@ -51,11 +51,11 @@ def test_the_figures_of_a_source_are_those_that_it_counts() -> None:
 
 
 def test_each_job_has_one_standing() -> None:
-    jobs = [status(), status("indexer", standing=Standing.PROBLEM, health="silent")]
+    jobs = [status(), status("indexer", standing=Severity.PROBLEM, health="silent")]
     served = Served(JobFigures().families(jobs))
     for job in jobs:
-        given = {one: served.get("tocsin_job_standing", job=job.job, standing=str(one)) for one in Standing}
-        assert given == {one: float(one is job.standing) for one in Standing}
+        given = {one: served.get("tocsin_job_standing", job=job.job, standing=str(one)) for one in Severity}
+        assert given == {one: float(one is job.standing) for one in Severity}
 
 
 def test_what_a_silent_or_ended_job_said_last_is_no_figure_of_now() -> None:

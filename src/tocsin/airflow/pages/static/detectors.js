@@ -18,13 +18,13 @@ const soon = keepAsking(() => "api/jobs", EVERY_SECONDS, show, (error) => showNo
 
 place("filter").addEventListener("input", () => arrange(last.rows));
 
-function show(board) {
-  last = board;
-  showNotes(place("notes"), board.notes, null);
-  showFreshness(place("freshness"), board.looked_at);
-  summarize(board.rows);
-  for (const row of board.rows) fill(row);
-  arrange(board.rows);
+function show(list) {
+  last = list;
+  showNotes(place("notes"), list.notes, null);
+  showFreshness(place("freshness"), list.looked_at);
+  summarize(list.rows);
+  for (const row of list.rows) fill(row);
+  arrange(list.rows);
   place("jobs").setAttribute("aria-busy", "false");
 }
 

@@ -27,10 +27,10 @@ place("more").addEventListener("click", () => {
 function show(told) {
   last = told;
   showNotes(place("notes"), told.notes, null);
-  const story = told.jobs.find((one) => one.row.job === chosen) ?? told.jobs[0];
-  place("story").hidden = !story;
-  place("empty").hidden = Boolean(story);
-  if (!story) {
+  const details = told.jobs.find((one) => one.row.job === chosen) ?? told.jobs[0];
+  place("job").hidden = !details;
+  place("empty").hidden = Boolean(details);
+  if (!details) {
     const link = (path, text) => el("a", { href: airflow(path), "data-airflow": true, text });
     const beside = told.beside.flatMap(({ job, dag }, n) => [n ? ", " : " Its batches work on what these do: ",
       link(`dags/${dag}/plugin/job`, job)]);
@@ -39,16 +39,16 @@ function show(told) {
         link("plugin/detectors", "Detectors"), "."]);
     return;
   }
-  if (story.row.job !== chosen) {
-    chosen = story.row.job;
+  if (details.row.job !== chosen) {
+    chosen = details.row.job;
     soonLog();
   }
   showChoice(told.jobs);
-  showState(story.row, told.looked_at);
-  showEpisodes(story.episodes);
-  place("declared").hidden = story.facts.length === 0;
-  put(place("facts"), story.facts, () =>
-    story.facts.flatMap((fact) => [el("dt", { text: fact.name }), el("dd", { text: fact.text })]));
+  showState(details.row, told.looked_at);
+  showCrashes(details.crashes);
+  place("declared").hidden = details.facts.length === 0;
+  put(place("facts"), details.facts, () =>
+    details.facts.flatMap((fact) => [el("dt", { text: fact.name }), el("dd", { text: fact.text })]));
 }
 
 function showChoice(jobs) {
@@ -94,9 +94,9 @@ function showState(row, looked_at) {
     figures.map(([what, made]) => el("div", {}, el("dt", { text: what }), el("dd", {}, ...made))));
 }
 
-function showEpisodes(episodes) {
-  const some = all ? episodes : episodes.slice(0, FEW);
-  put(place("episodes"), some, () => some.map((one) =>
+function showCrashes(crashes) {
+  const some = all ? crashes : crashes.slice(0, FEW);
+  put(place("crash-rows"), some, () => some.map((one) =>
     el("tr", { class: one.failed ? "failed" : null },
       el("td", {}, ago(one.at), el("small", { text: utc(one.at) })),
       el("td", { class: "cause", text: one.cause }),
@@ -104,10 +104,10 @@ function showEpisodes(episodes) {
       cell("Ran for", one.ran_seconds === null ? "–" : span(one.ran_seconds), "number"),
       cell("Condition", one.condition || "–"),
       cell("Back after", one.back_seconds === null ? "not yet" : span(one.back_seconds), "number"))));
-  place("episodes").parentElement.hidden = episodes.length === 0;
-  place("quiet").hidden = episodes.length > 0;
-  place("more").hidden = episodes.length <= FEW;
-  place("more").textContent = all ? `Show the last ${FEW}` : `Show all ${episodes.length}`;
+  place("crash-rows").parentElement.hidden = crashes.length === 0;
+  place("quiet").hidden = crashes.length > 0;
+  place("more").hidden = crashes.length <= FEW;
+  place("more").textContent = all ? `Show the last ${FEW}` : `Show all ${crashes.length}`;
 }
 
 /** Show no exit code for a process that was asked to stop; one that was killed has none. */

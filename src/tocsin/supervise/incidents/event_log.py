@@ -24,7 +24,7 @@ _LONGEST = 400
 log = structlog.get_logger()
 
 
-class What(StrEnum):
+class EventKind(StrEnum):
     """The kind of event in the life of a job."""
 
     START = "start"
@@ -41,7 +41,7 @@ class What(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChronicleEntry:
+class JobEvent:
     """One thing that happened to a job.
 
     Attributes:
@@ -58,7 +58,7 @@ class ChronicleEntry:
     """
 
     at: float
-    what: What
+    what: EventKind
     reason: str
     condition: Condition | None = None
     exit_code: int | None = None
@@ -78,22 +78,22 @@ class Look:
     after: History
     actions: Sequence[Action]
 
-    def events(self) -> list[tuple[str, ChronicleEntry]]:
+    def events(self) -> list[tuple[str, JobEvent]]:
         """List the events, each with its job: ends, then what is done about them, in order."""
         pasts, runs = self.before.jobs, self.actual.runs
         ended = [job for job, past in pasts.items() if past.expected and not runs(job, past.spec)]
         before = {job: past.works for job, past in self.before.jobs.items()}
         started = [job for job, past in self.after.jobs.items() if past.works and not before.get(job)]
         events = [(job, self._end(job)) for job in ended]
-        events += [(job, ChronicleEntry(at=self.at, what=What.WORKS, reason="works")) for job in started]
+        events += [(job, JobEvent(at=self.at, what=EventKind.WORKS, reason="works")) for job in started]
         return events + [(one.job, self._event(one)) for one in self.actions]
 
-    def _end(self, job: str) -> ChronicleEntry:
+    def _end(self, job: str) -> JobEvent:
         after, cause = self.after.jobs.get(job, Past()), self.actual.causes.get(job)
         ended_at = self.actual.ended.get(job)
-        return ChronicleEntry(
+        return JobEvent(
             at=self.at,
-            what=What.END,
+            what=EventKind.END,
             reason=end_reason(self.actual.exits.get(job), "" if cause is None else str(cause)),
             condition=after.condition,
             exit_code=self.actual.exits.get(job),
@@ -102,15 +102,15 @@ class Look:
             failed=True,
         )
 
-    def _event(self, action: Action) -> ChronicleEntry:
+    def _event(self, action: Action) -> JobEvent:
         after = self.after.jobs.get(action.job, Past())
         if isinstance(action, Change):
-            return ChronicleEntry(at=self.at, what=What.CONDITION, reason=action.reason, condition=action.condition)
+            return JobEvent(at=self.at, what=EventKind.CONDITION, reason=action.reason, condition=action.condition)
         if isinstance(action, Start):
-            return ChronicleEntry(at=self.at, what=What.START, reason=action.reason, condition=after.condition)
-        return ChronicleEntry(
+            return JobEvent(at=self.at, what=EventKind.START, reason=action.reason, condition=after.condition)
+        return JobEvent(
             at=self.at,
-            what=What.STOP,
+            what=EventKind.STOP,
             reason=action.reason,
             condition=after.condition,
             ran_seconds=self._ran(action),
@@ -123,39 +123,43 @@ class Look:
         return None if started is None else max(0.0, self.at - started)
 
 
-_EVENT = TypeAdapter(ChronicleEntry)
+_EVENT = TypeAdapter(JobEvent)
 
 
-def chronicle_of(state: Path, job: str) -> Path:
+def event_log_path(state: Path, job: str) -> Path:
     """The file of `job`; its time changes with each event."""
     return state / "supervision" / "chronicle" / f"{file_name(job)}.jsonl"
 
 
-def record(state: Path, events: Iterable[tuple[str, ChronicleEntry]]) -> None:
+def record(state: Path, events: Iterable[tuple[str, JobEvent]]) -> None:
     """Write each event to the file of its job. Only one supervisor may do so at a time; it looks under a lock.
 
     Never raises OSError: a full disk is no reason not to supervise. Then it is told in the log, and forgotten.
     """
     for job, event in events:
         try:
-            _append(chronicle_of(state, job), _EVENT.dump_json(replace(event, reason=event.reason[:_LONGEST])) + b"\n")
+            _append(
+                event_log_path(state, job), _EVENT.dump_json(replace(event, reason=event.reason[:_LONGEST])) + b"\n"
+            )
         except OSError as error:
-            log.warning("episode not recorded", of=job, what=str(event.what), reason=event.reason, error=str(error))
+            log.warning(
+                "event of a job not recorded", of=job, what=str(event.what), reason=event.reason, error=str(error)
+            )
 
 
-def read_events(state: Path, job: str) -> list[ChronicleEntry]:
+def read_events(state: Path, job: str) -> list[JobEvent]:
     """Read the events of `job`, oldest first; empty when there are none, or they cannot be read.
 
     A line that was torn by a crash is left out.
     """
     try:
-        lines = chronicle_of(state, job).read_bytes().splitlines()
+        lines = event_log_path(state, job).read_bytes().splitlines()
     except OSError:
         return []
     return [event for line in lines if (event := _parsed(line)) is not None]
 
 
-def _parsed(line: bytes) -> ChronicleEntry | None:
+def _parsed(line: bytes) -> JobEvent | None:
     try:
         return _EVENT.validate_json(line)
     except ValidationError:

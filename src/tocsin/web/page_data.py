@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from tocsin.declare.catalog import Catalog
 from tocsin.declare.model.names import (
@@ -24,15 +25,15 @@ from tocsin.declare.settings import Settings
 from tocsin.platform.code_versions import FollowedCatalog
 from tocsin.platform.kafka.probe import ask
 from tocsin.quality.unsealed_days import refusal, refused_days
-from tocsin.supervise.incidents.chronicle import chronicle_of, read_events
-from tocsin.supervise.incidents.episodes import Episode, episodes
-from tocsin.supervise.job_status import Snapshot, Standing, look, unsupervised_reason
+from tocsin.supervise.incidents.event_log import event_log_path, read_events
+from tocsin.supervise.incidents.process_ends import ProcessEnd, process_ends
+from tocsin.supervise.job_status import Severity, Snapshot, look, unsupervised_reason
 from tocsin.supervise.planning.desired_inputs import memory_limit
 from tocsin.supervise.runners.runner_choice import process_reader
+from tocsin.web.background_value import BackgroundValue
 from tocsin.web.job_rows import RowFacts, declared_facts, rows
-from tocsin.web.page_shapes import Board, JobPlace, JobRow, Note, Parity, Stories, Story
+from tocsin.web.page_shapes import JobDetails, JobList, JobPage, JobPlace, JobRow, LogTail, Note, Parity
 from tocsin.web.parity_page import Comparisons
-from tocsin.web.refreshed import Refreshed
 from tocsin.web.usage_query import Loads, read_usage
 
 # Everybody who looks at the same time shares one look.
@@ -41,6 +42,9 @@ _USAGE_SECONDS = 45.0
 _PROBE_SECONDS = 5.0
 # A page whose figures of the day are blank or old says less than one that comes so much later.
 _PATIENCE_SECONDS = 4.0
+LOG_LINES = 200
+_LOG_BYTES = 128 * 1024
+_LONGEST_LINE = 2000
 
 
 class Installation:
@@ -48,11 +52,12 @@ class Installation:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._looker = Looker(settings)
+        self._processes, self._catalog = process_reader(settings), FollowedCatalog(settings)
         self._loads = Loads()
+        self._ends: dict[str, tuple[int, list[ProcessEnd]]] = {}
         self._comparisons = Comparisons(settings.state)
-        self._usage = Refreshed(lambda: read_usage(settings), _USAGE_SECONDS)
-        self._kafka = Refreshed(lambda: ask(settings.kafka), _PROBE_SECONDS)
+        self._usage = BackgroundValue(lambda: read_usage(settings), _USAGE_SECONDS)
+        self._kafka = BackgroundValue(lambda: ask(settings.kafka), _PROBE_SECONDS)
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._looked_at = float("-inf")
@@ -62,7 +67,7 @@ class Installation:
         """Begin to read what takes long, so that the first page finds it."""
         self._usage.known()
 
-    def board(self, off: Mapping[str, bool]) -> Board:
+    def jobs(self, off: Mapping[str, bool]) -> JobList:
         """All jobs.
 
         Args:
@@ -70,19 +75,21 @@ class Installation:
         """
         snapshot = self._look()
         looked_at = snapshot.at if snapshot else None
-        return Board(now=time.time(), looked_at=looked_at, notes=self._notes(snapshot), rows=self._rows(snapshot, off))
+        return JobList(
+            now=time.time(), looked_at=looked_at, notes=self._notes(snapshot), rows=self._rows(snapshot, off)
+        )
 
-    def stories(self, dag: str, off: Mapping[str, bool]) -> Stories:
+    def jobs_in_detail(self, dag: str, off: Mapping[str, bool]) -> JobPage:
         """The jobs of `dag` in detail."""
         snapshot = self._look()
         own = [row for row in self._rows(snapshot, off) if row.dag == dag]
-        stories = [self._story(snapshot, row) for row in own if snapshot]
-        return Stories(
+        jobs = [self._details(snapshot, row) for row in own if snapshot]
+        return JobPage(
             now=time.time(),
             looked_at=snapshot.at if snapshot else None,
             notes=self._notes(snapshot),
-            jobs=stories,
-            beside=[] if stories or snapshot is None else _beside(dag, snapshot.catalog),
+            jobs=jobs,
+            beside=[] if jobs or snapshot is None else _beside(dag, snapshot.catalog),
         )
 
     def parity(self, dag: str) -> Parity:
@@ -106,11 +113,11 @@ class Installation:
             return []
         usage = self._usage.known(_PATIENCE_SECONDS)
         facts = RowFacts(
-            taken=usage.value or {},
-            taken_at=usage.at,
+            activity=usage.value or {},
+            activity_at=usage.at,
             load=self._loads.of,
             unexplained=self._comparisons.unexplained,
-            episodes=self._looker.episodes,
+            ends=self._process_ends,
             off=off,
         )
         return rows(snapshot, facts)
@@ -120,7 +127,9 @@ class Installation:
         with self._lock:
             if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
                 try:
-                    self._snapshot, self._fault = self._looker.look(), ""
+                    os.listdir(self.settings.state)  # or a look would find no job, and say nothing
+                    self._snapshot = look(self.settings, self._catalog.read(), self._processes())
+                    self._fault = ""
                     for beat in self._snapshot.beats.values():
                         self._loads.take(beat.report)
                 except Exception as error:  # a page that explains is worth more than one that fails
@@ -129,7 +138,7 @@ class Installation:
             return self._snapshot
 
     def _notes(self, snapshot: Snapshot | None) -> list[Note]:
-        problem, warning = Standing.PROBLEM, Standing.WARNING
+        problem, warning = Severity.PROBLEM, Severity.WARNING
         found = []
         if self._fault:
             text = f"The state of the jobs cannot be read ({self._fault}). What is shown is what was read before."
@@ -150,14 +159,22 @@ class Installation:
             found.append(Note(severity=warning, text=text))
         return found
 
-    def _story(self, snapshot: Snapshot, row: JobRow) -> Story:
+    def _details(self, snapshot: Snapshot, row: JobRow) -> JobDetails:
         spec = snapshot.catalog.detectors.get(row.name) if row.kind == DETECTOR else None
         facts = []
         if spec is not None:
             sources = snapshot.catalog.sources_of(spec)
             facts = declared_facts(spec, memory_limit(self.settings, sources, spec.memory))
-        crashes = [one for one in self._looker.episodes(row.job) if one.failed]
-        return Story(row=row, episodes=crashes, facts=facts)
+        crashes = [end for end in self._process_ends(row.job) if end.failed]
+        return JobDetails(row=row, crashes=crashes, facts=facts)
+
+    def _process_ends(self, job: str) -> list[ProcessEnd]:
+        """List how the processes of `job` ended, the newest first; read again only when something was added."""
+        path = event_log_path(self.settings.state, job)
+        stamp = path.stat().st_mtime_ns if path.exists() else 0
+        if job not in self._ends or self._ends[job][0] != stamp:
+            self._ends[job] = stamp, process_ends(read_events(self.settings.state, job))
+        return self._ends[job][1]
 
 
 def _beside(dag: str, catalog: Catalog) -> list[JobPlace]:
@@ -170,30 +187,30 @@ def _beside(dag: str, catalog: Catalog) -> list[JobPlace]:
     return [JobPlace(job=job, dag=dag_of(job)) for job in by_dag.get(dag, [])]
 
 
-class Looker:
-    """Looks for the pages."""
+def tail_of(log: Path) -> LogTail:
+    """Read the last lines of `log`, made safe to show; none when it cannot be read. It may be of any length."""
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _LOG_BYTES))
+            read = file.read(_LOG_BYTES)
+            written_at = os.fstat(file.fileno()).st_mtime
+    except OSError:
+        return LogTail(now=time.time(), path=printable(log), lines=[], written_at=None, cut=False)
+    lines = read.decode(errors="replace").split("\n")
+    if size > _LOG_BYTES:
+        lines = lines[1:]  # its beginning was not read
+    if lines and not lines[-1]:
+        lines.pop()
+    shown = [_short(line.rstrip("\r")) for line in lines[-LOG_LINES:]]
+    cut = size > _LOG_BYTES or len(lines) > LOG_LINES
+    return LogTail(now=time.time(), path=printable(log), lines=shown, written_at=written_at, cut=cut)
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._processes = process_reader(settings)
-        self._catalog = FollowedCatalog(settings)
-        self._episodes: dict[str, tuple[int, list[Episode]]] = {}
 
-    def look(self) -> Snapshot:
-        """Look once.
-
-        Raises:
-            OSError: the state folder, or a file in it that supervision needs, cannot be read.
-        """
-        os.listdir(self._settings.state)
-        return look(self._settings, self._catalog.read(), self._processes())
-
-    def episodes(self, job: str) -> list[Episode]:
-        """Return the episodes of `job`, the newest first."""
-        path = chronicle_of(self._settings.state, job)
-        stamp = path.stat().st_mtime_ns if path.exists() else 0
-        entry = self._episodes.get(job)
-        if entry is None or entry[0] != stamp:
-            entry = (stamp, episodes(read_events(self._settings.state, job)))
-            self._episodes[job] = entry
-        return entry[1]
+def _short(line: str) -> str:
+    text = printable(line.replace("\t", "    "))
+    return (
+        text
+        if len(text) <= _LONGEST_LINE
+        else f"{text[:_LONGEST_LINE]} … ({len(text) - _LONGEST_LINE:,} more characters)"
+    )

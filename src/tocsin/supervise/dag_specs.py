@@ -37,7 +37,7 @@ A failed run here shows a condition, such as a crash loop, lag or late events. T
 
 
 @dataclass(frozen=True, kw_only=True)
-class Card:
+class DagSpec:
     """One DAG in whose runs jobs are handled.
 
     Attributes:
@@ -61,19 +61,19 @@ class Card:
     paused: bool = False
 
 
-def cards(catalog: Catalog, off: Mapping[str, bool], settings: Settings) -> list[Card]:
-    """A card for each detector, flow and view, broken ones included, and one for all other jobs, in order of their ids.
+def dag_specs(catalog: Catalog, off: Mapping[str, bool], settings: Settings) -> list[DagSpec]:
+    """A dag for each detector, flow and view, broken ones included, and one for all other jobs, in order of their ids.
 
     Args:
         catalog: what is declared.
         off: by DAG, whether it was paused when it was seen last.
         settings: as for `owners`.
     """
-    made = [_card(catalog, dag, jobs, off.get(dag, False)) for dag, jobs in switched_jobs(catalog).items()]
-    return sorted([*made, _platform(catalog, settings)], key=lambda card: card.dag)
+    made = [_dag_spec(catalog, dag, jobs, off.get(dag, False)) for dag, jobs in switched_jobs(catalog).items()]
+    return sorted([*made, _platform(catalog, settings)], key=lambda dag: dag.dag)
 
 
-def _card(catalog: Catalog, dag: str, jobs: Sequence[str], paused: bool) -> Card:
+def _dag_spec(catalog: Catalog, dag: str, jobs: Sequence[str], paused: bool) -> DagSpec:
     own = JobName.parse(jobs[0])
     kind = KINDS[own.kind]
     error = broken(kind, catalog).get(own.name)
@@ -84,15 +84,15 @@ def _card(catalog: Catalog, dag: str, jobs: Sequence[str], paused: bool) -> Card
     return _code(catalog.flow(own.name) if own.kind == FLOW else catalog.view(own.name), dag, jobs, paused)
 
 
-def _code(spec: FlowSpec | ViewSpec, dag: str, jobs: Sequence[str], paused: bool) -> Card:
-    """Make the card of a flow or a view."""
+def _code(spec: FlowSpec | ViewSpec, dag: str, jobs: Sequence[str], paused: bool) -> DagSpec:
+    """Make the dag of a flow or a view."""
     target = {"to": spec.to} if isinstance(spec, FlowSpec) else {"key": ", ".join(spec.key), "sink": spec.sink}
     facts = {"source": ", ".join(spec.sources), **target, "stage": str(spec.stage), "owner": spec.owner}
     table = "\n".join(f"| {key} | {value.replace('|', '&#124;')} |" for key, value in facts.items())
     listed = "\n".join(f"- `{job}`" for job in jobs)
     is_flow = isinstance(spec, FlowSpec)
     does = _SWITCH if is_flow else f"\n{_PAUSED}\n\n{listed}\n\n{_SHOWN}"
-    return Card(
+    return DagSpec(
         dag=dag,
         jobs=tuple(jobs),
         title=spec.title[:_LONGEST],
@@ -104,7 +104,7 @@ def _code(spec: FlowSpec | ViewSpec, dag: str, jobs: Sequence[str], paused: bool
     )
 
 
-def _detector(spec: DetectorSpec, paused: bool) -> Card:
+def _detector(spec: DetectorSpec, paused: bool) -> DagSpec:
     guide = DetectorGuide.of(spec)
     facts = {
         "source": ", ".join(spec.sources),
@@ -118,7 +118,7 @@ def _detector(spec: DetectorSpec, paused: bool) -> Card:
     }
     table = "\n".join(f"| {key} | {value.replace('|', '&#124;')} |" for key, value in facts.items())
     job = detector_job(spec.name)
-    return Card(
+    return DagSpec(
         dag=dag_of(job),
         jobs=(job,),
         title=spec.title[:_LONGEST],
@@ -130,10 +130,10 @@ def _detector(spec: DetectorSpec, paused: bool) -> Card:
     )
 
 
-def _broken(dag: str, jobs: Sequence[str], file: str, error: ConfigError, paused: bool) -> Card:
+def _broken(dag: str, jobs: Sequence[str], file: str, error: ConfigError, paused: bool) -> DagSpec:
     faults = "\n".join(f"- {fault}" for fault in error.faults)
     what = "The file has faults. A running job keeps running, but is not restarted."
-    return Card(
+    return DagSpec(
         dag=dag,
         jobs=tuple(jobs),
         title=f"Broken: {error.faults[0]}"[:_LONGEST],
@@ -143,12 +143,12 @@ def _broken(dag: str, jobs: Sequence[str], file: str, error: ConfigError, paused
     )
 
 
-def _platform(catalog: Catalog, settings: Settings) -> Card:
+def _platform(catalog: Catalog, settings: Settings) -> DagSpec:
     recipients = {job: to for job, to in owners(catalog, settings).items() if dag_of(job) == PLATFORM_DAG}
     jobs = tuple(recipients)
     listed = "\n".join(f"- `{job}`" for job in jobs)
     doc = f"The platform's jobs, which always run: to pause this DAG stops none of them.\n\n{listed}\n\n{_SHOWN}"
-    return Card(
+    return DagSpec(
         dag=dag_of(INDEXER),
         jobs=jobs,
         title="All jobs that nobody switches off: ingest, indexer, notifier, drain and web",

@@ -21,7 +21,7 @@ from tocsin.supervise.installed_jobs import InstalledJobs
 from tocsin.supervise.job_kinds import desired_jobs
 from tocsin.supervise.job_states import Desired
 from tocsin.supervise.job_status import JobStatus, look
-from tocsin.supervise.runners.log_rotation import rotate
+from tocsin.supervise.runners.log_files import rotate
 from tocsin.supervise.runners.runner_choice import process_reader
 from tocsin.supervise.switches import not_stopped
 
@@ -38,11 +38,11 @@ _WAITS_SECONDS = 30.0
 _SHADOW_SECONDS = 30.0
 
 
-class Crew:
+class JobSupervision:
     """All jobs of one installation; those that are processes of this machine end with the launcher."""
 
     def __init__(self, settings: Settings, java_home: Path, *, supervises: bool = True) -> None:
-        """The crew of `settings`; if it does not supervise, Airflow does, and the jobs are only looked at."""
+        """Supervise the jobs of `settings`; if it `supervises` not, Airflow does, and the jobs are only looked at."""
         self._settings, self._supervises = settings, supervises
         self._jobs = InstalledJobs(settings, java_home, tethered=supervises)
         self._processes = process_reader(settings)
@@ -125,13 +125,13 @@ class Crew:
         pause = _WATCH_SECONDS
         while not self._ended.wait(pause):
             try:
-                self._tell_no_room()
+                self._mail_no_room()
                 done = send_overdue(self._settings)
                 pause = _WATCH_SECONDS if done else _AWAY_SECONDS
             except Exception as error:  # whatever it is, the next mails must leave
                 log.exception("mails not sent", error=str(error))
 
-    def _tell_no_room(self) -> None:
+    def _mail_no_room(self) -> None:
         """Mail that the state folder cannot be written, once until an hour has passed without that."""
         error, now = self._unwritable, time.monotonic()
         if error is not None and (now < self._calm_at or mail_no_room(error, self._settings)):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tocsin.declare.model.job_report import FailureCause
-from tocsin.supervise.incidents.chronicle import LIMIT_BYTES, ChronicleEntry, Look, What, read_events, record
+from tocsin.supervise.incidents.event_log import LIMIT_BYTES, EventKind, JobEvent, Look, read_events, record
 from tocsin.supervise.job_states import Action, Actual, Change, Condition, Desired, History, Live, Past, Start, Stop
 from tocsin.supervise.restart_policy import end_reason, reconcile, restarted
 
@@ -15,9 +15,9 @@ OTHER = "notifier"
 WANTED = {JOB: Desired("v1")}
 
 
-def event(reason: str, at: float = 1.0) -> ChronicleEntry:
-    return ChronicleEntry(
-        at=at, what=What.END, reason=reason, condition=Condition.RESTARTING, exit_code=-9, ran_seconds=12.5
+def event(reason: str, at: float = 1.0) -> JobEvent:
+    return JobEvent(
+        at=at, what=EventKind.END, reason=reason, condition=Condition.RESTARTING, exit_code=-9, ran_seconds=12.5
     )
 
 
@@ -36,7 +36,11 @@ def running(spec: str = "v1", **past: object) -> History:
 
 def test_a_job_that_ended_is_told_with_its_code_its_life_and_what_follows() -> None:
     found = look(Actual(exits={JOB: -9}), running()).events()
-    assert [(job, one.what) for job, one in found] == [(JOB, What.END), (JOB, What.CONDITION), (JOB, What.START)]
+    assert [(job, one.what) for job, one in found] == [
+        (JOB, EventKind.END),
+        (JOB, EventKind.CONDITION),
+        (JOB, EventKind.START),
+    ]
     end, change, start = (one for _, one in found)
     assert (end.exit_code, end.ran_seconds, end.condition, end.failed) == (-9, 100.0, Condition.RESTARTING, True)
     assert end.reason == change.reason == "was killed by signal 9 (SIGKILL)"
@@ -58,7 +62,7 @@ def test_when_a_job_works_again_is_told_once() -> None:
     third = look(Actual(live=[replace(live(7), leads=True)]), second.after, at=241.0)
     fourth = look(Actual(live=[replace(live(7), leads=True, works=True)]), third.after, at=242.0)
     told = [[(one.what, one.at) for _, one in each.events()] for each in (first, second, third, fourth)]
-    assert told == [[], [(What.WORKS, 240.0)], [], []]
+    assert told == [[], [(EventKind.WORKS, 240.0)], [], []]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +81,7 @@ def test_an_end_says_what_can_be_known(code: int | None, said: str) -> None:
 
 def test_a_version_that_ended_beside_the_one_that_runs_is_told_too() -> None:
     end = look(Actual(live=[live(7, spec="v0")], exits={JOB: 2}), running()).events()[0][1]
-    assert (end.what, end.exit_code) == (What.END, 2)
+    assert (end.what, end.exit_code) == (EventKind.END, 2)
 
 
 def test_an_end_is_dated_by_the_last_sign_of_life() -> None:
@@ -87,15 +91,15 @@ def test_an_end_is_dated_by_the_last_sign_of_life() -> None:
 
 def test_a_stop_is_no_end_and_tells_why_and_how_long_it_ran() -> None:
     ((_, one),) = look(Actual(live=[live(7, spec="v0")]), running("v0")).events()
-    assert (one.what, one.reason, one.ran_seconds) == (What.STOP, "runs from another spec", 100.0)
+    assert (one.what, one.reason, one.ran_seconds) == (EventKind.STOP, "runs from another spec", 100.0)
     stopped = History(jobs={JOB: Past(spec="v1", asked={7: 199.0})})
-    assert [one.what for _, one in look(Actual(exits={JOB: 0}), stopped).events()] == [What.START]
+    assert [one.what for _, one in look(Actual(exits={JOB: 0}), stopped).events()] == [EventKind.START]
 
 
 def test_memory_over_the_declared_is_the_cause_of_the_stop() -> None:
     wanted = {JOB: Desired("v1", memory_bytes=500_000_000)}
     found = look(Actual(live=[live(7, rss_bytes=600_000_000)]), running(), wanted).events()
-    stop = next(one for _, one in found if one.what is What.STOP)
+    stop = next(one for _, one in found if one.what is EventKind.STOP)
     assert (stop.reason, stop.failed) == ("memory limit: takes 600 MB of 500 MB", True)
 
 
@@ -103,7 +107,7 @@ def test_a_restart_that_was_asked_for_says_so() -> None:
     actual, before = Actual(live=[live(7)]), running(failures=(150.0,), condition=Condition.RESTARTING)
     actions, after = restarted(JOB, actual, before, 200.0)
     ((_, one),) = Look(200.0, actual, before, after, actions).events()
-    assert (one.what, one.reason, one.failed) == (What.STOP, "a restart was asked for", False)
+    assert (one.what, one.reason, one.failed) == (EventKind.STOP, "a restart was asked for", False)
 
 
 def test_a_look_at_which_nothing_happens_tells_nothing() -> None:
@@ -112,7 +116,7 @@ def test_a_look_at_which_nothing_happens_tells_nothing() -> None:
 
 def test_an_end_of_what_is_not_to_run_any_more_has_a_cause_too() -> None:
     (_, one), *_ = look(Actual(), running(), {}).events()
-    assert (one.what, one.reason) == (What.END, end_reason(None))
+    assert (one.what, one.reason) == (EventKind.END, end_reason(None))
 
 
 def test_kinds_of_actions_are_told_apart() -> None:
@@ -123,9 +127,9 @@ def test_kinds_of_actions_are_told_apart() -> None:
         Start(JOB, "v1", "runs"),
     ]
     change, stop, start = (one for _, one in Look(1.0, Actual(), History(), after, actions).events())
-    assert (change.what, change.condition) == (What.CONDITION, Condition.FINE)
-    assert (stop.what, stop.forced, stop.ran_seconds) == (What.STOP, True, None)
-    assert (start.what, start.forced) == (What.START, False)
+    assert (change.what, change.condition) == (EventKind.CONDITION, Condition.FINE)
+    assert (stop.what, stop.forced, stop.ran_seconds) == (EventKind.STOP, True, None)
+    assert (start.what, start.forced) == (EventKind.START, False)
 
 
 def test_each_job_has_its_own_and_all_is_read_back_in_order(tmp_path: Path) -> None:
@@ -156,4 +160,4 @@ def test_a_torn_line_hides_no_other(tmp_path: Path) -> None:
 def test_a_disk_that_takes_nothing_stops_no_supervision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "supervision").write_text("not a folder")
     record(tmp_path, [(JOB, event("lost"))])
-    assert "episode not recorded" in capsys.readouterr().out
+    assert "event of a job not recorded" in capsys.readouterr().out

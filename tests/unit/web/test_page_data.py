@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,16 +20,16 @@ from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.settings import Settings
 from tocsin.platform.heartbeat import beat, note_look
 from tocsin.quality.unsealed_days import Refused, note_refused
-from tocsin.supervise.incidents.chronicle import ChronicleEntry, What, record
+from tocsin.supervise.incidents.event_log import EventKind, JobEvent, record
 from tocsin.supervise.job_states import Condition, History, Past, memory_of, write_history
-from tocsin.supervise.job_status import Standing
+from tocsin.supervise.job_status import Severity, Snapshot, look
 from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.process_labels import Labels, instance_of
 from tocsin.supervise.switches import ask_switches
-from tocsin.web import board as module
-from tocsin.web.board import Installation
-from tocsin.web.page_shapes import Board, JobRow, Today
-from tocsin.web.usage_query import Taken
+from tocsin.web import page_data as module
+from tocsin.web.page_data import Installation
+from tocsin.web.page_shapes import JobList, JobRow, Today
+from tocsin.web.usage_query import JobActivity
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB = "detector:failed_logins"
@@ -43,7 +43,7 @@ class Place:
     """An installation that never ran, and what a test lets run in it."""
 
     settings: Settings
-    taken: dict[str, Taken] = field(default_factory=dict)
+    activity: dict[str, JobActivity] = field(default_factory=dict)
     usage_fault: str = ""
     kafka_fault: str = ""
     pids: dict[str, int] = field(default_factory=dict)
@@ -78,18 +78,18 @@ class Place:
         known = {name.replace("__", ":"): past for name, past in pasts.items()}
         write_history(memory_of(self.settings.state, "jobs"), History(jobs=known))
 
-    def board(self, **off: bool) -> Board:
-        self.page.board(off)
+    def jobs(self, **off: bool) -> JobList:
+        self.page.jobs(off)
         for value in (self.page._usage, self.page._kafka):
             value.wait(patient(10))
         self.page._looked_at = float("-inf")
-        return self.page.board(off)
+        return self.page.jobs(off)
 
     def row(self, job: str, **off: bool) -> JobRow:
-        (row,) = [row for row in self.board(**off).rows if row.job == job]
+        (row,) = [row for row in self.jobs(**off).rows if row.job == job]
         return row
 
-    def verdict(self, job: str = JOB) -> tuple[Standing, str, str]:
+    def verdict(self, job: str = JOB) -> tuple[Severity, str, str]:
         row = self.row(job)
         return row.standing, row.health, row.reason
 
@@ -101,10 +101,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     (tmp_path / "state").mkdir()
     made = Place(Settings(project=project, state=tmp_path / "state"))
 
-    def read(settings: Settings) -> dict[str, Taken]:
+    def read(settings: Settings) -> dict[str, JobActivity]:
         if made.usage_fault:
             raise TransientError(made.usage_fault)
-        return made.taken
+        return made.activity
 
     def ask(kafka: object) -> None:
         if made.kafka_fault:
@@ -117,7 +117,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 
 
 def test_every_declared_job_has_its_row_detectors_first(place: Place) -> None:
-    rows = place.board().rows
+    rows = place.jobs().rows
     assert [row.job for row in rows] == [JOB, *PLATFORM]
     assert [row.dag for row in rows] == [DAG, "platform", "platform", "platform"]
     assert rows[0].stage == "live"
@@ -127,12 +127,12 @@ def test_every_declared_job_has_its_row_detectors_first(place: Place) -> None:
 def test_a_running_job_tells_what_it_takes_and_how_far_behind_it_is(place: Place) -> None:
     pid = place.run(JOB)
     place.says(JOB, mode="real-time", lag_records=7, lag_seconds=0.2, rss_bytes=500_000_000, cpu_seconds=25.0)
-    place.taken[JOB] = Taken(Today(cpu_seconds=1, rows_in=2, rows_out=3, findings=4, restarts=5), NOW)
+    place.activity[JOB] = JobActivity(Today(cpu_seconds=1, rows_in=2, rows_out=3, findings=4, restarts=5), NOW)
     row = place.row(JOB)
-    assert (row.standing, row.health, row.mode, row.pid) == (Standing.OK, "running", "real-time", pid)
+    assert (row.standing, row.health, row.mode, row.pid) == (Severity.OK, "running", "real-time", pid)
     assert (row.lag_records, row.lag_seconds, row.rss_bytes) == (7, 0.2, 500_000_000)
     assert row.cores == pytest.approx(0.25)
-    assert (row.today, row.last_finding_at) == (place.taken[JOB].today, NOW)
+    assert (row.today, row.last_finding_at) == (place.activity[JOB].today, NOW)
     assert row.today_at == pytest.approx(time.time(), abs=5)
     assert row.age_seconds is not None
     assert row.age_seconds < 5
@@ -147,17 +147,17 @@ def test_a_report_that_is_overdue_counts_with_its_age(place: Place) -> None:
 
 
 def test_the_first_page_has_the_figures_of_the_day(place: Place) -> None:
-    place.taken[JOB] = Taken(Today(cpu_seconds=1, rows_in=2, rows_out=3, findings=4, restarts=5))
+    place.activity[JOB] = JobActivity(Today(cpu_seconds=1, rows_in=2, rows_out=3, findings=4, restarts=5))
     place.page.prepare()
-    (row,) = [row for row in place.page.board({}).rows if row.job == JOB]
-    assert row.today == place.taken[JOB].today
+    (row,) = [row for row in place.page.jobs({}).rows if row.job == JOB]
+    assert row.today == place.activity[JOB].today
 
 
 def test_what_an_earlier_process_said_is_not_said_of_this_one(place: Place) -> None:
     place.run(JOB)
     place.says(JOB, pid=1, rss_bytes=5, lag_records=9)
     row = place.row(JOB)
-    assert (row.standing, row.health, row.rss_bytes, row.lag_records) == (Standing.WARNING, "starting", 0, 0)
+    assert (row.standing, row.health, row.rss_bytes, row.lag_records) == (Severity.WARNING, "starting", 0, 0)
 
 
 def test_memory_above_the_declared_is_marked(place: Place) -> None:
@@ -165,7 +165,7 @@ def test_memory_above_the_declared_is_marked(place: Place) -> None:
     place.run(JOB)
     place.says(JOB, rss_bytes=812_000_000)
     row = place.row(JOB)
-    assert (row.standing, row.over_memory, row.declared_bytes) == (Standing.WARNING, True, 700_000_000)
+    assert (row.standing, row.over_memory, row.declared_bytes) == (Severity.WARNING, True, 700_000_000)
     place.says(JOB, rss_bytes=600_000_000)
     assert not place.row(JOB).over_memory
 
@@ -176,19 +176,19 @@ def test_a_job_that_eats_a_core_is_marked(place: Place) -> None:
     for seconds in (0, 40):
         place.says(JOB, at=began + timedelta(seconds=seconds), cpu_seconds=100.0 + seconds)
         row = place.row(JOB)
-    assert (row.standing, row.busy) == (Standing.WARNING, True)
+    assert (row.standing, row.busy) == (Severity.WARNING, True)
 
 
 @pytest.mark.parametrize(
     ("state", "severity"),
     [
-        (JobState.DRAINING, Standing.OK),
-        (JobState.WAITING, Standing.WARNING),
-        (JobState.STOPPING, Standing.WARNING),
-        (JobState.FAILED, Standing.PROBLEM),
+        (JobState.DRAINING, Severity.OK),
+        (JobState.WAITING, Severity.WARNING),
+        (JobState.STOPPING, Severity.WARNING),
+        (JobState.FAILED, Severity.PROBLEM),
     ],
 )
-def test_what_a_job_says_of_itself_counts(place: Place, state: JobState, severity: Standing) -> None:
+def test_what_a_job_says_of_itself_counts(place: Place, state: JobState, severity: Severity) -> None:
     place.run(JOB)
     place.says(JOB, state, reason="as it says")
     assert place.verdict() == (severity, str(state), "as it says")
@@ -197,13 +197,13 @@ def test_what_a_job_says_of_itself_counts(place: Place, state: JobState, severit
 @pytest.mark.parametrize(
     ("counts", "severity"),
     [
-        ({"bad_ratio": 0.05, "ignored_ratio": 0.99}, Standing.OK),
-        ({"bad_ratio": 0.051}, Standing.WARNING),
-        ({"ignored_ratio": 1.0}, Standing.WARNING),
+        ({"bad_ratio": 0.05, "ignored_ratio": 0.99}, Severity.OK),
+        ({"bad_ratio": 0.051}, Severity.WARNING),
+        ({"ignored_ratio": 1.0}, Severity.WARNING),
     ],
 )
 def test_much_that_is_quarantined_or_ignored_is_a_warning(
-    place: Place, counts: dict[str, float], severity: Standing
+    place: Place, counts: dict[str, float], severity: Severity
 ) -> None:
     place.run("ingest:logins")
     place.says("ingest:logins", reason="as it says", counts=counts)
@@ -214,15 +214,15 @@ def test_silence_is_a_problem(place: Place) -> None:
     place.run(JOB)
     place.says(JOB, ago=60)
     severity, state, reason = place.verdict()
-    assert (severity, state) == (Standing.PROBLEM, "silent")
+    assert (severity, state) == (Severity.PROBLEM, "silent")
     assert "it was running then" in reason
 
 
 def test_a_crash_loop_is_loud_and_first_also_between_two_tries(place: Place) -> None:
     looping = Past(condition=Condition.CRASH_LOOP, reason="4 failures within 30 min", expected=False)
     place.remembers(notifier=replace(looping, spec="v1"))
-    assert place.verdict("notifier") == (Standing.PROBLEM, "crash loop", "4 failures within 30 min")
-    assert place.board().rows[0].job == "notifier"
+    assert place.verdict("notifier") == (Severity.PROBLEM, "crash loop", "4 failures within 30 min")
+    assert place.jobs().rows[0].job == "notifier"
     place.run("notifier")
     place.says("notifier")
     assert place.verdict("notifier")[2] == "4 failures within 30 min. Retrying"
@@ -231,25 +231,25 @@ def test_a_crash_loop_is_loud_and_first_also_between_two_tries(place: Place) -> 
 def test_a_job_that_has_just_died_is_gone_though_its_last_word_is_young(place: Place) -> None:
     place.remembers(notifier=Past(expected=True))
     place.says("notifier")
-    assert place.verdict("notifier")[:2] == (Standing.PROBLEM, "gone")
+    assert place.verdict("notifier")[:2] == (Severity.PROBLEM, "gone")
 
 
 def test_a_version_that_is_to_take_over_is_told_and_one_that_cannot_is_loud(place: Place) -> None:
     old = place.run(JOB, "v0")
     place.says(JOB)
     new = place.run(JOB)
-    assert place.verdict() == (Standing.OK, "running", "another version is starting beside it, to take over")
+    assert place.verdict() == (Severity.OK, "running", "another version is starting beside it, to take over")
     beat(place.settings.state, JobReport(job=JOB, at=datetime.now(UTC), pid=new, state=JobState.READY), beside=True)
     row = place.row(JOB)
     assert (row.pid, row.reason) == (old, "another version is ready beside it, to take over")
     place.remembers(detector__failed_logins=Past(spec="v2", condition=Condition.MISCONFIGURED, reason="it runs on"))
-    assert place.verdict() == (Standing.PROBLEM, "misconfigured", "it runs on"), "what runs is not what was tried"
+    assert place.verdict() == (Severity.PROBLEM, "misconfigured", "it runs on"), "what runs is not what was tried"
 
 
 def test_a_broken_file_is_told_by_its_name_and_cannot_be_restarted_into_nothing(place: Place) -> None:
     (place.settings.project / "detectors" / "worse.py").write_text("def detect(:")
-    row = place.board().rows[0]
-    assert (row.job, row.standing, row.health) == ("detector:worse", Standing.PROBLEM, "broken")
+    row = place.jobs().rows[0]
+    assert (row.job, row.standing, row.health) == ("detector:worse", Severity.PROBLEM, "broken")
     assert row.reason.startswith("The job is not started. detectors/worse.py:1: ")
     assert not row.may_restart, "supervision leaves alone what it cannot read: it would stop and not come back"
 
@@ -257,20 +257,20 @@ def test_a_broken_file_is_told_by_its_name_and_cannot_be_restarted_into_nothing(
 @pytest.mark.parametrize("stage", ["draft", "retired"])
 def test_a_stage_that_does_not_run_is_told_last_and_quietly(place: Place, stage: str) -> None:
     place.declare("a_first", 'stage="live"', f'stage="{stage}"')
-    assert [row.job for row in place.board().rows] == [JOB, *PLATFORM, "detector:a_first"]
+    assert [row.job for row in place.jobs().rows] == [JOB, *PLATFORM, "detector:a_first"]
     row = place.row("detector:a_first", detector__a_first=False)
-    assert (row.standing, row.health, row.may_switch, row.may_restart) == (Standing.OFF, stage, False, False)
+    assert (row.standing, row.health, row.may_switch, row.may_restart) == (Severity.OFF, stage, False, False)
 
 
 def test_a_paused_detector_is_off_and_one_that_still_runs_stops(place: Place) -> None:
     place.run(JOB)
     place.says(JOB)
     row = place.row(JOB, **{DAG: True})
-    assert (row.standing, row.health) == (Standing.WARNING, "stopping")
+    assert (row.standing, row.health) == (Severity.WARNING, "stopping")
     assert (row.off, row.may_switch, row.may_restart) == (True, True, False)
     place.stop()
     row = place.row(JOB, **{DAG: True})
-    assert (row.standing, row.health) == (Standing.OFF, "paused")
+    assert (row.standing, row.health) == (Severity.OFF, "paused")
 
 
 def test_the_switch_is_what_airflow_says_else_what_the_supervisor_read(place: Place) -> None:
@@ -283,21 +283,21 @@ def test_the_switch_is_what_airflow_says_else_what_the_supervisor_read(place: Pl
 
 
 def test_the_last_restart_has_its_cause_and_the_tab_the_whole_story(place: Place) -> None:
-    ended = ChronicleEntry(
-        at=10, what=What.END, reason="was killed by signal 9", exit_code=-9, ran_seconds=5, failed=True
+    ended = JobEvent(
+        at=10, what=EventKind.END, reason="was killed by signal 9", exit_code=-9, ran_seconds=5, failed=True
     )
-    record(place.settings.state, [(JOB, ended), (JOB, ChronicleEntry(at=12, what=What.START, reason="restart 1"))])
+    record(place.settings.state, [(JOB, ended), (JOB, JobEvent(at=12, what=EventKind.START, reason="restart 1"))])
     restart = place.row(JOB).last_restart
     assert restart is not None
     assert (restart.at, restart.cause) == (12, "was killed by signal 9")
-    (story,) = place.page.stories(DAG, {}).jobs
-    assert [one.exit_code for one in story.episodes] == [-9]
+    (story,) = place.page.jobs_in_detail(DAG, {}).jobs
+    assert [one.exit_code for one in story.crashes] == [-9]
     facts = {fact.name: fact.text for fact in story.facts}
     assert facts["limits"] == "e-mail above 50, urgent above 100"
     assert facts["memory"] == "restarted above 2,012 MB (by the settings)"
-    record(place.settings.state, [(JOB, ChronicleEntry(at=20, what=What.END, reason="again", failed=True))])
+    record(place.settings.state, [(JOB, JobEvent(at=20, what=EventKind.END, reason="again", failed=True))])
     place.page._looked_at = float("-inf")
-    assert [one.cause for one in place.page.stories(DAG, {}).jobs[0].episodes] == [
+    assert [one.cause for one in place.page.jobs_in_detail(DAG, {}).jobs[0].crashes] == [
         "again",
         "was killed by signal 9",
     ]
@@ -307,38 +307,38 @@ def test_a_dag_has_its_own_jobs_and_no_others(place: Place) -> None:
     assert place.page.jobs_of(DAG) == [JOB]
     assert place.page.jobs_of("platform") == PLATFORM
     assert place.page.jobs_of("housekeeping") == []
-    alone = place.page.stories("housekeeping", {})
+    alone = place.page.jobs_in_detail("housekeeping", {})
     assert (alone.jobs, alone.beside) == ([], [])
 
 
 def test_a_dag_of_batches_names_the_jobs_that_it_works_on(place: Place) -> None:
     def beside(dag: str) -> list[tuple[str, str]]:
-        told = place.page.stories(dag, {})
+        told = place.page.jobs_in_detail(dag, {})
         assert told.jobs == []
         return [(one.job, one.dag) for one in told.beside]
 
     assert beside("backfill__failed_logins") == [(JOB, DAG)]
     assert beside("history__logins")[0] == ("ingest:logins", "platform")
     assert (JOB, DAG) in beside("history__logins")
-    assert place.page.stories(DAG, {}).beside == []
+    assert place.page.jobs_in_detail(DAG, {}).beside == []
 
 
 def test_when_kafka_is_away_the_page_says_so_and_shows_what_it_knows(place: Place) -> None:
-    assert place.board().notes == []
+    assert place.jobs().notes == []
     place.kafka_fault = "Kafka does not answer (127.0.0.1:9092: timed out)"
     place.page._kafka._tried_at = float("-inf")
-    board = place.board()
-    assert [note.severity for note in board.notes] == [Standing.PROBLEM]
+    board = place.jobs()
+    assert [note.severity for note in board.notes] == [Severity.PROBLEM]
     assert board.notes[0].text.startswith(place.kafka_fault)
     assert len(board.rows) == 4
 
 
 def test_when_the_usage_cannot_be_read_the_page_says_so_and_keeps_what_it_knew(place: Place) -> None:
-    place.taken[JOB] = Taken(Today(cpu_seconds=1, rows_in=2, rows_out=3, findings=4, restarts=5))
+    place.activity[JOB] = JobActivity(Today(cpu_seconds=1, rows_in=2, rows_out=3, findings=4, restarts=5))
     assert place.row(JOB).today is not None
     place.usage_fault = "no such DB"
     place.page._usage._tried_at = float("-inf")
-    board = place.board()
+    board = place.jobs()
     assert "(no such DB); what is shown is older" in board.notes[0].text
     assert place.row(JOB).today is not None
 
@@ -346,19 +346,19 @@ def test_when_the_usage_cannot_be_read_the_page_says_so_and_keeps_what_it_knew(p
 def test_when_the_state_cannot_be_read_the_last_look_stays_with_its_time(place: Place) -> None:
     place.run(JOB)
     place.says(JOB, lag_records=7)
-    before = place.board()
+    before = place.jobs()
     place.settings.state.rename(place.settings.state.with_name("away"))
-    after = place.board()
+    after = place.jobs()
     place.settings.state.with_name("away").rename(place.settings.state)
     assert "cannot be read (FileNotFoundError" in after.notes[0].text
     assert after.looked_at == before.looked_at
     assert [row.lag_records for row in after.rows] == [row.lag_records for row in before.rows]
-    assert place.board().notes == []
+    assert place.jobs().notes == []
 
 
 def test_before_the_first_look_there_is_nothing_but_the_reason(tmp_path: Path, place: Place) -> None:
     page = Installation(Settings(project=tmp_path, state=tmp_path / "nowhere"))
-    board = page.board({})
+    board = page.jobs({})
     assert (board.rows, board.looked_at) == ([], None)
     assert "cannot be read" in board.notes[0].text
     assert (page.jobs_of(DAG), page.dags()) == ([], set())
@@ -368,10 +368,10 @@ def test_before_the_first_look_there_is_nothing_but_the_reason(tmp_path: Path, p
 
 def test_a_supervisor_that_looks_no_more_is_told(place: Place) -> None:
     note_look(place.settings.state, "jobs")
-    assert place.board().notes == []
+    assert place.jobs().notes == []
     path = place.settings.state / "heartbeats" / "supervisor__jobs.json"
     os.utime(path, (time.time() - 400, time.time() - 400))
-    (note,) = place.board().notes
+    (note,) = place.jobs().notes
     assert "The supervisor has not looked at the jobs for 7 min" in note.text
 
 
@@ -381,7 +381,7 @@ def test_a_killed_job_of_the_platform_is_down_though_every_dag_is_paused(place: 
     path = place.settings.state / "heartbeats" / "supervisor__jobs.json"
     os.utime(path, (time.time() - 400, time.time() - 400))
     row = place.row("indexer", platform=True, supervisor=True)
-    assert (row.standing, row.health, row.off) == (Standing.PROBLEM, "down", None)
+    assert (row.standing, row.health, row.off) == (Severity.PROBLEM, "down", None)
     assert (row.may_switch, row.may_restart) == (False, True)
 
 
@@ -389,7 +389,7 @@ def test_pausing_the_dag_of_the_platform_stops_none_of_its_jobs(place: Place) ->
     place.run("notifier")
     place.says("notifier")
     row = place.row("notifier", platform=True)
-    assert (row.standing, row.health, row.off, row.may_switch) == (Standing.OK, "running", None, False)
+    assert (row.standing, row.health, row.off, row.may_switch) == (Severity.OK, "running", None, False)
 
 
 def test_fifty_detectors_are_looked_at_in_no_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,29 +397,26 @@ def test_fifty_detectors_are_looked_at_in_no_time(place: Place, monkeypatch: pyt
         place.declare(f"one_{number:02}")
     looks: list[float] = []
 
-    def counted(look: Callable[[], object]) -> Callable[[], object]:
-        def looked() -> object:
-            looks.append(time.monotonic())
-            return look()
+    def counted(*how: Any) -> Snapshot:
+        looks.append(time.monotonic())
+        return look(*how)
 
-        return looked
-
-    monkeypatch.setattr(place.page._looker, "look", counted(place.page._looker.look))
-    assert len(place.board().rows) == 54
+    monkeypatch.setattr("tocsin.web.page_data.look", counted)
+    assert len(place.jobs().rows) == 54
     began = time.process_time()
     place.page._looked_at = float("-inf")
-    place.page.board({})
+    place.page.jobs({})
     assert time.process_time() - began < 0.5, "nothing that has not changed is read again"
     looks.clear()
-    monkeypatch.setattr("tocsin.web.board._LOOK_SECONDS", 60.0)  # twenty pages may take long on a busy machine
+    monkeypatch.setattr("tocsin.web.page_data._LOOK_SECONDS", 60.0)  # twenty pages may take long on a busy machine
     for _ in range(20):
-        place.page.board({})
+        place.page.jobs({})
     assert looks == [], "all who look share one look"
 
 
 def test_a_day_that_the_gate_refuses_is_a_note(place: Place) -> None:
     at = datetime(2026, 2, 1, tzinfo=UTC)
     note_refused(place.settings.state, "logins", {at.date(): Refused(version="v1", at=at, reason="rows is 0")})
-    (note,) = place.board().notes
-    assert note.severity is Standing.PROBLEM
+    (note,) = place.jobs().notes
+    assert note.severity is Severity.PROBLEM
     assert note.text.startswith("logins: the quality gate refuses 2026-02-01.")

@@ -1,7 +1,7 @@
 import os
 from pathlib import Path
 
-from tocsin.supervise.runners.log_rotation import prune, rotate, tail
+from tocsin.supervise.runners.log_files import prune, rotate, tail
 
 
 def test_a_long_log_is_moved_on_and_its_writer_goes_on_at_the_beginning(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tocsin.supervise.incidents.log_excerpt import excerpt
+from tocsin.supervise.runners.log_files import excerpt
 
 PLACE = 'File "/srv/shop/detectors/slow_routes.py", line 21'
 TRACE = [

@@ -7,7 +7,7 @@ import pytest
 
 from tests.rig.samples.project import copy_project
 from tocsin.declare.settings import load_settings
-from tocsin.dev.crew import Crew
+from tocsin.dev.job_supervision import JobSupervision
 
 
 def test_detectors_in_shadow_wait_until_the_others_have_been_up(
@@ -20,14 +20,14 @@ def test_detectors_in_shadow_wait_until_the_others_have_been_up(
     monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
     now = 1_000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    crew = Crew(load_settings(tmp_path), tmp_path)
+    jobs = JobSupervision(load_settings(tmp_path), tmp_path)
 
     def detectors() -> list[str]:
-        crew.tick(start=False)
-        return sorted(line.name for line in crew.lines() if line.name.startswith("detector:"))
+        jobs.tick(start=False)
+        return sorted(line.name for line in jobs.lines() if line.name.startswith("detector:"))
 
     assert detectors() == ["detector:failed_logins"]
-    monkeypatch.setattr(crew, "_settled_at", now)
+    monkeypatch.setattr(jobs, "_settled_at", now)
     assert detectors() == ["detector:failed_logins"]
     now += 30
     assert detectors() == ["detector:failed_logins", "detector:quiet"]

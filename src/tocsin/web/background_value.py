@@ -15,7 +15,7 @@ _STALE = 2
 
 
 @dataclass(frozen=True)
-class Got(Generic[_Value]):
+class Fetched(Generic[_Value]):
     """The known state of a value.
 
     Attributes:
@@ -29,18 +29,18 @@ class Got(Generic[_Value]):
     error: str = ""
 
 
-class Refreshed(Generic[_Value]):
+class BackgroundValue(Generic[_Value]):
     """One value: a caller gets the last one at once; an old one is refreshed in the background."""
 
     def __init__(self, get: Callable[[], _Value], seconds: float) -> None:
         """A value that `get` gets; it is asked at most every `seconds`, and may raise anything."""
         self._get, self._seconds = get, seconds
         self._lock = threading.Lock()
-        self._last: Got[_Value] = Got()
+        self._last: Fetched[_Value] = Fetched()
         self._tried_at = float("-inf")
         self._thread: threading.Thread | None = None
 
-    def known(self, patience: float = 0.0) -> Got[_Value]:
+    def known(self, patience: float = 0.0) -> Fetched[_Value]:
         """Return what is known now.
 
         Args:
@@ -53,7 +53,7 @@ class Refreshed(Generic[_Value]):
                 got = self._last
         return got
 
-    def _request(self) -> Got[_Value]:
+    def _request(self) -> Fetched[_Value]:
         with self._lock:
             idle = self._thread is None or not self._thread.is_alive()
             if idle and time.monotonic() - self._tried_at >= self._seconds:
@@ -69,10 +69,10 @@ class Refreshed(Generic[_Value]):
 
     def _refresh(self) -> None:
         try:
-            got = Got(self._get(), time.time())
+            got = Fetched(self._get(), time.time())
         except Exception as error:  # whatever it is, it is shown beside what was known before
             with self._lock:
-                got = Got(self._last.value, self._last.at, str(error) or type(error).__name__)
+                got = Fetched(self._last.value, self._last.at, str(error) or type(error).__name__)
         with self._lock:
             self._last = got
             self._tried_at = time.monotonic()

@@ -9,7 +9,7 @@ from tests.rig.samples.project import copy_project
 from tocsin.declare.catalog import Catalog, read_catalog
 from tocsin.declare.setting_blocks import AlertSettings, DrainSettings
 from tocsin.declare.settings import Settings
-from tocsin.supervise.job_cards import Card, cards
+from tocsin.supervise.dag_specs import DagSpec, dag_specs
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -29,10 +29,10 @@ def declare(project: Path, name: str, **changes: str) -> None:
     (project / "detectors" / f"{name}.py").write_text(text)
 
 
-def by_dag(catalog: Catalog, off: dict[str, bool] | None = None) -> dict[str, Card]:
-    made = cards(catalog, off or {}, Settings())
-    assert [card.dag for card in made] == sorted(card.dag for card in made)
-    return {card.dag: card for card in made}
+def by_dag(catalog: Catalog, off: dict[str, bool] | None = None) -> dict[str, DagSpec]:
+    made = dag_specs(catalog, off or {}, Settings())
+    assert [dag.dag for dag in made] == sorted(dag.dag for dag in made)
+    return {dag.dag: dag for dag in made}
 
 
 def test_a_file_whose_name_is_not_valid_takes_no_other_s_dag_and_has_one_that_airflow_takes(project: Path) -> None:
@@ -40,22 +40,22 @@ def test_a_file_whose_name_is_not_valid_takes_no_other_s_dag_and_has_one_that_ai
         declare(project, name)
     found = by_dag(read_catalog(project))
     assert found["detector__failed_logins"].title.startswith("Bursts of failed logins")
-    broken = [card for card in found.values() if card.title.startswith("Broken")]
-    assert {card.jobs[0] for card in broken} == {"detector:failed logins", f"detector:{'x' * 250}"}
-    assert all(re.fullmatch(r"[A-Za-z0-9_.-]{1,220}", card.dag) for card in broken)
+    broken = [dag for dag in found.values() if dag.title.startswith("Broken")]
+    assert {dag.jobs[0] for dag in broken} == {"detector:failed logins", f"detector:{'x' * 250}"}
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]{1,220}", dag.dag) for dag in broken)
 
 
-def test_a_detector_s_card_says_what_its_file_says(project: Path) -> None:
+def test_a_detector_s_dag_says_what_its_file_says(project: Path) -> None:
     catalog = read_catalog(project)
-    card = by_dag(catalog)["detector__failed_logins"]
-    assert card.jobs == ("detector:failed_logins",)
-    assert card.title == "Bursts of failed logins by one user (credential stuffing, password guessing)."
-    assert card.owner == "security@example.com"
-    assert card.tags == ("detector", "live", "logins")
-    assert not card.paused
+    dag = by_dag(catalog)["detector__failed_logins"]
+    assert dag.jobs == ("detector:failed_logins",)
+    assert dag.title == "Bursts of failed logins by one user (credential stuffing, password guessing)."
+    assert dag.owner == "security@example.com"
+    assert dag.tags == ("detector", "live", "logins")
+    assert not dag.paused
     for said in ("one account tried many times", "email above 50", "docs/runbooks/failed_logins.md"):
-        assert said.replace("email", "e-mail") in card.doc
-    assert catalog.detector("failed_logins").version in card.doc
+        assert said.replace("email", "e-mail") in dag.doc
+    assert catalog.detector("failed_logins").version in dag.doc
 
 
 def test_a_card_shows_the_file_whatever_fences_stand_in_it(project: Path) -> None:
@@ -81,11 +81,11 @@ def test_a_broken_file_is_a_card_of_its_own_and_hides_no_other(project: Path) ->
     assert sorted(made) == ["detector__failed_logins", "detector__other", "detector__worse", "platform"]
     assert "broken" not in made["detector__failed_logins"].tags
     for name, fault in (("other", "ten seconds or so"), ("worse", "is not Python")):
-        card = made[f"detector__{name}"]
-        assert card.tags == ("detector", "broken")
-        assert fault in card.title
-        assert fault in card.doc
-        assert not card.paused, "it starts when it is repaired"
+        dag = made[f"detector__{name}"]
+        assert dag.tags == ("detector", "broken")
+        assert fault in dag.title
+        assert fault in dag.doc
+        assert not dag.paused, "it starts when it is repaired"
     assert by_dag(read_catalog(project), {"detector__worse": True})["detector__worse"].paused
 
 
@@ -98,14 +98,14 @@ def test_a_broken_source_breaks_its_detectors_and_is_no_dag(project: Path) -> No
 
 def test_each_page_leads_to_the_tab_of_its_jobs(project: Path) -> None:
     (project / "detectors" / "worse.py").write_text("def detect(:")
-    for dag, card in by_dag(read_catalog(project)).items():
-        assert f"[Job](dags/{dag}/plugin/job)" in card.doc
+    for dag, spec in by_dag(read_catalog(project)).items():
+        assert f"[Job](dags/{dag}/plugin/job)" in spec.doc
 
 
 def test_all_other_jobs_share_a_card(project: Path) -> None:
-    card = by_dag(read_catalog(project))["platform"]
-    assert card.jobs == ("ingest:logins", "indexer", "notifier")
-    assert (card.owner, card.paused) == ("", False)
+    dag = by_dag(read_catalog(project))["platform"]
+    assert dag.jobs == ("ingest:logins", "indexer", "notifier")
+    assert (dag.owner, dag.paused) == ("", False)
 
 
 def test_who_gets_the_news(project: Path) -> None:
@@ -115,7 +115,7 @@ def test_who_gets_the_news(project: Path) -> None:
     assert set(by_dag(catalog)["platform"].recipients.values()) == {"platform@example.com"}
     alerts = AlertSettings(urgent_recipients=("a@example.com", "b@example.com"))
     settings = Settings(alerts=alerts, drain=DrainSettings(credentials_file=Path("passwords")))
-    (shared,) = [card for card in cards(catalog, {}, settings) if card.dag == "platform"]
+    (shared,) = [dag for dag in dag_specs(catalog, {}, settings) if dag.dag == "platform"]
     on_call = "a@example.com, b@example.com"
     others = dict.fromkeys(("indexer", "notifier", "drain"), on_call)
     assert shared.recipients == {"ingest:logins": "platform@example.com"} | others

@@ -25,33 +25,33 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     one.supervisor.stop(0)
 
 
-def drift(bench: Bench, desired: dict[str, Desired]) -> frozenset[str]:
+def diff(bench: Bench, desired: dict[str, Desired]) -> frozenset[str]:
     """As another process sees it."""
-    return bench.new_supervisor(bench.new_runner()).drift(desired)
+    return bench.new_supervisor(bench.new_runner()).diff(desired)
 
 
-def test_what_is_missing_dead_changed_or_unknown_is_drift_until_a_look(bench: Bench) -> None:
+def test_what_is_missing_dead_changed_or_unknown_is_different_until_a_look(bench: Bench) -> None:
     desired = {JOB: GOOD, OTHER: GOOD}
-    assert drift(bench, desired) == {JOB, OTHER}
+    assert diff(bench, desired) == {JOB, OTHER}
     assert bench.runner.list() == [], "nothing is done"
     bench.tick(desired)
-    assert drift(bench, desired) == NOTHING
-    assert drift(bench, {JOB: Desired("v2", beats=False), OTHER: GOOD}) == {JOB}
-    assert drift(bench, {JOB: GOOD}) == {OTHER}
+    assert diff(bench, desired) == NOTHING
+    assert diff(bench, {JOB: Desired("v2", beats=False), OTHER: GOOD}) == {JOB}
+    assert diff(bench, {JOB: GOOD}) == {OTHER}
     os.kill(bench.pid(JOB) or 0, signal.SIGKILL)
-    await_that(lambda: drift(bench, desired) == {JOB})
+    await_that(lambda: diff(bench, desired) == {JOB})
     bench.tick(desired)
-    assert drift(bench, desired) == NOTHING
+    assert diff(bench, desired) == NOTHING
 
 
-def test_an_end_is_drift_even_when_the_next_start_is_far(bench: Bench) -> None:
+def test_an_end_is_a_difference_even_when_the_next_start_is_far(bench: Bench) -> None:
     """It is to be counted, so that a crash loop is found when it begins."""
     bench.codes[JOB] = FAILING.format(code=1)
     bench.tick({JOB: GOOD})
     await_that(lambda: bench.pid(JOB) is None)
     bench.tick({JOB: GOOD})  # the first restart is at once
     await_that(lambda: bench.pid(JOB) is None)
-    assert drift(bench, {JOB: GOOD}) == {JOB}
+    assert diff(bench, {JOB: GOOD}) == {JOB}
 
 
 def test_a_restart_is_done_by_the_next_look_and_is_no_failure(bench: Bench) -> None:
@@ -60,7 +60,7 @@ def test_a_restart_is_done_by_the_next_look_and_is_no_failure(bench: Bench) -> N
     operator = bench.new_supervisor(bench.new_runner())
     assert operator.restart(JOB)
     await_that(lambda: bench.pid(JOB) is None)
-    assert drift(bench, {JOB: GOOD, OTHER: GOOD}) == {JOB}
+    assert diff(bench, {JOB: GOOD, OTHER: GOOD}) == {JOB}
     bench.tick({JOB: GOOD, OTHER: GOOD})
     assert bench.pid(JOB) not in (None, first)
     assert bench.pid(OTHER) == other

@@ -1,4 +1,4 @@
-"""Summarise a job's history in episodes: when a process ended and why, and when the next one worked."""
+"""Summarise a job's history: when a process ended and why, and when the next one worked."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from tocsin.declare.model.sizes import printable
-from tocsin.supervise.incidents.chronicle import ChronicleEntry, What
+from tocsin.supervise.incidents.event_log import EventKind, JobEvent
 from tocsin.supervise.job_states import Condition
 
 _LOOP_SECONDS = 600.0
-_ENDS = (What.END, What.STOP, What.REFUSED)
+_ENDS = (EventKind.END, EventKind.STOP, EventKind.REFUSED)
 
 
 class Restart(BaseModel, frozen=True):
@@ -22,7 +22,7 @@ class Restart(BaseModel, frozen=True):
     cause: str
 
 
-class Episode(BaseModel, frozen=True):
+class ProcessEnd(BaseModel, frozen=True):
     """The end of one process of a job, and what followed.
 
     Attributes:
@@ -52,46 +52,46 @@ class Episode(BaseModel, frozen=True):
 class _Ended:
     """The end of a process, and when the next one worked."""
 
-    event: ChronicleEntry
+    event: JobEvent
     forced: bool = False
     restarted_at: float | None = None
     back_at: float | None = None
     count: int = 1
 
-    def is_told_again_by(self, event: ChronicleEntry) -> bool:
+    def is_repeated_by(self, event: JobEvent) -> bool:
         """Return whether `event` is about the same process.
 
         One that was asked ends by force, or is found gone; what one leaves that ended by itself, its JVM, is ended.
         """
-        same = event.what is not What.REFUSED if self.event.what is What.STOP else event.forced
-        return self.restarted_at is None and self.event.what is not What.REFUSED and same
+        same = event.what is not EventKind.REFUSED if self.event.what is EventKind.STOP else event.forced
+        return self.restarted_at is None and self.event.what is not EventKind.REFUSED and same
 
 
-def episodes(events: Sequence[ChronicleEntry]) -> list[Episode]:
+def process_ends(events: Sequence[JobEvent]) -> list[ProcessEnd]:
     """The ends among `events` (oldest first), the newest first."""
     found: list[_Ended] = []
     running = 0
     for event in events:
         is_open = bool(found) and found[-1].restarted_at is None
-        if event.what is What.START:
+        if event.what is EventKind.START:
             running = 1 if is_open else running + 1
             if is_open:
                 found[-1].restarted_at = event.at
-        elif event.what is What.WORKS:
+        elif event.what is EventKind.WORKS:
             for one in (one for one in found if one.back_at is None):
                 one.restarted_at = one.restarted_at or event.at
                 one.back_at = event.at
-        elif event.what in _ENDS and is_open and found[-1].is_told_again_by(event):
+        elif event.what in _ENDS and is_open and found[-1].is_repeated_by(event):
             found[-1].forced = found[-1].forced or event.forced
         elif event.what in _ENDS:
             # Where two run, the newer one has taken over from the one that is stopped; one that fails was to take over.
             at_once = event.at if running > 1 and not event.failed else None
             found.append(_Ended(event, restarted_at=at_once, back_at=at_once, count=1 + _absorbed(found, event)))
             running = max(0, running - 1)
-    return [_episode(one) for one in reversed(found)]
+    return [_process_end(one) for one in reversed(found)]
 
 
-def _absorbed(found: list[_Ended], event: ChronicleEntry) -> int:
+def _absorbed(found: list[_Ended], event: JobEvent) -> int:
     """Merge the ends in `found` that `event` repeats in a crash loop: the cause is shown once, with a count."""
     count = 0
     while event.condition is Condition.CRASH_LOOP and found and _repeats(event, found[-1].event):
@@ -99,26 +99,26 @@ def _absorbed(found: list[_Ended], event: ChronicleEntry) -> int:
     return count
 
 
-def _repeats(event: ChronicleEntry, before: ChronicleEntry) -> bool:
+def _repeats(event: JobEvent, before: JobEvent) -> bool:
     return before.failed and before.reason == event.reason and event.at - before.at < _LOOP_SECONDS
 
 
-def last_restart(episodes: Sequence[Episode]) -> Restart | None:
-    """The last start that followed an end, out of `episodes`; None when there was none."""
-    for one in episodes:
+def last_restart(process_ends: Sequence[ProcessEnd]) -> Restart | None:
+    """The last start that followed an end, out of `process_ends`; None when there was none."""
+    for one in process_ends:
         if one.restart_seconds is not None:
             return Restart(at=one.at + one.restart_seconds, cause=one.cause)
     return None
 
 
-def _episode(one: _Ended) -> Episode:
+def _process_end(one: _Ended) -> ProcessEnd:
     event = one.event
     ended_at = event.ended_at or event.at
-    asked = event.what is What.STOP
+    asked = event.what is EventKind.STOP
     forced = "; it did not stop when asked, and was killed" if asked and one.forced and not event.forced else ""
-    return Episode(
+    return ProcessEnd(
         at=ended_at,
-        failed=event.failed or event.what is What.REFUSED,
+        failed=event.failed or event.what is EventKind.REFUSED,
         asked=asked,
         cause=printable(event.reason + forced + (f"; {one.count} times" if one.count > 1 else "")),
         exit_code=event.exit_code,
