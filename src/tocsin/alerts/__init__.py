@@ -5,7 +5,8 @@
     findings (topic) -----> indexer -> alerts DB (findings, alerts, outbox) -> notifier -> channels (SMTP)
     ledgers of backfills --^                             notices about jobs, as files -----^
 
-`alert_policy` and `merging` hold the rules (pure), `recording` the one transaction of the indexer, `backfilled` that
-for a backfilled day, `store` the tables and what everybody may read of them, `notify` the outbox of the notifier, the
-composing of messages, and the channels. A channel is a module there and its record in `project.receivers`.
+Two modules are pure: `finding_merging` has the rules for findings, `alert_policy` those for alerts and notifications.
+`recording` is the one transaction of the indexer, and `backfilled` that for a backfilled day. `alert_lifecycle` ends
+and removes alerts. `store` has the tables and what everybody may read of them. `notify` has the outbox, the messages
+and the channels. A channel is a module there and its record in `tocsin.declare.receivers`.
 """

@@ -1,12 +1,10 @@
-"""Decide what to do with a finding. Pure; the caller passes the time.
+"""Decide what to do about alerts. Pure; the caller passes the time. What becomes of a finding is in `finding_merging`.
 
-* Merging: which of two records of one finding stays.
 * Dedup: findings of one detector, and one entity or its declared part, within one period of event time belong to one
   alert.
 * Notifying: `urgent` at the crossing, `email` once the window has closed, later findings in a `delayed` summary;
   an alert that was told as e-mail is told once more when it becomes urgent, and nothing is ever told as less.
   What a backfill finds is news for two days, in the summary alone.
-* Superseding: a complete backfill of a day no longer reproduces a finding.
 
 Standard library and the contracts only.
 """
@@ -26,7 +24,6 @@ from tocsin.declare.model.job_report import JobReport
 
 _LEVELS = {"": 0, "email": 1, "urgent": 2}
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
-_MAX_AHEAD = timedelta(days=400)
 
 BACKFILLS_ARE_NEWS = timedelta(days=2)
 """So long after a window a backfill of it may open an alert and be listed as delayed: the nightly run of the day before
@@ -41,7 +38,7 @@ class NotificationKind(StrEnum):
     DELAYED = "delayed"
     """One line in a summary mail to the owner, at most one such mail an hour."""
     RETURNED = "returned"
-    """What was missing has come back; see `tocsin.alerts.returns`."""
+    """What was missing has come back; see `tocsin.alerts.alert_lifecycle`."""
     NOTICE = "notice"
     """About a job or a run, and no alert; see `tocsin.alerts.notify.notices`."""
 
@@ -93,51 +90,6 @@ class SentBefore:
         if kind is NotificationKind.DELAYED:
             return SentBefore(self.at_once, max(self.delayed, level, key=_LEVELS.__getitem__))
         return SentBefore(max(self.at_once, level, key=_LEVELS.__getitem__), self.delayed)
-
-
-def merged(stored: Finding, new: Finding, declared: str | None) -> Finding:
-    """Choose the record of a finding that stays: `stored`, or `new`, which was appended later.
-
-    Across code versions the declared one (`declared`, None when unknown) wins, else the later. Within a version a
-    backfill is final, and among the others the highest level, then the highest score, wins.
-    """
-    if new.version != stored.version:
-        return stored if stored.version == declared else new
-    if new.origin is Origin.BACKFILL or stored.origin is Origin.BACKFILL:
-        return new if new.origin is Origin.BACKFILL else stored
-    return new if (new.rank, not new.at_least) > (stored.rank, not stored.at_least) else stored
-
-
-def has_last_word(backfilled: str, version: str, declared: str | None) -> bool:
-    """Return whether a complete backfill of a day by `backfilled` decides which findings of `version` that day has.
-
-    Of its own version and of any other, unless that is the one declared now (None when unknown) and this is not.
-    """
-    return version == backfilled or version != declared
-
-
-def faults_of(finding: Finding) -> list[str]:
-    """Why a well-formed finding cannot be stored all the same; empty for one that can."""
-    faults = [] if 0 < len(finding.finding_id) <= 64 else ["finding_id: must have 1 to 64 characters"]
-    if not finding.entity:
-        faults.append("entity: is empty")
-    times = {name: getattr(finding, name) for name in ("window_start", "window_end", "event_time_max")}
-    latest = (finding.detected_at or _FIRST) + _MAX_AHEAD
-    wrong = {name: time for name, time in times.items() if time is not None and _is_absurd(time, latest)}
-    if wrong:
-        return faults + [
-            f"{name}: {time.isoformat()} has no time zone, is before 1970 or far ahead" for name, time in wrong.items()
-        ]
-    start, end = finding.window_start, finding.window_end
-    if (start is None) != (end is None):
-        faults.append("window_start and window_end: go together")
-    if start is not None and end is not None and end <= start:
-        faults.append("window_end: is not after window_start")
-    return faults
-
-
-def _is_absurd(time: datetime, latest: datetime) -> bool:
-    return time.tzinfo is None or not _FIRST <= time <= latest
 
 
 def dedup_key(entity: dict[str, str], rules: DetectorFacts | DetectorSpec) -> str:

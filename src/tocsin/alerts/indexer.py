@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import structlog
-from sqlalchemy import Connection, exc, insert, select, update
+from sqlalchemy import Connection, exc, select
 
 from tocsin.alerts import recording
 from tocsin.alerts.alert_policy import DetectorFacts
@@ -25,9 +25,9 @@ from tocsin.alerts.backfilled.published_day import Applied, Backfilled
 from tocsin.alerts.finding_feed import FindingFeed, WaitingFindings
 from tocsin.alerts.intake import FindingRecord, Rejected, put_aside, read_record, record_of
 from tocsin.alerts.recording import Recorded, Rules
-from tocsin.alerts.store.alert_rows import finding_of
+from tocsin.alerts.store.alert_rows import finding_of, read_facts, write_facts
 from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.schema import detectors, findings
+from tocsin.alerts.store.schema import findings
 from tocsin.declare.catalog import Catalog
 from tocsin.declare.model.errors import InvalidEvent, TransientError
 from tocsin.declare.model.finding import Finding
@@ -62,7 +62,7 @@ class Indexer:
         """
         self._settings, self._database, self._clock = settings, database, clock
         with database.read() as connection:
-            self._stored_facts = remembered(connection)
+            self._stored_facts = read_facts(connection)
         self._declared = DeclaredFacts(settings, self._stored_facts)
         self._undeclared: set[str] = set()
         self.days = published_day.StoredDays(database.read, self._writing, clock)
@@ -119,7 +119,7 @@ class Indexer:
                     part = _without_alert(connection, name, last)
                     done = recording.record(connection, part, self._rules(), self._clock())
                     if len(part) < BATCH:
-                        remember(connection, [declared[name]])
+                        write_facts(connection, [declared[name]])
                 self._log_alerts(set(), done)
                 if len(part) < BATCH:
                     break
@@ -140,7 +140,7 @@ class Indexer:
         declared = dict(self._declared.current())
         changed = [one for name, one in declared.items() if self._stored_facts.get(name) != one]
         with self._database.write() as connection:
-            remember(connection, changed)
+            write_facts(connection, changed)
             yield connection, self._rules()
         self._stored_facts = declared
 
@@ -263,14 +263,6 @@ class DeclaredFacts:
         return self._facts
 
 
-def remember(connection: Connection, facts: Iterable[DetectorFacts]) -> None:
-    """Store what is declared, for a start when the file is broken."""
-    for one in facts:
-        values = {"facts": one.model_dump(mode="json")}
-        if connection.execute(update(detectors).filter_by(name=one.name).values(values)).rowcount == 0:
-            connection.execute(insert(detectors).values(name=one.name, **values))
-
-
 def _without_alert(connection: Connection, detector: str, after: str) -> list[Finding]:
     """Read findings of `detector` that count and have no alert, by id from `after` on: `BATCH` at most."""
     table = findings.c
@@ -282,12 +274,6 @@ def _without_alert(connection: Connection, detector: str, after: str) -> list[Fi
     )
     rows = connection.execute(select(findings).where(*own).order_by(table.finding_id).limit(BATCH))
     return [finding_of(row) for row in rows.mappings()]
-
-
-def remembered(connection: Connection) -> dict[str, DetectorFacts]:
-    """Return the declarations that were read last, by detector."""
-    rows = connection.execute(select(detectors.c.name, detectors.c.facts))
-    return {name: DetectorFacts.model_validate(facts) for name, facts in rows}
 
 
 def run(job: Job) -> None:

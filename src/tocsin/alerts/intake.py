@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from sqlalchemy import Connection, insert, select
 
-from tocsin.alerts.alert_policy import faults_of
+from tocsin.alerts.finding_merging import faults_of
 from tocsin.alerts.store.schema import invalid_findings
 from tocsin.declare.model.errors import InvalidEvent
 from tocsin.declare.model.finding import Finding

@@ -13,17 +13,17 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, insert, or_, select, update
 
-from tocsin.alerts import alert_policy, merging
+from tocsin.alerts import alert_policy, finding_merging
 from tocsin.alerts.alert_policy import DetectorFacts, NotificationKind, SentBefore
-from tocsin.alerts.merging import Kept, LastWord
+from tocsin.alerts.finding_merging import LastWord, StoredFinding
 from tocsin.alerts.store.alert_rows import (
     alert_parts,
     entity_hash,
-    kept_of,
-    kept_values,
+    finding_values,
     message_id,
     notified,
     planned_notification,
+    stored_finding,
 )
 from tocsin.alerts.store.schema import alerts, backfilled_days, findings, notifications
 from tocsin.declare.model.finding import Finding
@@ -89,7 +89,7 @@ class _Alert:
 
 @dataclass(eq=False)
 class _Row:
-    kept: Kept
+    stored: StoredFinding
     alert: _Alert | None = None
     new: bool = False
     changed: bool = False
@@ -98,7 +98,7 @@ class _Row:
 def record(connection: Connection, batch: Sequence[Finding], rules: Rules, now: datetime) -> Recorded:
     """Store any number of findings, in the order of the topic, with all that follows from them.
 
-    Every finding must have `detected_at` and no `policy.faults_of`.
+    Every finding must have `detected_at` and no `finding_merging.faults_of`.
     """
     done = Recorded()
     for first in range(0, len(batch), _AT_ONCE):
@@ -125,7 +125,7 @@ class _Work:
         stored = select(findings).where(findings.c.finding_id.in_({f.finding_id for f in batch}))
         rows = self._connection.execute(stored).mappings().all()
         by_id = self._load_alerts(batch, {row["alert_id"] for row in rows if row["alert_id"] is not None})
-        self._rows = {row["finding_id"]: _Row(kept_of(row), by_id.get(row["alert_id"])) for row in rows}
+        self._rows = {row["finding_id"]: _Row(stored_finding(row), by_id.get(row["alert_id"])) for row in rows}
         self._load_last_words(batch)
 
     def _load_alerts(self, batch: Sequence[Finding], ids: set[int]) -> dict[int, _Alert]:
@@ -161,10 +161,10 @@ class _Work:
     def take(self, finding: Finding) -> None:
         """Fold one record in."""
         facts = self._rules.facts.get(finding.detector)
-        row = self._keep(finding, facts.version if facts else None)
+        row = self._merge(finding, facts.version if facts else None)
         if facts is None:
             self.done.undeclared += 1
-        elif row.kept.superseded_at is None and alert_policy.notifies(finding, facts, self._now):
+        elif row.stored.superseded_at is None and alert_policy.notifies(finding, facts, self._now):
             if row.alert is None:
                 row.alert, row.changed = self._alert(finding, facts), True
             alert, row.alert.facts = row.alert, facts
@@ -176,17 +176,17 @@ class _Work:
             if kind is not None:
                 alert.plan(kind, finding)
 
-    def _keep(self, finding: Finding, declared: str | None) -> _Row:
+    def _merge(self, finding: Finding, declared: str | None) -> _Row:
         last_word = self._last_words.get((finding.detector, finding.day))
         row = self._rows.get(finding.finding_id)
         if row is None:
-            row = _Row(merging.first(finding, declared, last_word, self._now), new=True)
+            row = _Row(finding_merging.first(finding, declared, last_word, self._now), new=True)
             self._rows[finding.finding_id] = row
             self.done.findings += 1
             return row
-        stored = merging.after(row.kept, finding, declared, last_word)
-        if stored != row.kept:
-            row.kept, row.changed = stored, True
+        stored = finding_merging.after(row.stored, finding, declared, last_word)
+        if stored != row.stored:
+            row.stored, row.changed = stored, True
         return row
 
     def _alert(self, finding: Finding, facts: DetectorFacts) -> _Alert:
@@ -296,4 +296,4 @@ class _Work:
 
 
 def _values_of(row: _Row) -> dict[str, Any]:
-    return kept_values(row.kept) | {"alert_id": row.alert.id if row.alert else None}
+    return finding_values(row.stored) | {"alert_id": row.alert.id if row.alert else None}

@@ -13,7 +13,8 @@ import typer
 from pydantic import BaseModel
 
 from tocsin.alerts.evidence.finding_explanation import FindingExplanation
-from tocsin.alerts.store.alert_rows import Alert, AlertDetails, InvalidFinding, JobUsage, StoredFinding
+from tocsin.alerts.finding_merging import StoredFinding
+from tocsin.alerts.store.alert_rows import Alert, AlertDetails, InvalidFinding, JobUsage
 from tocsin.cases.case_report import TestReport
 from tocsin.cases.file_report import FileReport
 from tocsin.cli import json_shapes as shapes_module

@@ -12,9 +12,9 @@ from sqlalchemy import Connection
 from tests.unit.alerts.scene import MINUTE, NOON, RULES
 from tocsin.alerts.backfilled import published_day
 from tocsin.alerts.backfilled.published_day import Applied, StoredDays
+from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.recording import Rules
 from tocsin.alerts.store import queries
-from tocsin.alerts.store.alert_rows import StoredFinding
 from tocsin.alerts.store.database import Database
 from tocsin.declare.model.finding import Finding
 from tocsin.declare.settings import Settings

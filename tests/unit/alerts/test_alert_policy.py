@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, SECOND, WINDOW, finding
-from tocsin.alerts import alert_policy
+from tocsin.alerts import alert_policy, finding_merging
 from tocsin.alerts.alert_policy import LastReports, NotificationKind, SentBefore
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.detector import Stage
@@ -36,7 +36,7 @@ def test_within_a_version_the_highest_stays_in_whatever_order_they_come(records:
     def fold(order: tuple[Finding, ...]) -> Finding:
         stays = order[0]
         for one in order[1:]:
-            stays = alert_policy.merged(stays, one, "v1")
+            stays = finding_merging.choose_record(stays, one, "v1")
         return stays
 
     results = [fold(order) for order in permutations(records)]
@@ -46,22 +46,22 @@ def test_within_a_version_the_highest_stays_in_whatever_order_they_come(records:
 
 def test_an_exact_score_beats_an_equal_lower_bound() -> None:
     exact, bound = finding(120), finding(120, at_least=True)
-    assert alert_policy.merged(bound, exact, "v1") is exact
-    assert alert_policy.merged(exact, bound, "v1") is exact
+    assert finding_merging.choose_record(bound, exact, "v1") is exact
+    assert finding_merging.choose_record(exact, bound, "v1") is exact
 
 
 def test_a_level_weighs_more_than_a_score() -> None:
     urgent, high = finding(101), finding(200, level="email", limit=50)
-    assert alert_policy.merged(high, urgent, "v1") is urgent
-    assert alert_policy.merged(urgent, high, "v1") is urgent
+    assert finding_merging.choose_record(high, urgent, "v1") is urgent
+    assert finding_merging.choose_record(urgent, high, "v1") is urgent
 
 
 def test_a_backfill_is_final_for_its_version_even_when_lower() -> None:
     stream, backfill = finding(120), finding(90, origin=Origin.BACKFILL)
-    assert alert_policy.merged(stream, backfill, "v1") is backfill
-    assert alert_policy.merged(backfill, stream, "v1") is backfill
+    assert finding_merging.choose_record(stream, backfill, "v1") is backfill
+    assert finding_merging.choose_record(backfill, stream, "v1") is backfill
     again = finding(95, origin=Origin.BACKFILL)
-    assert alert_policy.merged(backfill, again, "v1") is again
+    assert finding_merging.choose_record(backfill, again, "v1") is again
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_backfill_is_final_for_its_version_even_when_lower() -> None:
 def test_across_versions_the_declared_one_stays_else_the_later(
     stored: str, new: str, declared: str | None, stays: str
 ) -> None:
-    kept = alert_policy.merged(finding(300, version=stored), finding(60, version=new), declared)
+    kept = finding_merging.choose_record(finding(300, version=stored), finding(60, version=new), declared)
     assert kept.version == stays
 
 
@@ -334,6 +334,6 @@ def test_a_window_that_claims_to_end_next_year_does_not_hold_its_mail_so_long() 
     ],
 )
 def test_absurd_findings_are_named(changes: dict[str, object], fault: str) -> None:
-    assert alert_policy.faults_of(finding()) == []
+    assert finding_merging.faults_of(finding()) == []
     changed = finding().model_copy(update=changes)
-    assert any(fault in one for one in alert_policy.faults_of(changed))
+    assert any(fault in one for one in finding_merging.faults_of(changed))

@@ -9,12 +9,13 @@ from sqlalchemy import update
 
 from tests.rig.command_line import invoke
 from tocsin.alerts.alert_policy import DetectorFacts
+from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.indexer import Indexer
 from tocsin.alerts.intake import FindingRecord
+from tocsin.alerts.job_usage import UsageTally
 from tocsin.alerts.recording import Rules, record
-from tocsin.alerts.store.alert_rows import Alert, AlertDetails, JobUsage, StoredFinding
+from tocsin.alerts.store.alert_rows import Alert, AlertDetails, JobUsage
 from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.job_usage import UsageTally
 from tocsin.alerts.store.schema import findings
 from tocsin.declare.model.finding import Finding, finding_id
 from tocsin.declare.model.job_report import JobReport, JobState

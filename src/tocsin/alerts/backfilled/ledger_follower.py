@@ -6,17 +6,22 @@ nothing is lost when the indexer stops anywhere.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Generator, Iterator
-from datetime import date
+from datetime import UTC, date, datetime
 
 import structlog
 from sqlalchemy import exc
 
+from tocsin.alerts import finding_merging
 from tocsin.alerts.backfilled import published_day
 from tocsin.alerts.backfilled.published_day import Applied, Backfilled, StoredDays, UnusableDay
+from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.queries import FindingFilter
 from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.finding import Finding
 from tocsin.declare.settings import Settings
 from tocsin.history.backfill.backfill_ledger import Backfills, BrokenFindings, Published, backfilled
 
@@ -93,10 +98,8 @@ class FollowedBackfills:
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
             if self._seen.get(detector) == stamp:
                 continue
-            with self._database.read() as connection:
-                applied = published_day.applied(connection, detector)
-            for day, published in ledger.read().published.items():
-                if applied.get(day) != published.run and (detector, day, published.run) not in self._unusable:
+            for day, published in _missing(ledger, self._database, detector):
+                if (detector, day, published.run) not in self._unusable:
                     self._due.append((day, detector, published))
             self._seen[detector] = stamp
         self._due.sort(key=lambda due: due[:2])
@@ -132,3 +135,45 @@ class FollowedBackfills:
         self._due.clear()
         self._seen.clear()
         self._rest_until = self._clock() + _TROUBLE_SECONDS
+
+
+def list_waiting(settings: Settings, database: Database, wanted: FindingFilter) -> list[StoredFinding]:
+    """List findings of days that are published and not in the DB yet, the newest window first.
+
+    Days that cannot be read are left out.
+
+    Raises:
+        ConfigError: the schema of the DB is newer than this code.
+        TransientError: the DB cannot be read now.
+    """
+    found = [finding for finding in _waiting(settings, database) if _is_wanted(finding, wanted)]
+    found.sort(key=lambda finding: (finding.moment, finding.finding_id), reverse=True)
+    return [finding_merging.first(finding, None, None, datetime.now(UTC)) for finding in found[: wanted.limit]]
+
+
+def _waiting(settings: Settings, database: Database) -> Iterator[Finding]:
+    for detector in backfilled(settings):
+        ledger = Backfills(settings, detector)
+        for day, published in _missing(ledger, database, detector):
+            with contextlib.suppress(BrokenFindings, UnusableDay):
+                yield from published_day.read(detector, day, published, list(ledger.findings(day, published))).findings
+
+
+def _missing(ledger: Backfills, database: Database, detector: str) -> Iterator[tuple[date, Published]]:
+    """Find the published days of `detector` that the DB does not hold; before there is one, all."""
+    applied: dict[date, str] = {}
+    if database.is_ready():
+        with database.read() as connection:
+            applied = published_day.applied(connection, detector)
+    for day, published in ledger.read().published.items():
+        if applied.get(day) != published.run:
+            yield day, published
+
+
+def _is_wanted(finding: Finding, wanted: FindingFilter) -> bool:
+    return (
+        wanted.detector in (None, finding.detector)
+        and (wanted.entity is None or wanted.entity in finding.entity.values())
+        and (wanted.since is None or finding.moment >= wanted.since)
+        and wanted.level in (None, finding.level)
+    )

@@ -12,9 +12,9 @@ from typing import TypeVar
 import structlog
 from sqlalchemy import Connection, exc, insert, select, update
 
-from tocsin.alerts import alert_policy
 from tocsin.alerts.backfilled import staging
 from tocsin.alerts.backfilled.staging import Merged, StagedDay
+from tocsin.alerts.finding_merging import faults_of
 from tocsin.alerts.recording import Recorded, Rules
 from tocsin.alerts.store.schema import backfilled_days
 from tocsin.declare.model.errors import TocsinError
@@ -69,7 +69,7 @@ def read(detector: str, day: date, published: Published, found: list[Finding]) -
     own = {"detected_at": published.at, "origin": Origin.BACKFILL}
     usable = [finding.model_copy(update=own) for finding in found]
     for finding in usable:
-        faults = alert_policy.faults_of(finding)
+        faults = faults_of(finding)
         if finding.detector != detector:
             faults.append(f"is of {finding.detector}")
         elif not faults and finding.day != day:

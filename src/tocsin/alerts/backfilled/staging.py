@@ -25,9 +25,9 @@ from sqlalchemy import (
     update,
 )
 
-from tocsin.alerts import merging
+from tocsin.alerts import finding_merging
 from tocsin.alerts.recording import Recorded, Rules, record
-from tocsin.alerts.store.alert_rows import kept_of, kept_values
+from tocsin.alerts.store.alert_rows import finding_values, stored_finding
 from tocsin.alerts.store.schema import backfilled_days, findings, staged_findings
 from tocsin.declare.model.finding import Finding
 from tocsin.history.places import begin, end
@@ -89,11 +89,10 @@ def stage(connection: Connection, staged: StagedDay, part: Sequence[Finding], no
     for finding in part:
         row = known.get(finding.finding_id)
         if row is None:
-            stored = merging.first(finding, staged.declared, None, now)
+            stored = finding_merging.first(finding, staged.declared, None, now)
         else:
-            stored = merging.after(kept_of(row), finding, staged.declared, None)
-        alert = row["alert_id"] if row is not None else None
-        rows.append(kept_values(stored) | {"alert_id": alert, "published": finding.model_dump_json(exclude_none=True)})
+            stored = finding_merging.after(stored_finding(row), finding, staged.declared, None)
+        rows.append(finding_values(stored) | {"published": finding.model_dump_json(exclude_none=True)})
     own = {"day": staged.day, "run": staged.run}
     connection.execute(insert(staged_findings), [row | own for row in rows])
 
@@ -152,7 +151,7 @@ def _supersede(connection: Connection, detector: str, day: date, rules: Rules, i
 
 
 def _may_be_superseded(version: str, declared: str | None) -> list[ColumnElement[bool]]:
-    """`policy.has_last_word` over what counts, in SQL."""
+    """`finding_merging.has_last_word` over what counts, in SQL."""
     counts = findings.c.superseded_at.is_(None)
     if declared is None:
         return [counts]

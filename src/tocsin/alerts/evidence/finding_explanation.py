@@ -10,8 +10,9 @@ from pydantic import BaseModel
 
 from tocsin.alerts.alert_policy import DetectorFacts, dedup_key
 from tocsin.alerts.evidence.event_search import EventSearch, FoundEvents, find_events
+from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.notify.mail.compose import Envelope, alert_text
-from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, StoredFinding
+from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import ALIKE, find_findings, open_store, show_alert
 from tocsin.declare.catalog import Catalog, read_catalog

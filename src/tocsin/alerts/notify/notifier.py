@@ -17,15 +17,14 @@ from functools import partial
 import structlog
 from sqlalchemy import Connection
 
-from tocsin.alerts import alert_policy
+from tocsin.alerts import alert_lifecycle, alert_policy
+from tocsin.alerts.alert_lifecycle import Returns
 from tocsin.alerts.alert_policy import NotificationKind
 from tocsin.alerts.notify import outbox
 from tocsin.alerts.notify.channel import SENDING_SECONDS, ChannelAway, Channels, Delivery, Message, Result
 from tocsin.alerts.notify.mail import compose
 from tocsin.alerts.notify.notices import NoticeFiles
 from tocsin.alerts.notify.outbox import OutgoingMail
-from tocsin.alerts.returns import Returns
-from tocsin.alerts.store import alert_retention
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import alert_details
 from tocsin.declare.model.errors import ConfigError, TransientError
@@ -161,17 +160,17 @@ class Notifier:
         if self._clock() >= self._prune_at:
             before = self._clock() - timedelta(days=self._settings.alerts.history_days)
             with self._database.write() as connection:
-                removed = alert_retention.prune(connection, before)
+                removed = alert_lifecycle.prune(connection, before)
             self._prune_at = self._clock() + (timedelta(0) if removed else _PRUNE_EVERY)
         self._returns.look(self._clock())
         with self._database.read() as connection:
-            over = outbox.find_over(connection, self._clock())
+            over = alert_lifecycle.find_over(connection, self._clock())
             refused = outbox.find_refused(connection, self._clock())
             self.stuck = outbox.stuck(connection)
             counts = outbox.counts(connection)
         if over or refused:
             with self._database.write() as connection:
-                outbox.resolve(connection, over, self._clock())
+                alert_lifecycle.resolve(connection, over, self._clock())
                 outbox.forget_refused(connection, refused)
         return counts
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, insert, not_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, insert, not_, or_, select, update
 
 from tocsin.alerts.alert_policy import NotificationKind
 from tocsin.alerts.notify.channel import Message
@@ -197,17 +197,6 @@ def unclaim(connection: Connection, ids: Sequence[int] | None = None) -> None:
     connection.execute(update(notifications).where(_table.state == "pending", which).values(claimed_until=None))
 
 
-def find_over(connection: Connection, now: datetime) -> list[int]:
-    """Open alerts whose period is over and which have nothing left to send."""
-    return list(connection.execute(select(alerts.c.id).where(_is_over(now)).limit(CHUNK)).scalars())
-
-
-def resolve(connection: Connection, ids: Sequence[int], now: datetime) -> None:
-    """Resolve alerts, if they are over still."""
-    over = and_(alerts.c.id.in_(ids), _is_over(now))
-    connection.execute(update(alerts).where(over).values(state="resolved", updated_at=now))
-
-
 def counts(connection: Connection) -> dict[str, int]:
     """Notifications that are not sent, by state."""
     unsent = _table.state.in_(("waiting", "pending", "failed"))
@@ -226,11 +215,6 @@ def stuck(connection: Connection) -> str:
 def chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
     """Cut `ids` into parts for one statement each."""
     return (ids[first : first + CHUNK] for first in range(0, len(ids), CHUNK))
-
-
-def _is_over(now: datetime) -> ColumnElement[bool]:
-    unsent = exists().where(_table.alert_id == alerts.c.id, _table.state.in_(("waiting", "pending")))
-    return and_(alerts.c.state == "open", alerts.c.period_end <= now, not_(unsent))
 
 
 def _due(wanted: Wanted) -> tuple[ColumnElement[bool], ...]:

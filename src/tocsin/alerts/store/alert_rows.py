@@ -9,10 +9,11 @@ from datetime import date, datetime
 from typing import Any
 
 from pydantic import BaseModel, computed_field
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, insert, select, update
 
-from tocsin.alerts.merging import Kept, Points, StreamWord
-from tocsin.alerts.store.schema import notifications
+from tocsin.alerts.alert_policy import DetectorFacts
+from tocsin.alerts.finding_merging import StoredFinding
+from tocsin.alerts.store.schema import detectors, notifications
 from tocsin.declare.model.detector_guide import DetectorGuide
 from tocsin.declare.model.finding import Finding, canonical_entity
 
@@ -20,29 +21,6 @@ _SAME_NAME = (
     "finding_id", "detector", "version", "window_start", "window_end", "level", "score", "at_least", "evidence",
     "context", "event_time_max", "run_id", "detected_at", "discriminator",
 )  # fmt: skip
-
-
-class StoredFinding(BaseModel, frozen=True):
-    """A finding as the DB holds it.
-
-    Attributes:
-        finding: the record that stayed after merging.
-        first_detected_at: append time of its first record, UTC.
-        alert: id of its alert; None when it has none (shadow, signal, old backfill, unknown detector).
-        trajectory: how its score rose; time in microseconds since 1970, score.
-        superseded_at: since when the backfill of its day no longer reproduces it, UTC; None while it counts.
-        superseded_by: the `run_id` of that backfill; empty while it counts.
-        stream: what the stream said last, where `finding` is a backfill's; None when the stream has not found it, or
-            `finding` is the stream's own.
-    """
-
-    finding: Finding
-    first_detected_at: datetime
-    alert: int | None
-    trajectory: Points
-    superseded_at: datetime | None = None
-    superseded_by: str = ""
-    stream: StreamWord | None = None
 
 
 class InvalidFinding(BaseModel, frozen=True):
@@ -171,38 +149,48 @@ def finding_of(row: Mapping[Any, Any]) -> Finding:
     return Finding(**values, entity=json.loads(row["entity"]), limit=row["score_limit"], origin=row["origin"])
 
 
-def kept_of(row: Mapping[Any, Any]) -> Kept:
-    """Take from a row of `findings` what is kept of a finding."""
-    return Kept(
+def stored_finding(row: Mapping[Any, Any]) -> StoredFinding:
+    """Read a row of `findings`."""
+    return StoredFinding(
         finding=finding_of(row),
-        points=[(int(time), float(score)) for time, score in row["trajectory"]],
         first_detected_at=row["first_detected_at"],
-        stream=None if row["stream"] is None else StreamWord.model_validate(row["stream"]),
+        alert=row["alert_id"],
+        trajectory=row["trajectory"],
         superseded_at=row["superseded_at"],
         superseded_by=row["superseded_by"],
+        stream=row["stream"],
     )
 
 
-def kept_values(stored: Kept) -> dict[str, Any]:
-    """The columns of `findings`, but for the alert, which is the caller's."""
+def finding_values(stored: StoredFinding) -> dict[str, Any]:
+    """Write a row of `findings`."""
     finding = stored.finding
     return {name: getattr(finding, name) for name in _SAME_NAME} | {
         "entity": canonical_entity(finding.entity),
         "moment": finding.moment,
         "score_limit": finding.limit,
         "origin": finding.origin.value,
-        "trajectory": stored.points,
+        "trajectory": stored.trajectory,
         "first_detected_at": stored.first_detected_at,
         "stream": stored.stream.model_dump(mode="json") if stored.stream else None,
         "superseded_at": stored.superseded_at,
         "superseded_by": stored.superseded_by,
+        "alert_id": stored.alert,
     }
 
 
-def stored_finding(row: Mapping[Any, Any]) -> StoredFinding:
-    """A row of `findings` as readers see it."""
-    stored = kept_of(row)
-    return StoredFinding(**vars(stored), trajectory=stored.points, alert=row["alert_id"])
+def read_facts(connection: Connection) -> dict[str, DetectorFacts]:
+    """Read the declarations that were read last, by detector."""
+    rows = connection.execute(select(detectors.c.name, detectors.c.facts))
+    return {name: DetectorFacts.model_validate(facts) for name, facts in rows}
+
+
+def write_facts(connection: Connection, declared: Iterable[DetectorFacts]) -> None:
+    """Store what is declared, for a start when the file is broken."""
+    for facts in declared:
+        values = {"facts": facts.model_dump(mode="json")}
+        if connection.execute(update(detectors).filter_by(name=facts.name).values(values)).rowcount == 0:
+            connection.execute(insert(detectors).values(name=facts.name, **values))
 
 
 def entity_hash(canonical: str) -> str:

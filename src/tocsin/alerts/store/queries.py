@@ -15,13 +15,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, FromClause, Select, case, func, or_, select
 
 from tocsin.alerts.backfilled.staging import visible
+from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.store.alert_rows import (
     Alert,
     AlertDetails,
     InvalidFinding,
     JobUsage,
     Notification,
-    StoredFinding,
     stored_finding,
 )
 from tocsin.alerts.store.database import Database

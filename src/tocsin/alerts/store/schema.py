@@ -81,7 +81,7 @@ alerts = Table(
     Column("revision", Integer, nullable=False),
     # What its detector declared for people when it last changed: `tocsin.declare.model.detector_guide.DetectorGuide`.
     Column("guide", JSON, nullable=False, server_default="{}"),
-    # The end of the last window in which something was missing, once that has come back; see `tocsin.alerts.returns`.
+    # The end of the last window in which something was missing, once that has come back: see `alerts.alert_lifecycle`.
     Column("returned_at", UtcDateTime),
     Column("opened_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
@@ -115,7 +115,7 @@ def _finding_columns() -> list[Column[Any]]:
         # Since when a complete backfill of its day no longer reproduces it, and which run that was.
         Column("superseded_at", UtcDateTime),
         Column("superseded_by", Text, nullable=False, server_default=""),
-        # What the stream said last, where a backfill has the last word; see `tocsin.alerts.merging.StreamWord`.
+        # What the stream said last, where a backfill has the last word; see `tocsin.alerts.finding_merging.StreamWord`.
         Column("stream", JSON(none_as_null=True)),
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tocsin.alerts.store.alert_rows import StoredFinding
+from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.cli.detectors.findings_command import named
 from tocsin.cli.output import number
 from tocsin.declare.model.sizes import printable

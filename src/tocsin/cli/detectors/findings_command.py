@@ -11,7 +11,8 @@ from tocsin.cli import options
 from tocsin.cli.output import counted, note, number, utc, write_list
 
 if TYPE_CHECKING:
-    from tocsin.alerts.store.alert_rows import InvalidFinding, StoredFinding
+    from tocsin.alerts.finding_merging import StoredFinding
+    from tocsin.alerts.store.alert_rows import InvalidFinding
 
 COLUMNS = ("DETECTED", "DETECTOR", "ENTITY", "WINDOW", "LEVEL", "SCORE", "LIMIT", "ORIGIN", "ALERT", "FINDING")
 _ID_DIGITS = 12
@@ -36,7 +37,7 @@ def findings(
     if rejected:
         _list_rejected(limit, json=json, exit_code=exit_code)
         return
-    from tocsin.alerts.backfilled.waiting_days import list_waiting
+    from tocsin.alerts.backfilled.ledger_follower import list_waiting
     from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
     from tocsin.declare.settings import load_settings
 

@@ -14,7 +14,7 @@ from prometheus_client.core import Metric
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, or_, select
 
 from tocsin.alerts.alert_policy import NotificationKind
-from tocsin.alerts.merging import time_of
+from tocsin.alerts.finding_merging import time_of
 from tocsin.alerts.notify.notices import NoticeFiles
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import alerts, findings, notifications

@@ -11,10 +11,10 @@ import pytest
 from tests.rig.mail_server import MailServer
 from tests.unit.alerts.notifier_scene import Scene
 from tests.unit.alerts.scene import SECOND
+from tocsin.alerts import alert_lifecycle
 from tocsin.alerts.notify.channel import ChannelAway
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.alerts.notify.notices import NoticeFiles, addressed, overdue, post, put, send_overdue
-from tocsin.alerts.store import alert_retention
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import notifications
 from tocsin.declare.model.errors import TransientError
@@ -74,7 +74,7 @@ def test_the_notifier_sends_it_from_the_outbox_like_any_other(scene: Scene) -> N
     assert scene.subjects == [(ANN, "held")]
     scene.notifier.tidy()
     with scene.database.write() as connection:
-        assert alert_retention.prune(connection, scene.now + SECOND) == 2
+        assert alert_lifecycle.prune(connection, scene.now + SECOND) == 2
 
 
 def test_a_notifier_that_dies_between_outbox_and_file_sends_it_once(scene: Scene) -> None:

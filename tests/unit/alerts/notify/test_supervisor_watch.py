@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.rig.mail_server import MailServer
-from tocsin.alerts.notify import supervisor_watch
+from tocsin.alerts.notify import notifier_job
 from tocsin.alerts.notify.channel import Message
 from tocsin.alerts.notify.notices import NoticeFiles, send_overdue
-from tocsin.alerts.notify.supervisor_watch import SupervisorWatch
+from tocsin.alerts.notify.notifier_job import SupervisorWatch
 from tocsin.declare.setting_blocks import AlertSettings, SmtpSettings
 from tocsin.declare.settings import Settings
 from tocsin.platform.heartbeat import note_look
@@ -43,8 +43,8 @@ class Watched:
 
 @pytest.fixture
 def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
-    monkeypatch.setattr(supervisor_watch, "_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(supervisor_watch, "_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(notifier_job, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(notifier_job, "_RETRY_SECONDS", 0.0)
     made = Watched(tmp_path)
     made.server.start()
     yield made

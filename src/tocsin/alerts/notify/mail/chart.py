@@ -6,9 +6,9 @@ import io
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tocsin.alerts.merging import time_of
+from tocsin.alerts.finding_merging import StoredFinding, time_of
 from tocsin.alerts.notify.mail.plain_text import number
-from tocsin.alerts.store.alert_rows import AlertDetails, StoredFinding
+from tocsin.alerts.store.alert_rows import AlertDetails
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

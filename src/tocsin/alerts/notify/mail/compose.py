@@ -16,9 +16,10 @@ import structlog
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tocsin.alerts.alert_policy import NotificationKind
+from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.notify.channel import PICTURE, Message
 from tocsin.alerts.notify.mail import chart, plain_text
-from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, StoredFinding, alert_parts, message_id
+from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, alert_parts, message_id
 from tocsin.declare.model.finding import canonical_entity
 from tocsin.declare.model.sizes import printable
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, finding
-from tocsin.alerts.indexer import remember
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store import queries
+from tocsin.alerts.store.alert_rows import write_facts
 from tocsin.alerts.store.queries import AlertFilter
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.finding import Origin
@@ -22,7 +22,7 @@ SILENCE = FACTS.model_copy(update={"looks_every": WINDOW})
 @pytest.fixture
 def silence(scene: Scene) -> Scene:
     with scene.database.write() as connection:
-        remember(connection, [SILENCE])
+        write_facts(connection, [SILENCE])
     return scene
 
 
@@ -125,7 +125,7 @@ def test_a_mail_about_a_silence_that_still_waits_leaves_before_the_one_about_its
 
 def test_the_end_of_a_silence_is_seen_however_long_its_windows_are(silence: Scene) -> None:
     with silence.database.write() as connection:
-        remember(connection, [SILENCE.model_copy(update={"looks_every": 2 * DAY})])
+        write_facts(connection, [SILENCE.model_copy(update={"looks_every": 2 * DAY})])
     missing(silence, 0)
     step(silence)
     silence.now = NOON + 2 * DAY + MINUTE

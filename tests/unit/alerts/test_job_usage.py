@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import update
 
 from tests.unit.alerts.scene import RULES, finding
+from tocsin.alerts.job_usage import UsageTally
 from tocsin.alerts.recording import record
 from tocsin.alerts.store.alert_rows import JobUsage
 from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.job_usage import UsageTally
 from tocsin.alerts.store.queries import list_usage
 from tocsin.alerts.store.schema import findings
 from tocsin.declare.model.errors import TransientError

@@ -3,18 +3,18 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.alerts.scene import MINUTE, NOON, SECOND, finding
-from tocsin.alerts import alert_policy, merging
-from tocsin.alerts.merging import Kept, LastWord, StreamWord
+from tocsin.alerts import finding_merging
+from tocsin.alerts.finding_merging import LastWord, StoredFinding, StreamWord
 from tocsin.declare.model.finding import Finding, Origin
 
 V1 = LastWord("v1", "nightly")
 
 
-def kept(*records: Finding, declared: str | None = "v1", last_word: LastWord | None = None) -> Kept:
+def kept(*records: Finding, declared: str | None = "v1", last_word: LastWord | None = None) -> StoredFinding:
     """What is kept of a finding after these records, in their order."""
-    folded = merging.first(records[0], declared, last_word, NOON + MINUTE)
+    folded = finding_merging.first(records[0], declared, last_word, NOON + MINUTE)
     for record in records[1:]:
-        folded = merging.after(folded, record, declared, last_word)
+        folded = finding_merging.after(folded, record, declared, last_word)
     return folded
 
 
@@ -67,7 +67,7 @@ def test_a_record_that_comes_again_changes_nothing() -> None:
         before = kept(*records)
         for again in records[1:] or records:
             if again is records[-1] or again.origin is Origin.STREAM:
-                assert merging.after(before, again, "v1", V1) == before
+                assert finding_merging.after(before, again, "v1", V1) == before
 
 
 @pytest.mark.parametrize(
@@ -80,16 +80,16 @@ def test_what_a_day_that_is_backfilled_has_not_got_counts_only_for_a_newer_versi
     one = kept(finding(60, version=version), declared=declared, last_word=V1)
     assert (one.superseded_at is None) == counts
     assert one.superseded_by == ("" if counts else "nightly")
-    assert alert_policy.has_last_word("v1", version, declared) != counts
+    assert finding_merging.has_last_word("v1", version, declared) != counts
 
 
 def test_a_superseded_finding_comes_back_with_a_newer_version_or_a_backfill_that_finds_it() -> None:
     gone = kept(finding(60), last_word=V1)
     assert gone.superseded_at == NOON + MINUTE
-    same = merging.after(gone, finding(90), "v1", V1)
+    same = finding_merging.after(gone, finding(90), "v1", V1)
     assert (same.finding.score, same.superseded_at, same.superseded_by) == (90, NOON + MINUTE, "nightly")
     for back in (
-        merging.after(gone, finding(70, version="v2"), "v2", V1),
-        merging.after(gone, backfill(60), "v1", V1),
+        finding_merging.after(gone, finding(70, version="v2"), "v2", V1),
+        finding_merging.after(gone, backfill(60), "v1", V1),
     ):
         assert (back.superseded_at, back.superseded_by) == (None, "")

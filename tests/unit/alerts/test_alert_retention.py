@@ -8,10 +8,11 @@ from sqlalchemy import func, insert, select
 from tests.rig.samples.backfills import list_backfilled
 from tests.unit.alerts.backfilled_days import apply, published, stored
 from tests.unit.alerts.scene import NOON, RULES, SECOND, finding
+from tocsin.alerts import alert_lifecycle
 from tocsin.alerts.intake import FindingRecord, Rejected, put_aside
 from tocsin.alerts.notify import outbox
 from tocsin.alerts.recording import Rules, record
-from tocsin.alerts.store import alert_retention, queries
+from tocsin.alerts.store import queries
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter
 from tocsin.alerts.store.schema import alerts, findings, invalid_findings, job_usage, notifications
@@ -34,7 +35,7 @@ def fill(database: Database) -> None:
         ids = list(connection.execute(select(notifications.c.id).where(notifications.c.alert_id != 1)).scalars())
         outbox.mark_sent(connection, ids, OLD)
         at = OLD + timedelta(days=1)
-        outbox.resolve(connection, outbox.find_over(connection, at), at)
+        alert_lifecycle.resolve(connection, alert_lifecycle.find_over(connection, at), at)
 
 
 FIGURES = ("seconds", "cpu_seconds", "rss_bytes", "rows_in", "rows_out", "restarts")
@@ -49,7 +50,7 @@ def counts(database: Database) -> dict[str, int]:
 def test_what_is_old_goes_in_chunks_and_an_open_alert_stays(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alert_retention, "CHUNK", 7)
+    monkeypatch.setattr(alert_lifecycle, "CHUNK", 7)
     fill(database)
     assert counts(database) == {
         "findings": 120, "alerts": 60, "notifications": 120, "job_usage": 2, "invalid_findings": 2,
@@ -57,7 +58,7 @@ def test_what_is_old_goes_in_chunks_and_an_open_alert_stays(
     removed = [-1]
     while removed[-1]:
         with database.write() as connection:
-            removed.append(alert_retention.prune(connection, BEFORE))
+            removed.append(alert_lifecycle.prune(connection, BEFORE))
     assert len(removed) > 8
     assert max(removed) <= 4 * 7
     assert counts(database) == {
@@ -79,7 +80,7 @@ def test_a_chunk_costs_the_same_however_much_is_in_the_outbox(sqlite: Database) 
             raw = connection.connection.dbapi_connection
             assert isinstance(raw, sqlite3.Connection)
             raw.set_progress_handler(partial(steps.append, 1), 10)
-            assert alert_retention.prune(connection, BEFORE) == 1
+            assert alert_lifecycle.prune(connection, BEFORE) == 1
             raw.set_progress_handler(None, 0)
             costs.append(len(steps))
     assert costs[1] <= costs[0] + 5
@@ -91,6 +92,6 @@ def test_superseded_findings_go_too_and_their_day_is_not_stored_again(database: 
     apply(database, [], published(), rules=Rules(facts={}))
     assert stored(database).superseded_by
     with database.write() as connection:
-        assert alert_retention.prune(connection, BEFORE) == 1
-        assert alert_retention.prune(connection, BEFORE) == 0
+        assert alert_lifecycle.prune(connection, BEFORE) == 1
+        assert alert_lifecycle.prune(connection, BEFORE) == 0
     assert [one.day for one in list_backfilled(database, "failed_logins")] == [date(2026, 11, 21)]

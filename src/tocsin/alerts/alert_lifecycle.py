@@ -1,0 +1,188 @@
+"""End alerts, and remove old ones: what `recording` has opened.
+
+An alert is resolved once its period is over and nothing waits to be sent. One about something missing ends earlier,
+when a later window has closed without a finding: then what was missing has come back. The detector says nothing of
+that. Its findings are in the DB and its watermark is reported, so the result is the same however often a process dies
+in between: an alert ends, and its notifications are planned, in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, not_, or_, select, update
+
+from tocsin.alerts import alert_policy
+from tocsin.alerts.alert_policy import LastReports, NotificationKind
+from tocsin.alerts.store.alert_rows import alert_parts, message_id, notified, planned_notification, read_facts
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.schema import alerts, findings, invalid_findings, job_usage, notifications
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.job_report import JobReport
+from tocsin.declare.model.names import INDEXER, detector_job
+
+CHUNK = 500
+"""Rows of one transaction that writes."""
+
+_LOOKS_BACK = timedelta(days=1)
+"""So long after the next window has ended an alert may still end this way."""
+_RETURNED = NotificationKind.RETURNED.value
+_NEVER = datetime.max.replace(tzinfo=UTC)
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Missing:
+    """An alert about something that was missing, and of which people were notified at once.
+
+    Attributes:
+        id, revision: of the alert.
+        detector: its name.
+        last_end: end of the last window in which it was missing, UTC.
+    """
+
+    id: int
+    detector: str
+    revision: int
+    last_end: datetime
+
+
+class Returns:
+    """Looks which alerts have ended, and ends them."""
+
+    def __init__(self, database: Database, reports: Callable[[], Mapping[str, JobReport]], domain: str) -> None:
+        """End alerts in `database`, with message ids below `domain`; `reports` gives the latest report of each job."""
+        self._database, self._reports, self._domain = database, reports, domain
+        self._closed_at: dict[Missing, datetime] = {}
+
+    def look(self, now: datetime) -> None:
+        """End the alerts that have ended by `now`; none while the reports cannot be read.
+
+        Raises:
+            TransientError: the DB cannot be used now.
+        """
+        with self._database.read() as connection:
+            every = {name: facts.looks_every for name, facts in read_facts(connection).items() if facts.looks_every}
+            missing = missing_of(connection, every, now) if every else []
+        try:
+            reports = self._reports() if missing else {}
+        except TransientError:
+            return
+        self._closed_at = {alert: at for alert, at in self._closed_at.items() if alert in missing}
+        for alert in missing:
+            jobs = LastReports(reports.get(detector_job(alert.detector)), reports.get(INDEXER))
+            known = self._closed_at.get(alert)
+            closing = alert_policy.closing(alert.last_end + every[alert.detector], _NEVER, jobs, now, known)
+            if closing.closed_at is not None:
+                self._closed_at[alert] = closing.closed_at
+            if closing.ready:
+                with self._database.write() as connection:
+                    self._end(connection, alert, every, now)
+
+    def _end(self, connection: Connection, alert: Missing, every: Mapping[str, timedelta], now: datetime) -> None:
+        """End `alert` and notify those who were notified of it, unless it has changed meanwhile."""
+        if alert not in missing_of(connection, every, now):
+            return
+        row = connection.execute(select(alerts).where(alerts.c.id == alert.id)).one()
+        revision = alert.revision + 1
+        ended = {"returned_at": alert.last_end, "revision": revision, "state": "resolved", "updated_at": now}
+        same = and_(alerts.c.id == alert.id, alerts.c.revision == alert.revision)  # the indexer may write beside it
+        if connection.execute(update(alerts).where(same).values(ended)).rowcount == 0:
+            return
+        parts = [*alert_parts(row.detector, row.entity, row.period_start), str(revision)]
+        last = select(findings.c.finding_id).where(_counts(alert.id)).order_by(findings.c.moment.desc()).limit(1)
+        about = planned_notification(connection.execute(last).scalar_one(), alert.last_end, now)
+        about |= {"alert_id": alert.id, "revision": revision, "kind": _RETURNED, "state": "pending"}
+        planned = [
+            about | {"recipient": to, "message_id": message_id(self._domain, [*parts, to])}
+            for to in sorted({to for _, _, to in notified(connection, [alert.id])})
+        ]
+        if planned:
+            connection.execute(insert(notifications), planned)
+        _log.info("alert ended", alert=alert.id, detector=alert.detector, until=alert.last_end.isoformat())
+
+
+def missing_of(connection: Connection, every: Mapping[str, timedelta], now: datetime) -> list[Missing]:
+    """List the alerts about what is missing that have not ended, are the last of their entity, and have been told.
+
+    Args:
+        connection: in a transaction.
+        every: from the start of one window to the next, of each detector that expects entities.
+        now: UTC.
+    """
+    later = alerts.alias()
+    followed = exists().where(
+        later.c.detector == alerts.c.detector,
+        later.c.entity_hash == alerts.c.entity_hash,
+        later.c.period_start > alerts.c.period_start,
+    )
+    waits = exists().where(notifications.c.alert_id == alerts.c.id, notifications.c.state == "waiting")
+    last_end = select(func.max(findings.c.window_end)).where(_counts(alerts.c.id)).scalar_subquery()
+    query = select(alerts.c.id, alerts.c.detector, alerts.c.revision, last_end.label("last_end")).where(
+        alerts.c.detector.in_(every),
+        alerts.c.told_at_once != "",
+        last_end > now - (_LOOKS_BACK + max(every.values())),
+        ~followed,
+        ~waits,
+        or_(alerts.c.returned_at.is_(None), alerts.c.returned_at < last_end),
+    )
+    return [Missing(*row) for row in connection.execute(query) if row.last_end is not None]
+
+
+def _counts(alert: int | ColumnElement[int]) -> ColumnElement[bool]:
+    return and_(findings.c.alert_id == alert, findings.c.superseded_at.is_(None))
+
+
+def find_over(connection: Connection, now: datetime) -> list[int]:
+    """Open alerts whose period is over and which have nothing left to send."""
+    return list(connection.execute(select(alerts.c.id).where(_is_over(now)).limit(CHUNK)).scalars())
+
+
+def resolve(connection: Connection, ids: Sequence[int], now: datetime) -> None:
+    """Resolve alerts, if they are over still."""
+    over = and_(alerts.c.id.in_(ids), _is_over(now))
+    connection.execute(update(alerts).where(over).values(state="resolved", updated_at=now))
+
+
+def _is_over(now: datetime) -> ColumnElement[bool]:
+    unsent = exists().where(notifications.c.alert_id == alerts.c.id, notifications.c.state.in_(("waiting", "pending")))
+    return and_(alerts.c.state == "open", alerts.c.period_end <= now, not_(unsent))
+
+
+def prune(connection: Connection, before: datetime) -> int:
+    """Remove a chunk of what is older than `before`, UTC; returns how many rows, 0 once nothing is left.
+
+    An alert that is resolved goes with its findings and notifications, whatever superseded them. A finding without an
+    alert goes by its moment, or by when it was first found if that is later. An open alert stays, with all that belongs
+    to it. Which days were backfilled stays, too, or the indexer would store them again.
+    """
+    return _prune_alerts(connection, before) or _prune_others(connection, before)
+
+
+def _prune_alerts(connection: Connection, before: datetime) -> int:
+    resolved = (alerts.c.state == "resolved", alerts.c.updated_at < before, alerts.c.period_end < before)
+    ids = list(connection.execute(select(alerts.c.id).where(*resolved).limit(CHUNK)).scalars())
+    if not ids:
+        return 0
+    count = connection.execute(delete(notifications).where(notifications.c.alert_id.in_(ids))).rowcount
+    chunk = select(findings.c.finding_id).where(findings.c.alert_id.in_(ids)).limit(CHUNK)
+    removed = connection.execute(delete(findings).where(findings.c.finding_id.in_(chunk))).rowcount
+    if removed < CHUNK:
+        count += connection.execute(delete(alerts).where(alerts.c.id.in_(ids))).rowcount
+    return count + removed
+
+
+def _prune_others(connection: Connection, before: datetime) -> int:
+    lone = (findings.c.alert_id.is_(None), findings.c.moment < before, findings.c.first_detected_at < before)
+    chunk = select(findings.c.finding_id).where(*lone).limit(CHUNK)
+    count = connection.execute(delete(findings).where(findings.c.finding_id.in_(chunk))).rowcount
+    own = notifications.c
+    notices = (own.kind == "notice", own.state.in_(("sent", "failed")), own.created_at < before)
+    count += connection.execute(delete(notifications).where(*notices)).rowcount
+    count += connection.execute(delete(job_usage).where(job_usage.c.day < before.date())).rowcount
+    seen_at = invalid_findings.c.seen_at
+    edge = connection.execute(select(seen_at).where(seen_at < before).order_by(seen_at).offset(CHUNK).limit(1)).scalar()
+    return count + connection.execute(delete(invalid_findings).where(seen_at < (edge or before))).rowcount
