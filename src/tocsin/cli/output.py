@@ -150,8 +150,3 @@ def utc(moment: datetime | None) -> str:
 def counted(count: int, what: str) -> str:
     """A count and what is counted: 1 source, 2 sources."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def number(value: float) -> str:
-    """A score or count: whole numbers without a fraction."""
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"

@@ -136,7 +136,7 @@ class ParityDifference(BaseModel, frozen=True):
 
     Attributes:
         day: UTC.
-        entity: as "name: value", joined with commas.
+        entity: as `entity_text` writes it.
         start, end: of its window; both the time of its event for a detector without windows.
         stream, batch: what they say; null where it is not.
         why: what was looked at in vain.

@@ -6,6 +6,7 @@ import time
 from datetime import date
 from pathlib import Path
 
+from tocsin.declare.model.finding_text import entity_text
 from tocsin.declare.model.sizes import printable
 from tocsin.history.backfill.parity.comparison import Difference, DifferenceReason, ReportedFinding
 from tocsin.history.backfill.parity.parity_report import ParityReport, latest, read
@@ -81,7 +82,7 @@ def _compared(day: date, report: ParityReport | str) -> ComparedDay:
 def _unexplained_row(day: date, difference: Difference) -> ParityDifference:
     return ParityDifference(
         day=str(day),
-        entity=printable(", ".join(f"{name}: {value}" for name, value in difference.entity.items())),
+        entity=printable(entity_text(difference.entity)),
         start=difference.start.timestamp(),
         end=difference.end.timestamp(),
         stream=_side(difference.stream),

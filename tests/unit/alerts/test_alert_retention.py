@@ -50,8 +50,8 @@ def counts(database: Database) -> dict[str, int]:
 def test_what_is_old_goes_in_chunks_and_an_open_alert_stays(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alert_lifecycle, "CHUNK", 7)
     fill(database)
+    monkeypatch.setattr(alert_lifecycle, "CHUNK", 7)
     assert counts(database) == {
         "findings": 120, "alerts": 60, "notifications": 120, "job_usage": 2, "invalid_findings": 2,
     }  # fmt: skip

@@ -97,10 +97,6 @@ def test_spans_are_short(seconds: float | None, shown: str) -> None:
     assert span(seconds) == shown
 
 
-def test_numbers_have_no_needless_fraction() -> None:
-    assert [output.number(n) for n in (120.0, 1234567, 0.12345)] == ["120", "1,234,567", "0.1235"]
-
-
 def test_progress_is_a_line_now_and_then_on_standard_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,7 +69,7 @@ def test_of_the_unexplained_ones_some_are_told_in_full(tmp_path: Path) -> None:
     first, second = told[:2]
     assert (first.day, first.start, first.end - first.start) == (str(DAY), NOON.timestamp() + 10, 10)
     assert (first.stream, first.batch) == (ReportedSide(level="email", score=70, at_least=False), None)
-    assert (first.entity, first.why) == (r"user_id: x\x1b[31m", "why")
+    assert (first.entity, first.why) == (r"x\x1b[31m", "why")
     assert (second.stream, second.batch) == (None, ReportedSide(level="urgent", score=110, at_least=False))
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli.options import Json
-from tocsin.cli.output import as_json, counted, line, note, number, table, utc, write_list
+from tocsin.cli.output import as_json, counted, line, note, table, utc, write_list
+from tocsin.declare.model.finding_text import number
 
 if TYPE_CHECKING:
     from tocsin.declare.settings import Settings

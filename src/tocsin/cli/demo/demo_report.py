@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tocsin.alerts.finding_merging import StoredFinding
-from tocsin.cli.detectors.findings_command import named
-from tocsin.cli.output import number
+from tocsin.declare.model.finding_text import entity_text, number
 from tocsin.declare.model.sizes import printable
 from tocsin.dev.servers.mailbox import Mail
 
@@ -66,7 +65,7 @@ class DemoReport:
             self._levels[finding.finding_id] = finding.level
             subject = "a finding" if before is None else "the finding was updated"
             score = f"{number(finding.score)} is above {number(finding.limit)}"
-            self.say(f"{subject}: {printable(named(finding.entity))}, {score}, so its level is {finding.level}")
+            self.say(f"{subject}: {printable(entity_text(finding.entity))}, {score}, so its level is {finding.level}")
 
     def count_quarantined(self, count: int) -> None:
         """Write how many lines are in quarantine if they have become more."""

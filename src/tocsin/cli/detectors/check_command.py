@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import as_json, counted, line, number, write_list
+from tocsin.cli.output import as_json, counted, line, write_list
 from tocsin.declare.model.durations import span
+from tocsin.declare.model.finding_text import number
 
 if TYPE_CHECKING:
     from tocsin.cli.json_shapes import DetectorShape

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.detectors.findings_command import named, window
-from tocsin.cli.output import as_json, counted, line, number, table, utc
+from tocsin.cli.detectors.findings_command import window
+from tocsin.cli.output import as_json, counted, line, table, utc
+from tocsin.declare.model.finding_text import entity_text, number, score_text
 
 if TYPE_CHECKING:
     from tocsin.alerts.evidence.finding_explanation import FindingExplanation
@@ -97,7 +98,7 @@ def _planned(settings: Settings, catalog: Catalog, spec: DetectorSpec) -> list[t
 
 def _show_finding(found: FindingExplanation) -> None:
     finding = found.stored.finding
-    line(f"{finding.detector} about {named(finding.entity)}: {finding.level}", style="bold")
+    line(f"{finding.detector} about {entity_text(finding.entity)}: {finding.level}", style="bold")
     table(("", ""), [row for row in _facts(found) if row[1]], empty="")
     for sentence in found.otherwise:
         line(f"  {sentence}")
@@ -121,7 +122,7 @@ def _facts(found: FindingExplanation) -> list[tuple[str, str]]:
     return [
         ("finding", finding.finding_id),
         ("window", window(stored)),
-        ("score", f"{'at least ' if finding.at_least else ''}{number(finding.score)}, limit {number(finding.limit)}"),
+        ("score", f"{score_text(finding.score, at_least=finding.at_least)}, limit {number(finding.limit)}"),
         ("limits now", ", ".join(f"{name} above {number(limit)}" for name, limit in (found.limits or {}).items())),
         ("version", _version(found)),
         ("origin", f"{finding.origin}, first detected {utc(stored.first_detected_at)}"),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import counted, note, number, utc, write_list
+from tocsin.cli.output import counted, note, utc, write_list
+from tocsin.declare.model.finding_text import entity_text, number, score_text
 
 if TYPE_CHECKING:
     from tocsin.alerts.finding_merging import StoredFinding
@@ -77,16 +78,11 @@ def _rejected_row(one: InvalidFinding) -> tuple[object, ...]:
 def row(stored: StoredFinding) -> tuple[object, ...]:
     """One finding as a row of the table."""
     found = stored.finding
-    score = f"{'at least ' if found.at_least else ''}{number(found.score)}"
-    where = (found.detector, named(found.entity), window(stored))
+    score = score_text(found.score, at_least=found.at_least)
+    where = (found.detector, entity_text(found.entity), window(stored))
     origin = f"{found.origin}, superseded" if stored.superseded_at else found.origin
     return (utc(stored.first_detected_at), *where, found.level, score, number(found.limit), origin, stored.alert,
             found.finding_id[:_ID_DIGITS])  # fmt: skip
-
-
-def named(entity: dict[str, str]) -> str:
-    """An entity in short: its value, or its columns and values when there are several."""
-    return ", ".join(entity.values() if len(entity) == 1 else (f"{k}={v}" for k, v in entity.items()))
 
 
 def window(stored: StoredFinding) -> str:

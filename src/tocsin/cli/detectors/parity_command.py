@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.detectors.findings_command import named
-from tocsin.cli.output import as_json, counted, line, number, table, utc
+from tocsin.cli.output import as_json, counted, line, table, utc
+from tocsin.declare.model.finding_text import entity_text, score_text
 
 if TYPE_CHECKING:
     from tocsin.history.backfill.parity.comparison import Difference, ReportedFinding
@@ -67,11 +67,9 @@ def _show(report: ParityReport) -> None:
 
 
 def _row(one: Difference) -> tuple[object, ...]:
-    where = (utc(one.start), named(one.entity), one.side)
+    where = (utc(one.start), entity_text(one.entity), one.side)
     return (*where, _score(one.stream), _score(one.batch), one.reason, one.why)
 
 
 def _score(finding: ReportedFinding | None) -> str | None:
-    return (
-        None if finding is None else f"{finding.level} {'at least ' if finding.at_least else ''}{number(finding.score)}"
-    )
+    return None if finding is None else f"{finding.level} {score_text(finding.score, at_least=finding.at_least)}"

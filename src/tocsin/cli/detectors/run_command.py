@@ -14,8 +14,8 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.detectors.backfill_command import together
-from tocsin.cli.detectors.findings_command import named
-from tocsin.cli.output import as_json, counted, line, note, number, table, utc
+from tocsin.cli.output import as_json, counted, line, note, table, utc
+from tocsin.declare.model.finding_text import entity_text, number
 
 if TYPE_CHECKING:
     from tocsin.cases.file_report import FileReport
@@ -109,7 +109,7 @@ def _row(found: Finding) -> tuple[object, ...]:
     context += [f"event {_text(sample)}" for sample in found.evidence[:_SHOWN_SAMPLES]]
     rest = len(found.evidence) - _SHOWN_SAMPLES
     context += [f"and {counted(rest, 'more event')}"] if rest > 0 else []
-    return (start, named(found.entity), found.level, number(found.score), number(found.limit), "; ".join(context))
+    return (start, entity_text(found.entity), found.level, number(found.score), number(found.limit), "; ".join(context))
 
 
 def _text(value: object) -> str:

@@ -9,8 +9,9 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.detectors.backfill_command import together
-from tocsin.cli.output import as_json, counted, line, note, number, table, utc
+from tocsin.cli.output import as_json, counted, line, note, table, utc
 from tocsin.declare.model.durations import span
+from tocsin.declare.model.finding_text import number
 
 if TYPE_CHECKING:
     from tocsin.history.backfill.trial import DayChoice

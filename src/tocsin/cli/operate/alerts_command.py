@@ -10,7 +10,8 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.detectors import findings_command
-from tocsin.cli.output import as_json, line, note, number, table, utc, write_list
+from tocsin.cli.output import as_json, line, note, table, utc, write_list
+from tocsin.declare.model.finding_text import entity_text, number
 
 if TYPE_CHECKING:
     from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification
@@ -67,16 +68,14 @@ def _show_alert(alert: int, *, json: bool) -> None:
 
 
 def _row(alert: Alert) -> tuple[object, ...]:
-    what = (alert.detector, findings_command.named(alert.entity), number(alert.score), alert.findings)
+    what = (alert.detector, entity_text(alert.entity), number(alert.score), alert.findings)
     return (alert.id, alert.state, alert.level, *what, utc(alert.first_seen), utc(alert.last_seen), alert.owner)
 
 
 def _show(details: AlertDetails) -> None:
     alert = details.alert
     line(f"{alert.title}", style="bold")
-    line(
-        f"alert {alert.id}, {alert.state}, {alert.level}: {alert.detector} about {findings_command.named(alert.entity)}"
-    )
+    line(f"alert {alert.id}, {alert.state}, {alert.level}: {alert.detector} about {entity_text(alert.entity)}")
     line(f"highest score {number(alert.score)} ({alert.limits_text})")
     line(f"seen {utc(alert.first_seen)} to {utc(alert.last_seen)}; opened {utc(alert.opened_at)}")
     line("\n".join(f"{name}: {text}" for name, text in alert.facts.items()) + "\n")

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tocsin.alerts.finding_merging import StoredFinding, time_of
-from tocsin.alerts.notify.mail.plain_text import number
 from tocsin.alerts.store.alert_rows import AlertDetails
+from tocsin.declare.model.finding_text import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,6 +21,7 @@ from tocsin.alerts.notify.channel import PICTURE, Message
 from tocsin.alerts.notify.mail import chart, plain_text
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, alert_parts, message_id
 from tocsin.declare.model.finding import canonical_entity
+from tocsin.declare.model.finding_text import number, score_text
 from tocsin.declare.model.sizes import printable
 
 _log = structlog.get_logger()
@@ -190,11 +191,9 @@ def _facts(details: AlertDetails, notification: Notification, envelope: Envelope
     alert, finding = details.alert, details.highest.finding
     who, title = plain_text.named(alert.entity), plain_text.plain(alert.title)
     open_window = finding.window_end is not None and finding.window_end > envelope.date and not notification.incomplete
-    score = plain_text.number(finding.score)
     lower_bound = finding.at_least or open_window
-    stem = (
-        f"{plain_text.named(alert.entity, 60)}: {score}{'+' * lower_bound} (limit {plain_text.number(finding.limit)})"
-    )
+    bare_score = f"{number(finding.score)}{'+' * lower_bound}"
+    stem = f"{plain_text.named(alert.entity, 60)}: {bare_score} (limit {number(finding.limit)})"
     urgent = "[URGENT] " if finding.level == "urgent" else ""
     others = [one for one in details.findings if one.finding.finding_id != finding.finding_id]
     return {
@@ -203,9 +202,9 @@ def _facts(details: AlertDetails, notification: Notification, envelope: Envelope
         "who": who,
         "title": title,
         "entity": [(plain_text.plain(k, 60), plain_text.plain(v)) for k, v in finding.entity.items()],
-        "score": f"at least {score}" if lower_bound else score,
-        "bare_score": f"{score}{'+' * lower_bound}",
-        "limit": plain_text.number(finding.limit),
+        "score": score_text(finding.score, at_least=lower_bound),
+        "bare_score": bare_score,
+        "limit": number(finding.limit),
         "window": _window(details.highest, open_window),
         "first_seen": _moment(alert.first_seen),
         "findings": alert.findings,
@@ -246,7 +245,7 @@ def _window(finding: StoredFinding, still_open: bool) -> str:
 def _other(one: StoredFinding, highest: dict[str, str]) -> dict[str, str]:
     """Describe another finding of an alert, with its entity if that is not the one of the `highest`."""
     finding = one.finding
-    score = f"at least {plain_text.number(finding.score)}" if finding.at_least else plain_text.number(finding.score)
+    score = score_text(finding.score, at_least=finding.at_least)
     who = "" if finding.entity == highest else f", {plain_text.named(finding.entity, 80)}"
     return {"window": _window(one, False) + who, "score": score, "level": finding.level}
 
@@ -258,8 +257,8 @@ def _line(details: AlertDetails) -> dict[str, Any]:
         "level": alert.level,
         "who": plain_text.named(alert.entity, 80),
         "title": plain_text.plain(_brief(alert.title), 90),
-        "score": plain_text.number(finding.score),
-        "limit": plain_text.number(finding.limit),
+        "score": number(finding.score),
+        "limit": number(finding.limit),
         "window": _window(details.highest, False),
         "findings": alert.findings,
     }

@@ -1,4 +1,4 @@
-"""Text from logs, made harmless by `printable` and short enough for a mail; figures as people write them."""
+"""Text from logs, made harmless by `printable` and short enough for a mail; times as people write them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
+from tocsin.declare.model.finding_text import entity_text
 from tocsin.declare.model.sizes import printable
 
 
@@ -18,23 +19,14 @@ def plain(text: str, longest: int = 200) -> str:
 
 
 def named(entity: dict[str, str], longest: int = 200) -> str:
-    """Name who or what an alert is about: the value of a single column, else `column=value` of each."""
-    if len(entity) == 1:
-        return plain(next(iter(entity.values())), longest) or "(empty)"
-    return plain(", ".join(f"{column}={value}" for column, value in entity.items()), longest)
+    """Name who or what an alert is about; see `entity_text`."""
+    return plain(entity_text(entity), longest) or "(empty)"
 
 
 def value(anything: Any, longest: int = 300) -> str:
     """Write a sample event or an added fact: text as it is, the rest as JSON."""
     text = anything if isinstance(anything, str) else json.dumps(anything, ensure_ascii=False, default=str)
     return plain(text, longest)
-
-
-def number(score: float) -> str:
-    """Write a score as people do: 120, 1,234,567 or 0.183."""
-    if score == int(score) and abs(score) < 1e15:
-        return f"{score:,.0f}"
-    return f"{score:,.2f}" if 1 <= abs(score) < 1e15 else f"{score:.3g}"
 
 
 def times(start: datetime, end: datetime) -> str:

@@ -200,14 +200,6 @@ def test_a_readable_name_is_shown_as_it_is() -> None:
     assert plain_text.plain("x" * 300, 10) == "xxxxxxxxxx… (300 characters)"
 
 
-@pytest.mark.parametrize(
-    ("score", "shown"),
-    [(120, "120"), (1_234_567, "1,234,567"), (0.1834, "0.183"), (3.14159, "3.14"), (-2.5, "-2.50"), (1e300, "1e+300")],
-)
-def test_scores_are_written_as_people_write_them(score: float, shown: str) -> None:
-    assert plain_text.number(score) == shown
-
-
 @pytest.mark.parametrize("runbook", ["javascript:alert(1)", "docs/runbooks/x.md"])
 def test_only_web_addresses_become_links(sqlite: Database, runbook: str) -> None:
     details = details_of(sqlite, burst(60))
