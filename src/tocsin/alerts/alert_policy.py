@@ -116,7 +116,7 @@ def alerts_by_day(findings: Iterable[Finding], rules: DetectorFacts | DetectorSp
     """
     starts: dict[str, list[datetime]] = defaultdict(list)
     opened: Counter[date] = Counter()
-    for moment, key in sorted((one.moment, dedup_key(one.entity, rules)) for one in findings):
+    for moment, key in sorted((finding.moment, dedup_key(finding.entity, rules)) for finding in findings):
         if alert_start(moment, starts[key][-1:], rules.dedup_period) is None:
             starts[key].append(moment)
             opened[moment.date()] += 1

@@ -59,7 +59,7 @@ class FindingFeed:
         for finding in _readable(records):
             if finding.detector in topics:
                 levels = reached_levels(finding, facts.get(finding.detector))
-                for level in (one for one in levels if (finding.finding_id, one) not in written):
+                for level in (level for level in levels if (finding.finding_id, level) not in written):
                     self._writer.write(topics[finding.detector], json.dumps(event_of(finding, level)))
                     written.add((finding.finding_id, level))
         self._writer.flush()

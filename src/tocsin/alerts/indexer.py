@@ -138,7 +138,7 @@ class Indexer:
         """A transaction, with the rules by what is declared now, which is remembered with it."""
         self.follow_declarations()
         declared = dict(self._declared.current())
-        changed = [one for name, one in declared.items() if self._stored_facts.get(name) != one]
+        changed = [facts for name, facts in declared.items() if self._stored_facts.get(name) != facts]
         with self._database.write() as connection:
             write_facts(connection, changed)
             yield connection, self._rules()
@@ -256,7 +256,7 @@ class DeclaredFacts:
         catalog = self._followed.read()
         if catalog is not self._catalog:
             for name, spec in catalog.detectors.items():
-                read = [catalog.source(one) for one in spec.sources if catalog.has_source(one)]
+                read = [catalog.source(source) for source in spec.sources if catalog.has_source(source)]
                 lateness = max((source.lateness for source in read), default=timedelta(0))
                 self._facts[name] = DetectorFacts.of(spec, lateness)
             self._catalog = catalog

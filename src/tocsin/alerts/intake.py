@@ -66,9 +66,9 @@ def read_record(record: FindingRecord) -> Finding:
 
 def put_aside(connection: Connection, rejected: Iterable[Rejected], now: datetime) -> None:
     """Keep records that are no findings: reasons, origin, and 64 KiB of each at most. A repetition changes nothing."""
-    for one in rejected:
-        record, value = one.record, one.record.value or b""
+    for rejection in rejected:
+        record, value = rejection.record, rejection.record.value or b""
         place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         if connection.execute(select(invalid_findings.c.size).filter_by(**place)).first() is None:
-            values = {"reasons": list(one.reasons), "value": value[:MAX_KEPT_BYTES], "size": len(value)}
+            values = {"reasons": list(rejection.reasons), "value": value[:MAX_KEPT_BYTES], "size": len(value)}
             connection.execute(insert(invalid_findings).values(**place, **values, seen_at=now))

@@ -83,7 +83,7 @@ class _Alert:
     def plan(self, kind: NotificationKind, finding: Finding) -> None:
         """Plan a notification. A mail of its own replaces all that was planned before, a delayed line another one."""
         self.sent, self.changed = self.sent.plus(kind, finding.level), True
-        others = [one for one in self.planned if one[0] is not kind] if kind is NotificationKind.DELAYED else []
+        others = [plan for plan in self.planned if plan[0] is not kind] if kind is NotificationKind.DELAYED else []
         self.planned = [*others, (kind, finding)]
 
 
@@ -255,7 +255,7 @@ class _Work:
         """Fill the outbox; a mail of its own replaces all that waits there for its alert, a delayed line another."""
         table, ids, delayed = (
             notifications.c,
-            [one.id for one in planned if one.id is not None],
+            [alert.id for alert in planned if alert.id is not None],
             NotificationKind.DELAYED,
         )
         alone = {alert.id for alert in planned if any(kind is not delayed for kind, _ in alert.planned)}

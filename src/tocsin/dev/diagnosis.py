@@ -113,7 +113,7 @@ def archives(paths: Paths) -> Diagnosis:
 
 def disk(state: Path) -> Diagnosis:
     """Check that the disk of the state folder has room: 1 GiB is needed, 5 GiB are comfortable."""
-    folder = next(one for one in (state, *state.parents) if one.exists())
+    folder = next(path for path in (state, *state.parents) if path.exists())
     free = shutil.disk_usage(folder).free / _GIB
     what = f"{free:.1f} GiB free for {state}"
     if free < 1:

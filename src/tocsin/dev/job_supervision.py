@@ -97,7 +97,7 @@ class JobSupervision:
         is_late = self._settled_at is not None and time.monotonic() - self._settled_at >= _SHADOW_SECONDS
         if is_late or processes is None:
             return self._desired
-        in_shadow = {detector_job(one.name) for one in catalog.detectors.values() if one.stage is Stage.SHADOW}
+        in_shadow = {detector_job(spec.name) for spec in catalog.detectors.values() if spec.stage is Stage.SHADOW}
         waiting = in_shadow - {process.labels.job for process in processes}
         return {job: wanted for job, wanted in self._desired.items() if job not in waiting}
 

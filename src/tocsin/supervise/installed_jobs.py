@@ -113,7 +113,7 @@ class InstalledJobs:
             OSError: the state folder cannot be written.
         """
         since = time.time() - _SHOWN_SECONDS
-        return [one for one in self._watch.look(self.catalog.read(), days=days) if one.at > since]
+        return [incident for incident in self._watch.look(self.catalog.read(), days=days) if incident.at > since]
 
     def restart(self, job: str) -> bool:
         """See `Supervisor.restart`."""

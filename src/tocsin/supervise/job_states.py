@@ -153,7 +153,7 @@ class Actual:
 
     def runs(self, job: str, spec: str) -> bool:
         """Return whether a process of `job` from `spec` lives; what a dead one has left, a JVM, does not count."""
-        return any(one.leader and (one.job, one.spec) == (job, spec) for one in self.live)
+        return any(process.leader and (process.job, process.spec) == (job, spec) for process in self.live)
 
 
 @dataclass(frozen=True, kw_only=True)

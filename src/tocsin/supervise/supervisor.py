@@ -208,19 +208,19 @@ class Supervisor:
         record(self._group.state, [(job, event)])
 
     def _actual(self, processes: Sequence[Process], history: History) -> Actual:
-        actual = Actual(live=[self._live_one(process) for process in processes])
+        actual = Actual(live=[self._live_process(process) for process in processes])
         pasts = history.jobs.items()
         gone = {job: past for job, past in pasts if past.expected and not actual.runs(job, past.spec)}
         refused = {job: cause for job in gone if (cause := self._refusal(job)) is not None}
         since = {job: past.started_at - _SAME_START_SECONDS for job, past in gone.items()}
         beats = {job: beats_since(self._group.state, job, at) for job, at in since.items()}
-        causes = {job: _cause(one) for job, one in beats.items()} | refused
+        causes = {job: _cause(own) for job, own in beats.items()} | refused
         codes = {job: self._runner.exit_code(job) for job in history.jobs if job not in refused}
         return replace(
             actual,
             exits={job: code for job, code in codes.items() if code is not None},
             causes={job: cause for job, cause in causes.items() if cause is not None},
-            ended={job: self._clock() - min(beat.age_seconds for beat in one) for job, one in beats.items() if one},
+            ended={job: self._clock() - min(beat.age_seconds for beat in own) for job, own in beats.items() if own},
         )
 
     def _refusal(self, job: str) -> FailureCause | None:
@@ -230,7 +230,7 @@ class Supervisor:
             FailureCause(what=last[0].reason[:_LONGEST_CAUSE]) if last and last[0].what is EventKind.REFUSED else None
         )
 
-    def _live_one(self, process: Process) -> Live:
+    def _live_process(self, process: Process) -> Live:
         beside = self._beat(process, beside=True)  # first: it goes when the other one is there, and not before
         leading = self._beat(process, beside=False)
         beat = leading or beside
@@ -285,7 +285,7 @@ def stuck_at(log: Sequence[str]) -> str:
     """
     begin = max((number for number, line in enumerate(log) if line.startswith(_STACK)), default=len(log))
     found = (_DECLARED_FRAME.search(line) for line in log[begin:])
-    return next((f"{one[1]}:{one[2]}" for one in found if one), "")
+    return next((f"{match[1]}:{match[2]}" for match in found if match), "")
 
 
 def _cause(beats: Sequence[Beat]) -> FailureCause | None:

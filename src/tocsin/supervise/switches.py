@@ -41,12 +41,12 @@ class Switches:
     def applied(self, desired: Mapping[str, Desired]) -> dict[str, Desired]:
         """Those of `desired` that are switched on."""
         jobs = {}
-        for job, one in desired.items():
+        for job, wanted in desired.items():
             dag = dag_of(job)
             if dag in self.unreadable or (self.is_broken and dag != PLATFORM_DAG):
                 jobs[job] = UNREADABLE
             elif not self.off.get(dag, False):
-                jobs[job] = one
+                jobs[job] = wanted
         return jobs
 
 

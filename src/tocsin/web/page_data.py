@@ -179,7 +179,7 @@ class Installation:
 
 def _beside(dag: str, catalog: Catalog) -> list[JobPlace]:
     """List the jobs on whose events or findings the batches of `dag` work."""
-    by_dag = {history_dag(name): [one.job for one in catalog.upstream(name)[:1]] for name in catalog.sources}
+    by_dag = {history_dag(name): [feeder.job for feeder in catalog.upstream(name)[:1]] for name in catalog.sources}
     for name in catalog.sources:
         by_dag[history_dag(name)] += [detector_job(spec.name) for spec in catalog.detectors_of(name)]
     by_dag |= {backfill_dag(name): [detector_job(name)] for name in catalog.detectors}

@@ -53,8 +53,10 @@ def _parity(state: Path, detector: str) -> Parity:
         report = _report(state, detector, day)
         compared.append(_compared(day, report))
         if isinstance(report, ParityReport):
-            unexplained = [one for one in report.differences if one.reason is DifferenceReason.UNEXPLAINED]
-            unexplained_rows += [_unexplained_row(day, one) for one in unexplained[:FEW_DIFFERENCES]]
+            unexplained = [
+                difference for difference in report.differences if difference.reason is DifferenceReason.UNEXPLAINED
+            ]
+            unexplained_rows += [_unexplained_row(day, difference) for difference in unexplained[:FEW_DIFFERENCES]]
     earlier = len(days) - len(compared)
     return Parity(now=0, detector=detector, days=compared, earlier=earlier, unexplained=unexplained_rows)
 

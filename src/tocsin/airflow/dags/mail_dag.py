@@ -95,11 +95,11 @@ class LostDaysMail:
 
     def __call__(self, context: Any) -> None:
         """Let them leave; one that can neither be kept nor leave is in the log of the task, and keeps no other back."""
-        lost = [one for one in self.outcomes(context["dag_run"].run_id) if not one.published]
-        owners = {self.owners[one.subject] for one in lost} or set(self.owners.values())
+        lost = [outcome for outcome in self.outcomes(context["dag_run"].run_id) if not outcome.published]
+        owners = {self.owners[outcome.subject] for outcome in lost} or set(self.owners.values())
         failed = None
         for owner in sorted(owners):
-            days = [one for one in lost if self.owners[one.subject] == owner]
+            days = [outcome for outcome in lost if self.owners[outcome.subject] == owner]
             try:
                 mail(context, owner, self._notice(context, days))
             except Exception as error:
@@ -112,15 +112,18 @@ class LostDaysMail:
         notice = failure(context)
         if not days:
             return notice
-        subjects = ", ".join(dict.fromkeys(one.subject for one in days))
+        subjects = ", ".join(dict.fromkeys(outcome.subject for outcome in days))
         return replace(
             notice,
             subject=f"[tocsin] {self.what} of {subjects}: {len(days)} day{'s' * (len(days) > 1)} not published",
             paragraphs=(_KEPT, self.then),
-            commands=[command for one in days[-_TYPED:] for command in one.commands],
+            commands=[command for outcome in days[-_TYPED:] for command in outcome.commands],
             days=[
-                ((one.subject, str(one.day), " ".join(one.said.split())), address_of(one.report) if one.report else "")
-                for one in days
+                (
+                    (outcome.subject, str(outcome.day), " ".join(outcome.said.split())),
+                    address_of(outcome.report) if outcome.report else "",
+                )
+                for outcome in days
             ],
         )
 

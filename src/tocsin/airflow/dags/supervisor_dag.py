@@ -72,12 +72,12 @@ def _look(ti: Any) -> list[dict[str, Any]]:
     jobs = InstalledJobs(settings)
     jobs.look(lambda dag: is_paused(ti, dag))
     # A run of history that refuses a day mails by itself, with the links of Airflow.
-    shown = [one for one in jobs.watch(days=False) if not has_run(dag_of(one.job), one.name)]
-    runs = [_run_that_fails(one) for one in shown]
+    shown = [incident for incident in jobs.watch(days=False) if not has_run(dag_of(incident.job), incident.name)]
+    runs = [_run_that_fails(incident) for incident in shown]
     if overdue(settings) and not has_run(MAILS_DAG, _OVERDUE, _UNDER_WAY):
         runs.append({"trigger_dag_id": MAILS_DAG, "trigger_run_id": _OVERDUE})
     # The DAG of a new file may not be there yet; then a later look starts its run.
-    return [one for one in runs if is_paused(ti, one["trigger_dag_id"]) is not None]
+    return [run for run in runs if is_paused(ti, run["trigger_dag_id"]) is not None]
 
 
 def _run_that_fails(incident: Incident) -> dict[str, Any]:

@@ -35,7 +35,11 @@ def announce(subject: str, asset: Asset, mail: LostDaysMail, dag_run: Any, outle
     Raises:
         AirflowSkipException: there is none, and an event without a day would trigger others for nothing.
     """
-    days = [str(one.day) for one in mail.outcomes(dag_run.run_id) if one.subject == subject and one.published]
+    days = [
+        str(outcome.day)
+        for outcome in mail.outcomes(dag_run.run_id)
+        if outcome.subject == subject and outcome.published
+    ]
     if not days:
         raise AirflowSkipException("no day was published")
     outlet_events[asset].add_partitions(days)

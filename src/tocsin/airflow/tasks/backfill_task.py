@@ -52,9 +52,9 @@ def is_due(detector: str, context: Any) -> bool:
     if requested_day(context) is not None:
         return True
     days = json.loads(tocsin("backfill", "--detector", detector, "--plan", "--json"))
-    due = [one for one in days if one["state"] == "due"]
-    for one in due:
-        print(f"{one['day']}: {one['why']}")
+    due = [day for day in days if day["state"] == "due"]
+    for day in due:
+        print(f"{day['day']}: {day['why']}")
     return bool(due)
 
 

@@ -131,11 +131,11 @@ class GatedProgram(Program):
         try:
             super().execute(context)
         finally:
-            for one in self.mail.outcomes(context["dag_run"].run_id):
-                report = f" ({address_of(one.report)})" if one.report else ""
-                self.log.info("%s %s: %s%s", one.subject, one.day, one.said, report)
+            for outcome in self.mail.outcomes(context["dag_run"].run_id):
+                report = f" ({address_of(outcome.report)})" if outcome.report else ""
+                self.log.info("%s %s: %s%s", outcome.subject, outcome.day, outcome.said, report)
 
     def report(self, run_id: str) -> str:
         """The page to open after the run, as `address_of` takes it: on its one day, else on all days."""
-        found = [one.report for one in self.mail.outcomes(run_id) if one.report]
+        found = [outcome.report for outcome in self.mail.outcomes(run_id) if outcome.report]
         return found[0] if len(found) == 1 else REPORTS

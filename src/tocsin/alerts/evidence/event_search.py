@@ -114,7 +114,7 @@ def _in_kafka(settings: Settings, source: Source, wanted: EventSearch) -> FoundE
             mark = f"{since:%Y-%m-%d %H:%M:%S} UTC"
             note = f"not in history, and Kafka surely holds all events only from {mark} on"
         part = find_range(topic, source, wanted.start, wanted.end, wanted.latest)
-        rows = (one.values | {"event_time": one.time} for one in read_range(topic, part, part.starts))
+        rows = (event.values | {"event_time": event.time} for event in read_range(topic, part, part.starts))
         return _found(source, "Kafka", rows, wanted, note)
 
 

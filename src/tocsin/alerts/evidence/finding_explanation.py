@@ -70,13 +70,17 @@ def explain_finding(settings: Settings, beginning: str, most_events: int) -> Fin
     catalog = read_catalog(settings.project)
     finding = stored.finding
     spec = catalog.detectors.get(finding.detector)
-    ran = [one for one in kept_versions(settings, detector_job(finding.detector)) if one.version == finding.version]
+    ran = [
+        version
+        for version in kept_versions(settings, detector_job(finding.detector))
+        if version.version == finding.version
+    ]
     searched = _times(finding, spec)
     subject, text = _mail(settings, stored, details, spec)
     return FindingExplanation(
         stored=stored,
         version_in_force=spec.version if spec else None,
-        version_ran=[moment for one in ran for moment in (one.first_at, one.last_at)],
+        version_ran=[moment for version in ran for moment in (version.first_at, version.last_at)],
         limits=declared_limits(spec.levels) if spec else None,
         otherwise=_otherwise(finding, spec.levels) if spec else [],
         searched=searched,
@@ -94,7 +98,7 @@ def _only(database: Database, beginning: str) -> StoredFinding:
         what = "no finding has an id that begins so; `tocsin findings` lists them, and old ones are removed after"
         raise ConfigError.one(beginning, f"{what} alerts.history_days")
     if len(found) > 1:
-        ids = ", ".join(one.finding.finding_id for one in found)
+        ids = ", ".join(stored.finding.finding_id for stored in found)
         raise ConfigError.one(beginning, f"{'many' if len(found) == ALIKE else len(found)} findings begin so: {ids}")
     return found[0]
 
@@ -140,7 +144,7 @@ def _events(
         most=most,
         latest=LATEST if finding.origin is Origin.BACKFILL else written - end,
     )
-    return [find_events(settings, one, wanted) for one in catalog.sources_of(catalog.detector(finding.detector))]
+    return [find_events(settings, source, wanted) for source in catalog.sources_of(catalog.detector(finding.detector))]
 
 
 def _mail(

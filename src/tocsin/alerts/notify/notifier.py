@@ -107,7 +107,7 @@ class Notifier:
         """
         with self._database.read() as connection:
             waiting = outbox.waiting_emails(connection)
-        self._closed_at = {one.id: self._closed_at[one.id] for one in waiting if one.id in self._closed_at}
+        self._closed_at = {email.id: self._closed_at[email.id] for email in waiting if email.id in self._closed_at}
         if not waiting:
             return
         trouble: TransientError | None = None
@@ -126,7 +126,7 @@ class Notifier:
             if closing.ready:
                 leaving[email.id] = closing.incomplete
         parts = outbox.chunks(list(leaving))
-        self._write([partial(outbox.release, emails={one: leaving[one] for one in ids}) for ids in parts])
+        self._write([partial(outbox.release, emails={email: leaving[email] for email in ids}) for ids in parts])
         if trouble is not None:
             raise trouble
 
@@ -191,7 +191,7 @@ class Notifier:
             self._later(outbox.unclaim, mail)
             raise
         rows = [pair for pair in zip(mail.ids, mail.alerts, strict=True) if pair[0] in mine]
-        return replace(mail, ids=[one for one, _ in rows], alerts=[alert for _, alert in rows]) if rows else None
+        return replace(mail, ids=[row_id for row_id, _ in rows], alerts=[alert for _, alert in rows]) if rows else None
 
     def _write(self, steps: list[Callable[[Connection], None]]) -> None:
         """Take each step in a transaction of its own, and out of `steps`; others may write between two."""
@@ -261,7 +261,7 @@ class Notifier:
     def _whole(self, mail: OutgoingMail, envelope: compose.Envelope) -> Message:
         kind, shown = mail.first.kind, mail.alerts[: compose.SUMMARY_LINES]
         with self._database.read() as connection:
-            details = [one for alert in shown if (one := alert_details(connection, alert)) is not None]
+            details = [found for alert in shown if (found := alert_details(connection, alert)) is not None]
             delayed = kind == NotificationKind.DELAYED
             detectors = outbox.detectors(connection, mail.alerts) if delayed else []
         if delayed:

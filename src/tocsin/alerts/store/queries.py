@@ -247,8 +247,8 @@ def alert_details(connection: Connection, alert_id: int) -> AlertDetails | None:
     return AlertDetails(
         alert=_alert(row),
         highest=stored_finding(connection.execute(highest).mappings().one()),
-        findings=[stored_finding(one) for one in connection.execute(latest).mappings()],
-        notifications=[notification_of(one) for one in connection.execute(sent).mappings()],
+        findings=[stored_finding(row) for row in connection.execute(latest).mappings()],
+        notifications=[notification_of(row) for row in connection.execute(sent).mappings()],
     )
 
 

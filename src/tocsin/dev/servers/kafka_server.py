@@ -118,8 +118,8 @@ class Kafka:
             return "its metadata"
         if not metadata.brokers:
             return "its registration"
-        partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
-        return "leaders of its partitions" if any(one.leader < 0 for one in partitions) else None
+        partitions = [partition for topic in metadata.topics.values() for partition in topic.partitions.values()]
+        return "leaders of its partitions" if any(partition.leader < 0 for partition in partitions) else None
 
     @property
     def _data(self) -> Path:

@@ -116,9 +116,9 @@ def _bytes(part: Message) -> bytes:
 
 def _list_page(mails: Mails) -> str:
     rows = "".join(
-        f"<tr><td>{one['time']}<td>{escape(', '.join(to['address'] for to in one['to']))}"
-        f"<td><a href='/mail/{one['id']}'>{escape(one['subject'] or '(no subject)')}</a>"
-        for one in reversed(mails.listed())
+        f"<tr><td>{mail['time']}<td>{escape(', '.join(to['address'] for to in mail['to']))}"
+        f"<td><a href='/mail/{mail['id']}'>{escape(mail['subject'] or '(no subject)')}</a>"
+        for mail in reversed(mails.listed())
     )
     table = f"<table><tr><th>Arrived (UTC)<th>To<th>Subject{rows}</table>"
     return _page("Mails", table, '<meta http-equiv="refresh" content="5">')

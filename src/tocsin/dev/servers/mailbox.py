@@ -47,15 +47,15 @@ class Mailbox:
                 listed = json.load(answer)
         except (OSError, ValueError) as error:
             raise TransientError(f"the mail sink at {self.address} does not answer: {error}") from error
-        return [self._mail(one) for one in listed]
+        return [self._mail(mail) for mail in listed]
 
-    def _mail(self, one: dict[str, object]) -> Mail:
-        to = one.get("to")
+    def _mail(self, mail: dict[str, object]) -> Mail:
+        to = mail.get("to")
         first = to[0] if isinstance(to, list) and to else {}
         return Mail(
-            id=str(one.get("id", "")),
+            id=str(mail.get("id", "")),
             to=str(first.get("address", "")),
-            subject=str(one.get("subject", "")),
-            text=str(one.get("text", "")).strip(),
-            page=f"{self.address}/mail/{one.get('id', '')}",
+            subject=str(mail.get("subject", "")),
+            text=str(mail.get("text", "")).strip(),
+            page=f"{self.address}/mail/{mail.get('id', '')}",
         )

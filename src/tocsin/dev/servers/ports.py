@@ -136,9 +136,14 @@ def _listeners(port: int) -> Iterator[int]:
         connections = psutil.net_connections(kind="tcp")
     except psutil.AccessDenied:  # macOS shows them to root alone
         return
-    for one in connections:
-        if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port and one.pid:
-            yield one.pid
+    for connection in connections:
+        if (
+            connection.status == psutil.CONN_LISTEN
+            and connection.laddr
+            and connection.laddr.port == port
+            and connection.pid
+        ):
+            yield connection.pid
 
 
 def _is_free(port: int) -> bool:

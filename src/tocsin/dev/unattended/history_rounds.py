@@ -100,9 +100,9 @@ class HistoryRounds:
             self._step("history", "seal", "--source", source.name)
             for table in catalog.history_tables(source.name):
                 self._step("table", "--refresh", table.name)
-            specs = [one for one in catalog.detectors_of(source.name) if one.sources == (source.name,)]
+            specs = [spec for spec in catalog.detectors_of(source.name) if spec.sources == (source.name,)]
             if specs:
-                self._step("backfill", "--yes", *(word for one in specs for word in ("--detector", one.name)))
+                self._step("backfill", "--yes", *(word for spec in specs for word in ("--detector", spec.name)))
 
     def _is_due(self, source: Source, night: datetime) -> bool:
         last = read_ledger(Places.of(self._settings, source.name)).last

@@ -159,44 +159,46 @@ def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
         bounds: where conditions begin.
         now: epoch seconds.
     """
-    detectors = {job: one for job, one in facts.reports.items() if JobName.parse(job).kind == DETECTOR}
-    feeders = {job: one for job, one in facts.reports.items() if JobName.parse(job).kind in (INGEST, FLOW)}
+    detectors = {job: report for job, report in facts.reports.items() if JobName.parse(job).kind == DETECTOR}
+    feeders = {job: report for job, report in facts.reports.items() if JobName.parse(job).kind in (INGEST, FLOW)}
     first_batches = {**before.first_batches, **_first_batches(feeders, before.first_batches, now)}
-    repeating = {job for job, one in feeders.items() if _repeats(one, first_batches.get(job), now)}
+    repeating = {job for job, report in feeders.items() if _repeats(report, first_batches.get(job), now)}
     bases = dict(before.bases)
     for job, report in detectors.items():
         begins_anew = not repeating.isdisjoint(facts.feeders.get(job, ()))
         bases[job] = _counters(report, now) if begins_anew else _base(report, before.bases.get(job), now)
-    rolled = {job: _rolled(one, bases[job], now) for job, one in detectors.items()}
+    rolled = {job: _rolled(report, bases[job], now) for job, report in detectors.items()}
     inputs = dict(before.inputs)
     for job, report in feeders.items():
         if report.rows_in > 0:
             inputs[job] = _input(report, before.inputs.get(job), now)
     memory = replace(before, bases=bases, inputs=inputs, first_batches=first_batches)
-    set_aside, lost, recreated = (_notified(facts, before, *one) for one in (_SET_ASIDE, _LOST, _RECREATED))
+    set_aside, lost, recreated = (_notified(facts, before, *figure) for figure in (_SET_ASIDE, _LOST, _RECREATED))
     memory = replace(memory, set_aside={**before.set_aside, **set_aside}, lost={**before.lost, **lost})
     memory = replace(memory, recreated={**_recreated_before(facts, before), **recreated})
     found = {(job, condition): reason for job, condition, reason in _symptoms(facts, memory, bounds, now)}
     jobs = facts.pasts.keys() | facts.broken.keys() | facts.reports.keys()
     known = {key: old for key, old in before.incidents.items() if old.job in jobs}
-    return replace(memory, incidents=_standing(known, found, now), bases={**bases, **rolled})
+    return replace(memory, incidents=_continue(known, found, now), bases={**bases, **rolled})
 
 
-def _standing(
+def _continue(
     before: Mapping[str, Incident], found: Mapping[tuple[str, Condition], str], now: float
 ) -> dict[str, Incident]:
-    """The incidents that stand `now`: those of `before` that are not over, and those of what was `found`."""
-    standing: dict[str, Incident] = {}
+    """Keep the incidents of `before` that are not over `now`, and open one for each condition `found`."""
+    incidents: dict[str, Incident] = {}
     for key, old in before.items():
         over = now - old.last_at >= CALM_SECONDS or not old.written
         if (old.job, old.condition) in found or not over:
-            standing[key] = old
+            incidents[key] = old
     for (job, condition), reason in found.items():
-        one = standing.get(f"{job} {condition}") or Incident(
+        incident = incidents.get(f"{job} {condition}") or Incident(
             job=job, condition=condition, reason=reason, at=now, last_at=now
         )
-        standing[f"{job} {condition}"] = replace(one, last_at=now) if now - one.last_at >= _COARSE_SECONDS else one
-    return standing
+        incidents[f"{job} {condition}"] = (
+            replace(incident, last_at=now) if now - incident.last_at >= _COARSE_SECONDS else incident
+        )
+    return incidents
 
 
 def missing(reason: str) -> str:
@@ -259,8 +261,10 @@ def _records(count: int) -> str:
 
 def _notified(facts: Facts, before: Memory, condition: Condition, figure: str) -> dict[str, int]:
     """Return by job the figure that people have heard of, of the jobs with a mail about the condition."""
-    mailed = {one.job for one in before.incidents.values() if one.written and one.condition is condition}
-    return {job: int(one.counts.get(figure, 0.0)) for job, one in facts.reports.items() if job in mailed}
+    mailed = {
+        incident.job for incident in before.incidents.values() if incident.written and incident.condition is condition
+    }
+    return {job: int(report.counts.get(figure, 0.0)) for job, report in facts.reports.items() if job in mailed}
 
 
 def _recreated_before(facts: Facts, before: Memory) -> dict[str, int]:
@@ -284,7 +288,9 @@ def _first_batches(
 ) -> dict[str, tuple[float, float]]:
     """Note which processes of feeders have finished their first batch by `now`."""
     begun = {
-        job: one.started_at.timestamp() for job, one in feeders.items() if one.batch_id is not None and one.started_at
+        job: report.started_at.timestamp()
+        for job, report in feeders.items()
+        if report.batch_id is not None and report.started_at
     }
     return {job: (at, now) for job, at in begun.items() if job not in before or before[job][0] != at}
 

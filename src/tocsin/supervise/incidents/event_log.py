@@ -86,7 +86,7 @@ class Look:
         started = [job for job, past in self.after.jobs.items() if past.works and not before.get(job)]
         events = [(job, self._end(job)) for job in ended]
         events += [(job, JobEvent(at=self.at, what=EventKind.WORKS, reason="works")) for job in started]
-        return events + [(one.job, self._event(one)) for one in self.actions]
+        return events + [(action.job, self._event(action)) for action in self.actions]
 
     def _end(self, job: str) -> JobEvent:
         after, cause = self.after.jobs.get(job, Past()), self.actual.causes.get(job)

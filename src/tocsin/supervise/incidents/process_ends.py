@@ -78,9 +78,9 @@ def process_ends(events: Sequence[JobEvent]) -> list[ProcessEnd]:
             if is_open:
                 found[-1].restarted_at = event.at
         elif event.what is EventKind.WORKS:
-            for one in (one for one in found if one.back_at is None):
-                one.restarted_at = one.restarted_at or event.at
-                one.back_at = event.at
+            for end in (end for end in found if end.back_at is None):
+                end.restarted_at = end.restarted_at or event.at
+                end.back_at = event.at
         elif event.what in _ENDS and is_open and found[-1].is_repeated_by(event):
             found[-1].forced = found[-1].forced or event.forced
         elif event.what in _ENDS:
@@ -88,7 +88,7 @@ def process_ends(events: Sequence[JobEvent]) -> list[ProcessEnd]:
             at_once = event.at if running > 1 and not event.failed else None
             found.append(_Ended(event, restarted_at=at_once, back_at=at_once, count=1 + _absorbed(found, event)))
             running = max(0, running - 1)
-    return [_process_end(one) for one in reversed(found)]
+    return [_process_end(end) for end in reversed(found)]
 
 
 def _absorbed(found: list[_Ended], event: JobEvent) -> int:
@@ -105,25 +105,25 @@ def _repeats(event: JobEvent, before: JobEvent) -> bool:
 
 def last_restart(process_ends: Sequence[ProcessEnd]) -> Restart | None:
     """The last start that followed an end, out of `process_ends`; None when there was none."""
-    for one in process_ends:
-        if one.restart_seconds is not None:
-            return Restart(at=one.at + one.restart_seconds, cause=one.cause)
+    for end in process_ends:
+        if end.restart_seconds is not None:
+            return Restart(at=end.at + end.restart_seconds, cause=end.cause)
     return None
 
 
-def _process_end(one: _Ended) -> ProcessEnd:
-    event = one.event
+def _process_end(end: _Ended) -> ProcessEnd:
+    event = end.event
     ended_at = event.ended_at or event.at
     asked = event.what is EventKind.STOP
-    forced = "; it did not stop when asked, and was killed" if asked and one.forced and not event.forced else ""
+    forced = "; it did not stop when asked, and was killed" if asked and end.forced and not event.forced else ""
     return ProcessEnd(
         at=ended_at,
         failed=event.failed or event.what is EventKind.REFUSED,
         asked=asked,
-        cause=printable(event.reason + forced + (f"; {one.count} times" if one.count > 1 else "")),
+        cause=printable(event.reason + forced + (f"; {end.count} times" if end.count > 1 else "")),
         exit_code=event.exit_code,
         ran_seconds=event.ran_seconds,
         condition="" if event.condition is None else str(event.condition),
-        restart_seconds=None if one.restarted_at is None else max(0.0, one.restarted_at - ended_at),
-        back_seconds=None if one.back_at is None else max(0.0, one.back_at - ended_at),
+        restart_seconds=None if end.restarted_at is None else max(0.0, end.restarted_at - ended_at),
+        back_seconds=None if end.back_at is None else max(0.0, end.back_at - ended_at),
     )

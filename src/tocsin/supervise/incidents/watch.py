@@ -59,14 +59,16 @@ class Watch:
             # Before the mails: an incident that is forgotten would be another.
             state_file.write(self._file, Memory, memory)
         due = {key: incident for key, incident in memory.incidents.items() if is_due(incident, now)}
-        known = {one.cause for one in memory.incidents.values() if one.written}
+        known = {incident.cause for incident in memory.incidents.values() if incident.written}
         groups: dict[str, list[Incident]] = {}
         for key, incident in due.items():
             if not incident.cause or incident.cause not in known:
                 groups.setdefault(incident.cause or key, []).append(incident)
         for incidents in groups.values():
             found = [memory.owners.get(incident.job) or declared[INDEXER] for incident in incidents]
-            self._write(incidents, list(dict.fromkeys(to.strip() for one in found for to in one.split(",") if to)))
+            self._write(
+                incidents, list(dict.fromkeys(to.strip() for addresses in found for to in addresses.split(",") if to))
+            )
         if due:
             written = {key: replace(incident, written=True) for key, incident in due.items()}
             memory = replace(memory, incidents={**memory.incidents, **written})
@@ -90,8 +92,8 @@ class Watch:
 
     def _write(self, incidents: Sequence[Incident], to: Sequence[str]) -> None:
         """Write the mail about one incident, or about several with one cause."""
-        for one in incidents:
-            about = {"of": one.job, "condition": str(one.condition), "reason": one.reason}
+        for incident in incidents:
+            about = {"of": incident.job, "condition": str(incident.condition), "reason": incident.reason}
             log.warning("incident", to=", ".join(to) or "nobody", **about)
         incident = incidents[0]
         lines = excerpt(self._runner.logs(incident.job, READ_LINES))
@@ -235,7 +237,7 @@ def refused_notice(source: str, days: Mapping[date, Refused]) -> Notice:
             f"Runbook: {RUNBOOKS}#refused-day",
         ),
         commands=[*judge_or_accept(source, newest), f"tocsin history list --source {source}"],
-        days=[((source, str(day), one.reason), "") for day, one in days.items()],
+        days=[((source, str(day), refusal.reason), "") for day, refusal in days.items()],
     )
 
 

@@ -53,7 +53,7 @@ def _statements(content: bytes) -> str:
         for field in ("body", "orelse", "finalbody"):
             if isinstance(block := getattr(node, field, None), list):
                 # A text alone is a docstring, of a module, function or class or of the name above it: it does nothing.
-                setattr(node, field, [one for one in block if not _is_text(one)])
+                setattr(node, field, [statement for statement in block if not _is_text(statement)])
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
 

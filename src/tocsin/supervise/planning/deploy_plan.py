@@ -119,7 +119,7 @@ def _effect(deploy: Deploy, job: str, names: Sequence[str]) -> Effect:
     kind, name = JobName.parse(job).kind, JobName.parse(job).name
     if kind not in (DETECTOR, COMPUTE):
         return Effect.RESTART
-    if kind == COMPUTE and any(one == "code" or one.startswith(("declared.", "computed.")) for one in names):
+    if kind == COMPUTE and any(name == "code" or name.startswith(("declared.", "computed.")) for name in names):
         return Effect.NEW_STATE
     spec = declared(KINDS[kind], deploy.snapshot.catalog).get(name)
     keeps = _keeps_state(names, stateless=isinstance(spec, DetectorSpec) and not spec.keeps_state)

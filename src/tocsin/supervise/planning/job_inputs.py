@@ -59,7 +59,7 @@ def _text(key: str, value: object) -> str:
 
 def _sorted(value: object) -> object:
     if isinstance(value, Mapping):
-        return {str(key): _sorted(one) for key, one in value.items()}
+        return {str(key): _sorted(item) for key, item in value.items()}
     return sorted(map(str, value)) if isinstance(value, frozenset | set) else value
 
 
@@ -67,4 +67,4 @@ def _plain(value: object) -> object:
     if isinstance(value, timedelta):
         return f"{value.total_seconds():g} s"
     fields = getattr(value, "__dict__", None)
-    return {key: one for key, one in fields.items() if one is not None} if fields else str(value)
+    return {key: item for key, item in fields.items() if item is not None} if fields else str(value)

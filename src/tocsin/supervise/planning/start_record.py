@@ -34,7 +34,7 @@ def note_start(state: Path, job: str, wanted: Desired) -> None:
     Raises:
         OSError: the state folder cannot be written.
     """
-    others = [one for one in read_starts(state, job) if one.spec != wanted.spec]
+    others = [start for start in read_starts(state, job) if start.spec != wanted.spec]
     new = StartRecord(spec=wanted.spec, at=time.time(), inputs=dict(wanted.inputs))
     state_file.write(_path(state, job), list[StartRecord], [*others, new][-_KEPT:])
 

@@ -92,12 +92,12 @@ class ClusterRunner:
     def stop(self, process: Process, *, force: bool = False) -> None:
         """See `Runner.stop`. Forced, its node has a second to end it; if the node is silent, it stays in the list."""
         try:
-            sets = [one for one in self._running_sets() if _number(one.metadata) == process.pid]
-            pods = [one for one in self._list_pods() if _number(one.metadata) == process.pid]
+            sets = [workload for workload in self._running_sets() if _number(workload.metadata) == process.pid]
+            pods = [pod for pod in self._list_pods() if _number(pod.metadata) == process.pid]
             with self._asking(f"stop {process.labels.job}"):
-                for one in sets:
+                for workload in sets:
                     self._apps().patch_namespaced_stateful_set_scale(
-                        *_place(one.metadata), {"spec": {"replicas": 0}}, **self._timeout
+                        *_place(workload.metadata), {"spec": {"replicas": 0}}, **self._timeout
                     )
                 for pod in pods if force else ():
                     self._core().delete_namespaced_pod(
@@ -111,8 +111,8 @@ class ClusterRunner:
         sets = self._running_sets()
         self._pods = self._list_pods()
         found = {_number(pod.metadata): _process(pod.metadata, _status(pod)) for pod in self._pods}
-        for one in sets:
-            found.setdefault(_number(one.metadata), _process(one.metadata, None))
+        for workload in sets:
+            found.setdefault(_number(workload.metadata), _process(workload.metadata, None))
         return sorted(found.values(), key=lambda process: (process.labels.job, process.started_at, process.pid))
 
     def exit_code(self, job: str) -> int | None:
@@ -155,7 +155,7 @@ class ClusterRunner:
     def _running_sets(self) -> Sequence[Any]:
         with self._asking("list statefulsets"):
             found = self._apps().list_namespaced_stateful_set(**self._ours, **self._timeout).items
-        return [one for one in found if one.spec.replicas]
+        return [workload for workload in found if workload.spec.replicas]
 
     def _list_pods(self) -> Sequence[V1Pod]:
         with self._asking("list pods"):

@@ -37,9 +37,9 @@ class DayFigures:
         for name, source in catalog.sources.items():
             days = list_days(self._settings, source)
             # A day is refused also while an earlier version of it counts.
-            counts = Counter(DayState.REFUSED if one.refused else one.state for one in days)
+            counts = Counter(DayState.REFUSED if day.refused else day.state for day in days)
             history += [((name, str(state)), counts[state]) for state in DayState]
-            published = [one.day for one in days if one.version is not None]
+            published = [day.day for day in days if day.version is not None]
             newest += [((name,), datetime.combine(max(published), datetime.min.time(), UTC))] if published else []
         yield gauge("tocsin_history_dates", "Days of each source, by their state", ("source", "state"), history)
         text = "Start of the newest day that is published"
@@ -55,7 +55,7 @@ class DayFigures:
                 by_source.setdefault(spec.sources[0], []).append(name)
         for names in by_source.values():
             days = backfill_status.list_days(self._settings, names, catalog=catalog)
-            counts = Counter((one.detector, one.state) for one in days)
+            counts = Counter((day.detector, day.state) for day in days)
             yield from (
                 ((name, str(state)), counts[name, state]) for name in names for state in backfill_status.BackfillState
             )
@@ -88,11 +88,11 @@ def view_families(settings: Settings, catalog: Catalog) -> Iterator[Metric]:
     for name, spec in catalog.views.items():
         freshness = summarise(settings, spec).freshness if spec.stage.runs else None
         fresh |= {} if freshness is None else {(name,): freshness}
-    seconds = [(key, one.lag_seconds) for key, one in fresh.items()]
-    records = [(key, one.lag_records) for key, one in fresh.items() if one.lag_records is not None]
+    seconds = [(key, freshness.lag_seconds) for key, freshness in fresh.items()]
+    records = [(key, freshness.lag_records) for key, freshness in fresh.items() if freshness.lag_records is not None]
     yield gauge("tocsin_view_lag_seconds", "Age of the oldest record that is not in its rows", ("view",), seconds)
     yield gauge("tocsin_view_lag_records", "Records that are not in its rows yet", ("view",), records)
-    rebuilding = [(key, float(one.rebuilding)) for key, one in fresh.items()]
+    rebuilding = [(key, float(freshness.rebuilding)) for key, freshness in fresh.items()]
     yield gauge("tocsin_view_rebuilding", "Whether another build is filling", ("view",), rebuilding)
-    closed = [(key, one.watermark) for key, one in fresh.items() if one.watermark is not None]
+    closed = [(key, freshness.watermark) for key, freshness in fresh.items() if freshness.watermark is not None]
     yield moments("tocsin_view_watermark_timestamp_seconds", "Windows before it are final", ("view",), closed)

@@ -102,7 +102,7 @@ def _states(jobs: Sequence[JobStatus]) -> Iterator[Metric]:
         "tocsin_job_standing",
         "1 for the standing of each job, 0 for the others",
         ("job", "standing"),
-        [((job.job, str(one)), float(job.standing is one)) for job in jobs for one in Severity],
+        [((job.job, str(severity)), float(job.standing is severity)) for job in jobs for severity in Severity],
     )
     yield moments(
         "tocsin_job_report_timestamp_seconds",

@@ -30,14 +30,14 @@ def draw(details: AlertDetails) -> bytes:
     figure = Figure(figsize=(6.0, 2.6), dpi=150, facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    shown = list({one.finding.finding_id: one for one in [*details.findings, details.highest]}.values())
+    shown = list({stored.finding.finding_id: stored for stored in [*details.findings, details.highest]}.values())
     shown.sort(key=_begin)
     if _is_close(shown):
-        for one in shown:
-            _draw_trajectory(axes, one)
+        for stored in shown:
+            _draw_trajectory(axes, stored)
     else:
         _draw_stems(axes, shown)
-    _draw_limits(axes, details, max(one.finding.score for one in shown))
+    _draw_limits(axes, details, max(stored.finding.score for stored in shown))
     _dress(axes, shown)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
@@ -90,7 +90,7 @@ def _draw_limits(axes: Axes, details: AlertDetails, highest: float) -> None:
         words = f"{level} above {number(limit)}"
         axes.annotate(words, (0.995, limit), (0, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
                       color=_LIMITS[level], fontsize=8, ha="right", va="bottom")  # fmt: skip
-    lowest = min([0.0, *declared.values(), *(one.finding.score for one in details.findings)])
+    lowest = min([0.0, *declared.values(), *(stored.finding.score for stored in details.findings)])
     top = max([highest, *declared.values()])
     axes.set_ylim(lowest, top + (top - lowest) * 0.18 or 1.0)
 
@@ -99,7 +99,7 @@ def _dress(axes: Axes, shown: list[StoredFinding]) -> None:
     from matplotlib.dates import AutoDateLocator, DateFormatter
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    begin, end = _begin(shown[0]), max(_end(one) for one in shown)
+    begin, end = _begin(shown[0]), max(_end(stored) for stored in shown)
     room = max((end - begin) * 0.06, timedelta(seconds=0.5))
     axes.set_xlim(_place(begin - room), _place(end + room))
     axes.xaxis.set_major_locator(AutoDateLocator(minticks=4, maxticks=8))  # type: ignore[no-untyped-call]  # theirs

@@ -195,7 +195,7 @@ def _facts(details: AlertDetails, notification: Notification, envelope: Envelope
     bare_score = f"{number(finding.score)}{'+' * lower_bound}"
     stem = f"{plain_text.named(alert.entity, 60)}: {bare_score} (limit {number(finding.limit)})"
     urgent = "[URGENT] " if finding.level == "urgent" else ""
-    others = [one for one in details.findings if one.finding.finding_id != finding.finding_id]
+    others = [stored for stored in details.findings if stored.finding.finding_id != finding.finding_id]
     return {
         "subject": f"{urgent}{stem} - {plain_text.plain(_brief(alert.title), 90)}",
         "level": finding.level,
@@ -208,7 +208,7 @@ def _facts(details: AlertDetails, notification: Notification, envelope: Envelope
         "window": _window(details.highest, open_window),
         "first_seen": _moment(alert.first_seen),
         "findings": alert.findings,
-        "others": [_other(one, finding.entity) for one in others[:_OTHER_WINDOWS]],
+        "others": [_other(stored, finding.entity) for stored in others[:_OTHER_WINDOWS]],
         "more_others": max(0, alert.findings - 1 - _OTHER_WINDOWS),
         "owner": plain_text.plain(alert.owner),
         "guide": {name: plain_text.plain(text, 1000) for name, text in alert.facts.items()},
@@ -217,13 +217,13 @@ def _facts(details: AlertDetails, notification: Notification, envelope: Envelope
         "evidence": [plain_text.value(sample) for sample in finding.evidence],
         "context": [(plain_text.plain(k, 60), plain_text.value(v)) for k, v in finding.context.items()],
         "incomplete": plain_text.plain(notification.incomplete, 300),
-        "number": 1 + sum(one.revision < notification.revision for one in _sent_to(details, envelope.recipient)),
+        "number": 1 + sum(sent.revision < notification.revision for sent in _sent_to(details, envelope.recipient)),
         "commands": _commands(alert, finding.finding_id),
     }
 
 
 def _sent_to(details: AlertDetails, recipient: str) -> list[Notification]:
-    return [one for one in details.notifications if one.state == "sent" and one.recipient == recipient]
+    return [sent for sent in details.notifications if sent.state == "sent" and sent.recipient == recipient]
 
 
 def _commands(alert: Alert, finding: str) -> list[str]:
@@ -242,12 +242,12 @@ def _window(finding: StoredFinding, still_open: bool) -> str:
     return plain_text.times(start, end) + (", still open" if still_open else "")
 
 
-def _other(one: StoredFinding, highest: dict[str, str]) -> dict[str, str]:
+def _other(stored: StoredFinding, highest: dict[str, str]) -> dict[str, str]:
     """Describe another finding of an alert, with its entity if that is not the one of the `highest`."""
-    finding = one.finding
+    finding = stored.finding
     score = score_text(finding.score, at_least=finding.at_least)
     who = "" if finding.entity == highest else f", {plain_text.named(finding.entity, 80)}"
-    return {"window": _window(one, False) + who, "score": score, "level": finding.level}
+    return {"window": _window(stored, False) + who, "score": score, "level": finding.level}
 
 
 def _line(details: AlertDetails) -> dict[str, Any]:
