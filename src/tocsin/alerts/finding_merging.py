@@ -84,7 +84,7 @@ class StreamWord(BaseModel, frozen=True, extra="ignore"):
         """Take what the stream's record `finding` says."""
         return cls(**{name: getattr(finding, name) for name in cls.model_fields})
 
-    def merged(self, new: Finding, declared: str | None) -> StreamWord:
+    def merge(self, new: Finding, declared: str | None) -> StreamWord:
         """The same after one more record of the stream; `declared` as for `choose_record`."""
         stored = new.model_copy(update={name: getattr(self, name) for name in StreamWord.model_fields})
         return self if choose_record(stored, new, declared) is stored else StreamWord.of(new)
@@ -124,7 +124,7 @@ class StoredFinding(BaseModel, frozen=True):
 def first(finding: Finding, declared: str | None, last_word: LastWord | None, now: datetime) -> StoredFinding:
     """Begin a finding with its first record, `finding`; `last_word` is None where its day has no backfill."""
     detected_at = finding.detected_at or now
-    points = extended([], finding)
+    points = extend([], finding)
     stored = StoredFinding(finding=finding, first_detected_at=detected_at, alert=None, trajectory=points)
     if finding.origin is Origin.BACKFILL or last_word is None:
         return stored
@@ -138,7 +138,7 @@ def after(stored: StoredFinding, finding: Finding, declared: str | None, last_wo
     best = choose_record(stored.finding, finding, declared)
     points = stored.trajectory if best.version == stored.finding.version else []
     if best.version == finding.version:
-        points = extended(points, finding)
+        points = extend(points, finding)
     word = _stream_word(stored, best, finding, declared)
     changes: dict[str, object] = {"finding": best, "trajectory": points, "stream": word}
     if _reinstates(finding, declared, last_word):
@@ -152,7 +152,7 @@ def _stream_word(stored: StoredFinding, best: Finding, finding: Finding, declare
     word = stored.stream if stored.finding.origin is Origin.BACKFILL else StreamWord.of(stored.finding)
     if finding.origin is Origin.BACKFILL:
         return word
-    return StreamWord.of(finding) if word is None else word.merged(finding, declared)
+    return StreamWord.of(finding) if word is None else word.merge(finding, declared)
 
 
 def _reinstates(finding: Finding, declared: str | None, last_word: LastWord | None) -> bool:
@@ -161,7 +161,7 @@ def _reinstates(finding: Finding, declared: str | None, last_word: LastWord | No
     return not has_last_word(last_word.version, finding.version, declared)
 
 
-def extended(points: Points, finding: Finding) -> Points:
+def extend(points: Points, finding: Finding) -> Points:
     """Add the score of `finding` to `points`, at its latest event time or else when it was appended.
 
     A repeated point changes nothing. Above `MAX_POINTS` every second inner point is left out.

@@ -72,7 +72,6 @@ class _Alert:
     entity: str
     period_start: datetime
     level: str
-    facts: DetectorFacts | None = None
     id: int | None = None
     sent: SentBefore = field(default_factory=SentBefore)
     revision: int = 0
@@ -167,7 +166,7 @@ class _Work:
         elif row.stored.superseded_at is None and alert_policy.notifies(finding, facts, self._now):
             if row.alert is None:
                 row.alert, row.changed = self._alert(finding, facts), True
-            alert, row.alert.facts = row.alert, facts
+            alert = row.alert
             if finding.level == "urgent" and alert.level != "urgent":
                 alert.level, alert.changed = "urgent", True
             if alert.returned_at is not None and (finding.window_end or finding.moment) > alert.returned_at:
@@ -215,7 +214,7 @@ class _Work:
         new = [alert for alert in changed if alert.id is None]
         if new:
             returning = insert(alerts).returning(alerts.c.id, sort_by_parameter_order=True)
-            rows = self._connection.execute(returning, [self._opened(a) | self._values(a) for a in new])
+            rows = self._connection.execute(returning, [self._identity(a) | self._values(a) for a in new])
             for alert, row in zip(new, rows, strict=True):
                 alert.id = row.id
         updated = [alert for alert in changed if alert not in new]
@@ -223,13 +222,12 @@ class _Work:
             changes = [self._values(alert) | {"alert": alert.id} for alert in updated]
             self._connection.execute(update(alerts).where(alerts.c.id == bindparam("alert")), changes)
 
-    def _opened(self, alert: _Alert) -> dict[str, Any]:
+    def _identity(self, alert: _Alert) -> dict[str, Any]:
         identity = {"detector": alert.detector, "entity": alert.entity, "entity_hash": entity_hash(alert.entity)}
         return identity | {"period_start": alert.period_start, "opened_at": self._now}
 
     def _values(self, alert: _Alert) -> dict[str, Any]:
-        facts = alert.facts
-        assert facts is not None, "an alert changes only through a declared detector"
+        facts = self._rules.facts[alert.detector]  # an alert changes only through a declared detector
         return {
             "period_end": alert.period_start + facts.dedup_period,
             "level": alert.level,
@@ -271,16 +269,15 @@ class _Work:
             self._connection.execute(insert(notifications), rows)
 
     def _notifications(self, alert: _Alert) -> list[dict[str, Any]]:
-        assert alert.facts is not None
-        first = alert.revision - len(alert.planned) + 1
+        facts, first = self._rules.facts[alert.detector], alert.revision - len(alert.planned) + 1
         rows = []
         for revision, (kind, finding) in enumerate(alert.planned, start=first):
             self.done.notifications[kind] = self.done.notifications.get(kind, 0) + 1
-            common = {"alert_id": alert.id, "revision": revision} | self._leaving(kind, finding, alert.facts)
+            common = {"alert_id": alert.id, "revision": revision} | self._leaving(kind, finding, facts)
             parts = [*alert_parts(alert.detector, alert.entity, alert.period_start), str(revision)]
             rows += [
                 common | {"recipient": to, "message_id": message_id(self._rules.domain, [*parts, to])}
-                for to in alert_policy.recipients(kind, alert.facts.owner, self._rules.paged)
+                for to in alert_policy.recipients(kind, facts.owner, self._rules.paged)
             ]
         return rows
 

@@ -78,7 +78,7 @@ def _dag_spec(catalog: Catalog, dag: str, jobs: Sequence[str], paused: bool) -> 
     kind = KINDS[own.kind]
     error = broken(kind, catalog).get(own.name)
     if error is not None:
-        return _broken(dag, jobs, kind.file(own.name), error, paused)
+        return _broken_dag(dag, jobs, kind.file(own.name), error, paused)
     if own.kind == DETECTOR:
         return _detector(catalog.detectors[own.name], paused)
     return _code(catalog.flow(own.name) if own.kind == FLOW else catalog.view(own.name), dag, jobs, paused)
@@ -130,7 +130,7 @@ def _detector(spec: DetectorSpec, paused: bool) -> DagSpec:
     )
 
 
-def _broken(dag: str, jobs: Sequence[str], file: str, error: ConfigError, paused: bool) -> DagSpec:
+def _broken_dag(dag: str, jobs: Sequence[str], file: str, error: ConfigError, paused: bool) -> DagSpec:
     faults = "\n".join(f"- {fault}" for fault in error.faults)
     what = "The file has faults. A running job keeps running, but is not restarted."
     return DagSpec(

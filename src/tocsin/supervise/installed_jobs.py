@@ -79,7 +79,7 @@ class InstalledJobs:
         while True:
             catalog = self.catalog.read()
             switches = ask_switches(self.settings.state, switched_jobs(catalog), is_off)
-            desired = switches.applied(desired_jobs(catalog, self.settings))
+            desired = switches.apply(desired_jobs(catalog, self.settings))
             self.supervisor.tick(desired)
             if time.monotonic() > deadline or not self.supervisor.under_way(desired, _WAIT_SECONDS):
                 break

@@ -161,10 +161,10 @@ def health(facts: JobFacts) -> Health:
     if facts.faults:
         goes_on = "The running job keeps running. " if facts.runs else "The job is not started. "
         return Health(Severity.PROBLEM, "broken", goes_on + "; ".join(facts.faults))
-    return _unwanted(facts) or _failing(facts) or _absent(facts) or _reported(facts)
+    return _judge_unwanted(facts) or _judge_failing(facts) or _judge_absent(facts) or _judge_reported(facts)
 
 
-def _unwanted(facts: JobFacts) -> Health | None:
+def _judge_unwanted(facts: JobFacts) -> Health | None:
     """Judge a job that is not to run."""
     if not facts.declared:
         word, reason = "not declared", "no file declares it"
@@ -177,7 +177,7 @@ def _unwanted(facts: JobFacts) -> Health | None:
     return Health(Severity.WARNING, "stopping", reason) if facts.runs else Health(Severity.OFF, word, reason)
 
 
-def _failing(facts: JobFacts) -> Health | None:
+def _judge_failing(facts: JobFacts) -> Health | None:
     """Judge a job that restarts alone will hardly help."""
     past = facts.past
     if not past.condition.is_failing:
@@ -187,17 +187,17 @@ def _failing(facts: JobFacts) -> Health | None:
     return Health(Severity.PROBLEM, str(past.condition), past.reason + again)
 
 
-def _absent(facts: JobFacts) -> Health | None:
+def _judge_absent(facts: JobFacts) -> Health | None:
     """Judge a job without a process."""
     if facts.leader is not None or (facts.processes is None and facts.beat is not None):
         return None
     if facts.processes is None:
         return Health(Severity.PROBLEM, "missing", "never ran here")
     unsupervised = unsupervised_reason(facts.looked_seconds)
-    return _ended(facts) if unsupervised is None else Health(Severity.PROBLEM, "down", unsupervised)
+    return _judge_ended(facts) if unsupervised is None else Health(Severity.PROBLEM, "down", unsupervised)
 
 
-def _ended(facts: JobFacts) -> Health:
+def _judge_ended(facts: JobFacts) -> Health:
     """Judge a job without a process here that the supervisor will look at within a minute."""
     past, last = facts.past, facts.beat.report if facts.beat else None
     if past.condition is Condition.RESTARTING:
@@ -217,7 +217,7 @@ def unsupervised_reason(looked_seconds: float | None) -> str | None:
     return f"the supervisor has not looked at the jobs for {span(looked_seconds)}: nothing is started or restarted"
 
 
-def _reported(facts: JobFacts) -> Health:
+def _judge_reported(facts: JobFacts) -> Health:
     """Judge a job by what it says of itself."""
     beat = facts.own_beat
     if beat is None and not facts.beats:
@@ -236,10 +236,10 @@ def _reported(facts: JobFacts) -> Health:
     loses_much = report.bad_ratio > MUCH_QUARANTINED or report.ignored_ratio > MUCH_IGNORED
     severity = _SEVERITIES.get(report.state, Severity.WARNING if loses_much else Severity.OK)
     severity = Severity.OK if facts.stands_by else severity
-    return Health(severity, word, _explained(facts, report.reason))
+    return Health(severity, word, _explain(facts, report.reason))
 
 
-def _explained(facts: JobFacts, reason: str) -> str:
+def _explain(facts: JobFacts, reason: str) -> str:
     """Say what is about to change for the job, or the `reason` that it gave itself."""
     if facts.beside in (None, facts.own_beat) and len(facts.processes or ()) < 2:
         return reason

@@ -56,7 +56,7 @@ def reconcile(
     return round_.actions, History(jobs=remembered, heavy_start_at=round_.heavy_start_at)
 
 
-def restarted(job: str, actual: Actual, history: History, now: float) -> tuple[list[Stop], History]:
+def plan_restart(job: str, actual: Actual, history: History, now: float) -> tuple[list[Stop], History]:
     """Stop `job` so that the next call of `reconcile` starts it at once; also return what to remember for that."""
     past = history.jobs.get(job, Past())
     live = [process for process in actual.live if process.job == job and process.pid not in past.asked]
@@ -89,26 +89,26 @@ class _Round:
     def job(self, job: str, wanted: Desired | None, past: Past) -> Past | None:
         """Act on one job; what to remember of it, None for nothing."""
         live = sorted((p for p in self._actual.live if p.job == job), key=lambda p: (p.started_at, p.pid))
-        past = self._settled(job, live, past)
+        past = self._settle(job, live, past)
         if wanted is not None and not wanted.readable:
             return past
         if wanted is None:
-            return replace(self._stopped(live, past, "should not run"), expected=False) if live else None
+            return replace(self._stop(live, past, "should not run"), expected=False) if live else None
         if past.spec and past.spec != wanted.spec and past.condition is not Condition.FINE:
-            past = self._changed(job, past, Condition.FINE, "changed")
+            past = self._change_condition(job, past, Condition.FINE, "changed")
         if past.spec != wanted.spec:
             past = replace(past, failures=(), retry_at=0.0, first=None)
         chosen = next((p for p in live if self._fault(p, wanted) is None and p.pid not in past.asked), None)
         before = None if chosen is not None and (chosen.leads or chosen.ready) else self._before(live, wanted, past)
         for process in live:
             if process not in (chosen, before):
-                past = self._dismissed(process, wanted, past)
+                past = self._dismiss(process, wanted, past)
         if chosen is not None:
             works = chosen.works or (past.works and past.started_at == chosen.started_at)
             return replace(past, spec=chosen.spec, started_at=chosen.started_at, expected=True, works=works)
         if before is not None:
-            return self._started_beside(job, wanted, past) if live == [before] else past
-        return past if live else self._started(job, wanted, past)
+            return self._start_beside(job, wanted, past) if live == [before] else past
+        return past if live else self._start(job, wanted, past)
 
     def _before(self, live: list[Live], wanted: Desired, past: Past) -> Live | None:
         """The process that runs on until one from the wanted spec can take over; None when there is none."""
@@ -118,19 +118,19 @@ class _Round:
         sound = [p for p in others if self._failure(p, wanted) is None]
         return min(sound, key=lambda p: not p.leads, default=None)  # of equals the oldest
 
-    def _settled(self, job: str, live: list[Live], past: Past) -> Past:
+    def _settle(self, job: str, live: list[Live], past: Past) -> Past:
         """Settle what became of the processes that were there at the last call."""
         stopping = {pid: at for pid, at in past.asked.items() if any(p.pid == pid for p in live)}
         past = replace(past, asked=stopping)
         if past.expected and not self._actual.runs(job, past.spec):
             runs_on = any(p.leader and p.pid not in stopping for p in live)
-            return self._failed(job, past, self._actual.exits.get(job), runs_on)
+            return self._count_end(job, past, self._actual.exits.get(job), runs_on)
         own = [p for p in live if p.spec == past.spec]
         restarts = max((p.restarts or 0 for p in own if p.pid not in stopping), default=0)
         if restarts > past.seen:
             code, cause = self._actual.exits.get(job), self._actual.causes.get(job)
             reason = end_reason(code, "" if cause is None else str(cause))
-            return self._counted(job, replace(past, seen=restarts), reason, code)
+            return self._count_failure(job, replace(past, seen=restarts), reason, code)
         past = replace(past, seen=restarts)
         started = min((p.started_at for p in own if p.pid not in stopping), default=self._now)
         patience = (
@@ -142,9 +142,9 @@ class _Round:
             return past
         recent = tuple(at for at in past.failures if at > self._now - self._timing.crash_loop_window)
         past = replace(past, failures=recent, first=past.first if recent else None)
-        return self._changed(job, past, Condition.FINE, "recovered")
+        return self._change_condition(job, past, Condition.FINE, "recovered")
 
-    def _failed(self, job: str, past: Past, code: int | None, runs_on: bool) -> Past:
+    def _count_end(self, job: str, past: Past, code: int | None, runs_on: bool) -> Past:
         """The job ended by itself; if it `runs_on`, a process of another version is still there."""
         past = replace(past, expected=False)
         cause = self._actual.causes.get(job)
@@ -152,10 +152,10 @@ class _Round:
         reason = f"{reason}; the version before keeps running" if runs_on else reason
         if code == ExitCode.LOCKED:
             past = replace(past, retry_at=self._now + self._timing.locked_retry)
-            return self._changed(job, past, Condition.LOCKED, reason)
-        return self._counted(job, past, reason, code)
+            return self._change_condition(job, past, Condition.LOCKED, reason)
+        return self._count_failure(job, past, reason, code)
 
-    def _counted(self, job: str, past: Past, reason: str, code: int | None = None, stalled: float = 0.0) -> Past:
+    def _count_failure(self, job: str, past: Past, reason: str, code: int | None = None, stalled: float = 0.0) -> Past:
         """One failure more, and the delay that follows from it. The first cause stays, however many follow.
 
         The time for which it has `stalled` is no healthy one, and failures may lie further apart by it. A run that
@@ -177,9 +177,9 @@ class _Round:
             last = "" if str(first) in reason else f"; the last: {reason}"
             reason = f"{len(failures)} failures within {span(timing.crash_loop_window)}, the first: {first}{last}"
         past = replace(past, failures=failures, retry_at=now + delay, first=first, restarts=past.restarts + 1)
-        return self._changed(job, past, condition, reason)
+        return self._change_condition(job, past, condition, reason)
 
-    def _changed(self, job: str, past: Past, condition: Condition, reason: str) -> Past:
+    def _change_condition(self, job: str, past: Past, condition: Condition, reason: str) -> Past:
         if condition is not past.condition:
             self.actions.append(Change(job, condition, reason))
         return replace(past, condition=condition, reason="" if condition is Condition.FINE else reason)
@@ -208,18 +208,18 @@ class _Round:
         silent = self._now - (process.started_at if process.beat_at is None else process.beat_at)
         return f"{HUNG}: no heartbeat for {silent:.0f} s" if silent > grace else None
 
-    def _dismissed(self, process: Live, wanted: Desired, past: Past) -> Past:
+    def _dismiss(self, process: Live, wanted: Desired, past: Past) -> Past:
         """Stop one process that may not stay; one that hangs or takes too much memory has failed."""
         fault = self._fault(process, wanted)
         if fault is not None and fault == self._failure(process, wanted) and process.pid not in past.asked:
             past = replace(past, started_at=process.started_at)
-            past = self._counted(process.job, past, fault, stalled=process.stalled_seconds)
+            past = self._count_failure(process.job, past, fault, stalled=process.stalled_seconds)
         if wanted.hands_over and process.spec != wanted.spec:
             fault = "handing over to another version" if fault == _OTHER_SPEC else fault
         reason = fault or ("was asked to stop" if process.pid in past.asked else "runs twice")
-        return self._stopped([process], replace(past, expected=False), reason)
+        return self._stop([process], replace(past, expected=False), reason)
 
-    def _stopped(self, processes: Sequence[Live], past: Past, reason: str) -> Past:
+    def _stop(self, processes: Sequence[Live], past: Past, reason: str) -> Past:
         """Ask each to stop, once; end it when it has not done so in time, or has nobody to ask."""
         stopping = dict(past.asked)
         for process in processes:
@@ -230,16 +230,16 @@ class _Round:
                 self.actions.append(Stop(process.job, process.pid, reason, force))
         return replace(past, asked=stopping)
 
-    def _started_beside(self, job: str, wanted: Desired, past: Past) -> Past:
+    def _start_beside(self, job: str, wanted: Desired, past: Past) -> Past:
         """Start what takes over from the process that runs, if its time has come and not too many do that already."""
         if job not in self._handing_over and len(self._handing_over) >= self._timing.hand_overs:
             return past
-        after = self._started(job, wanted, past, beside=True)
+        after = self._start(job, wanted, past, beside=True)
         if after is not past:
             self._handing_over.add(job)
         return after
 
-    def _started(self, job: str, wanted: Desired, past: Past, *, beside: bool = False) -> Past:
+    def _start(self, job: str, wanted: Desired, past: Past, *, beside: bool = False) -> Past:
         """Start the job if its time has come."""
         if not self._due(past.retry_at, self._timing.longest_delay):
             return past

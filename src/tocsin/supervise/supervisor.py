@@ -36,7 +36,7 @@ from tocsin.supervise.job_states import (
     write_history,
 )
 from tocsin.supervise.planning.start_record import note_start
-from tocsin.supervise.restart_policy import reconcile, restarted, under_way
+from tocsin.supervise.restart_policy import plan_restart, reconcile, under_way
 from tocsin.supervise.runners.runner import Launch, Process, Runner
 
 _FORCED_SECONDS = 5.0
@@ -190,7 +190,7 @@ class Supervisor:
         history = read_history(self._memory)
         processes = self._runner.list()
         actual, now = self._actual(processes, history), self._clock()
-        stops, after = restarted(job, actual, history, now)
+        stops, after = plan_restart(job, actual, history, now)
         write_history(self._memory, after)
         self._do(Look(now, actual, history, after, stops), processes)
         return bool(stops)

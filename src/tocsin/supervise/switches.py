@@ -38,7 +38,7 @@ class Switches:
     read_at: float = 0.0
     is_broken: bool = False
 
-    def applied(self, desired: Mapping[str, Desired]) -> dict[str, Desired]:
+    def apply(self, desired: Mapping[str, Desired]) -> dict[str, Desired]:
         """Those of `desired` that are switched on."""
         jobs = {}
         for job, wanted in desired.items():
@@ -76,7 +76,7 @@ def read_switches(state: Path) -> Switches:
 
 def not_stopped(state: Path, declared: Mapping[str, Desired]) -> dict[str, Desired]:
     """Those of `declared` that no operator has stopped: not what was off at the last reading."""
-    return read_switches(state).applied(declared)
+    return read_switches(state).apply(declared)
 
 
 def ask_switches(state: Path, dags: Iterable[str], is_off: Callable[[str], bool | None]) -> Switches:

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 from tests.unit.supervise.world import FOREVER, Nature, World
 from tocsin.supervise.job_states import Actual, Condition, Desired, Stop
-from tocsin.supervise.restart_policy import restarted, under_way
+from tocsin.supervise.restart_policy import plan_restart, under_way
 
 JOB, OTHER = "detector:failed_logins", "ingest:logins"
 BOTH = {JOB: Desired("v1", heavy=True), OTHER: Desired("v1", heavy=True)}
 
 
 def restart(world: World, job: str) -> list[Stop]:
-    stops, world.history = restarted(job, Actual(live=list(world.live.values())), world.history, world.now)
+    stops, world.history = plan_restart(job, Actual(live=list(world.live.values())), world.history, world.now)
     for stop in stops:
         world.do(stop)
     return stops

@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from tocsin.airflow.addresses import address_of
 from tocsin.alerts.notify.channel import SENDING_SECONDS
 from tocsin.alerts.notify.mail.compose import Notice
-from tocsin.alerts.notify.notices import PATIENCE_SECONDS, NoticeFiles, overdue, post, send_overdue
+from tocsin.alerts.notify.notices import PATIENCE_SECONDS, NoticeFiles, list_overdue, post, send_overdue
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.names import MAILS_DAG
 from tocsin.declare.settings import load_settings
@@ -181,7 +181,7 @@ def send(patience: float = PATIENCE_SECONDS) -> None:
     """
     settings = load_settings()
     if not send_overdue(settings, patience):
-        raise TransientError(f"{len(overdue(settings, patience))} messages wait on; see the log above")
+        raise TransientError(f"{len(list_overdue(settings, patience))} messages wait on; see the log above")
 
 
 def _name(context: Any, to: str) -> str:

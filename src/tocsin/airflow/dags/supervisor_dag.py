@@ -12,7 +12,7 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
 from tocsin.airflow.component import SUPERVISION_POOL
 from tocsin.airflow.diff_trigger import JOB_DIFF
 from tocsin.airflow.switch import is_paused
-from tocsin.alerts.notify.notices import overdue
+from tocsin.alerts.notify.notices import list_overdue
 from tocsin.declare.model.names import MAILS_DAG, dag_of
 from tocsin.declare.settings import load_settings
 from tocsin.supervise.incidents.conditions import Incident
@@ -74,7 +74,7 @@ def _look(ti: Any) -> list[dict[str, Any]]:
     # A run of history that refuses a day mails by itself, with the links of Airflow.
     shown = [incident for incident in jobs.watch(days=False) if not has_run(dag_of(incident.job), incident.name)]
     runs = [_run_that_fails(incident) for incident in shown]
-    if overdue(settings) and not has_run(MAILS_DAG, _OVERDUE, _UNDER_WAY):
+    if list_overdue(settings) and not has_run(MAILS_DAG, _OVERDUE, _UNDER_WAY):
         runs.append({"trigger_dag_id": MAILS_DAG, "trigger_run_id": _OVERDUE})
     # The DAG of a new file may not be there yet; then a later look starts its run.
     return [run for run in runs if is_paused(ti, run["trigger_dag_id"]) is not None]

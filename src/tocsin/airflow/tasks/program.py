@@ -78,12 +78,12 @@ class Program(SparkSubmitOperator):
                 return
             if not code:
                 raise
-            message = ended(f"{self.name}.py", code, str(error))
+            message = describe_end(f"{self.name}.py", code, str(error))
             lasts = code in (ExitCode.REFUSED, ExitCode.MISCONFIGURED)
             raise (AirflowFailException if lasts else AirflowException)(message) from error
 
 
-def ended(program: str, code: int, output: str) -> str:
+def describe_end(program: str, code: int, output: str) -> str:
     """Describe how `program` ended, with its last lines of output, from the provider's message `output`.
 
     The provider repeats the whole command first, which does not help the reader of a mail.

@@ -164,7 +164,7 @@ def _missing(ledger: Backfills, database: Database, detector: str) -> Iterator[t
     applied: dict[date, str] = {}
     if database.is_ready():
         with database.read() as connection:
-            applied = published_day.applied(connection, detector)
+            applied = published_day.applied_runs(connection, detector)
     for day, published in ledger.read().published.items():
         if applied.get(day) != published.run:
             yield day, published

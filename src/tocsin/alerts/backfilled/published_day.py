@@ -167,7 +167,7 @@ def _chunks(rows: Sequence[_T]) -> Iterator[Sequence[_T]]:
     return (rows[first : first + staging.CHUNK] for first in range(0, len(rows), staging.CHUNK))
 
 
-def applied(connection: Connection, detector: str) -> dict[date, str]:
+def applied_runs(connection: Connection, detector: str) -> dict[date, str]:
     """The runs whose findings the DB holds, by day."""
     table = backfilled_days.c
     rows = connection.execute(select(table.day, table.run).where(table.detector == detector))

@@ -72,7 +72,7 @@ def find_events(settings: Settings, source: Source, wanted: EventSearch) -> Foun
     try:
         sealed = _sealed_files(settings, source, wanted)
         if sealed is not None:
-            return _found(source, "history", _in_files(sealed, wanted), wanted)
+            return _collect(source, "history", _in_files(sealed, wanted), wanted)
         return _in_kafka(settings, source, wanted)
     except (TocsinError, OSError) as error:
         return FoundEvents(source=source.name, place="", count=0, events=[], note=str(error))
@@ -115,10 +115,10 @@ def _in_kafka(settings: Settings, source: Source, wanted: EventSearch) -> FoundE
             note = f"not in history, and Kafka surely holds all events only from {mark} on"
         part = find_range(topic, source, wanted.start, wanted.end, wanted.latest)
         rows = (event.values | {"event_time": event.time} for event in read_range(topic, part, part.starts))
-        return _found(source, "Kafka", rows, wanted, note)
+        return _collect(source, "Kafka", rows, wanted, note)
 
 
-def _found(
+def _collect(
     source: Source, place: str, rows: Iterator[dict[str, Any]], wanted: EventSearch, note: str = ""
 ) -> FoundEvents:
     """Count those of `rows` that are about the entity, and take the latest."""

@@ -151,11 +151,10 @@ def _mail(
     settings: Settings, stored: StoredFinding, details: AlertDetails | None, spec: DetectorSpec | None
 ) -> tuple[str, str]:
     """Compose the mail about this finding; about one without an alert as if it had opened one."""
-    if details is None and spec is None:
-        return "", ""
     if details is None:
-        assert spec is not None
-        details = AlertDetails(alert=_opened(stored, spec), highest=stored, findings=[stored], notifications=[])
+        if spec is None:
+            return "", ""
+        details = AlertDetails(alert=_make_alert(stored, spec), highest=stored, findings=[stored], notifications=[])
     now = datetime.now(UTC)
     notification = Notification(
         id=0, kind=stored.finding.level, state="pending", revision=1, finding_id=stored.finding.finding_id,
@@ -167,7 +166,7 @@ def _mail(
     return alert_text(details.model_copy(update={"highest": stored}), notification, envelope)
 
 
-def _opened(stored: StoredFinding, spec: DetectorSpec) -> Alert:
+def _make_alert(stored: StoredFinding, spec: DetectorSpec) -> Alert:
     """Make the alert that a finding would have opened."""
     finding, facts = stored.finding, DetectorFacts.of(spec)
     return Alert.model_validate({

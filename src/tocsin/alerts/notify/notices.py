@@ -91,7 +91,7 @@ def operators(catalog: Catalog, settings: Settings) -> list[str]:
     return list(settings.alerts.urgent_recipients) or sorted({source.owner for source in catalog.sources.values()})
 
 
-def addressed(notice: Notice, name: str, to: str, settings: Settings) -> Message:
+def compose_notice(notice: Notice, name: str, to: str, settings: Settings) -> Message:
     """Compose the message of `notice` to one address; the same `name` is the same Message-ID."""
     message_id = f"<{name}@{settings.smtp.domain}>"
     return notice_mail(notice, Envelope(recipient=to, message_id=message_id, date=datetime.now(UTC)))
@@ -103,7 +103,7 @@ def put(notice: Notice, name: str, to: Sequence[str], settings: Settings) -> Non
     Raises:
         OSError: as of `NoticeFiles.put`; those before it wait.
     """
-    for own, message in _numbered(notice, name, to, settings):
+    for own, message in _compose_each(notice, name, to, settings):
         NoticeFiles(settings.state).put(own, message)
 
 
@@ -117,7 +117,7 @@ def post(notice: Notice, name: str, to: Sequence[str], settings: Settings, reach
     """
     done = set(reached)
     with Channels(settings) as channels:
-        for own, message in _numbered(notice, name, to, settings):
+        for own, message in _compose_each(notice, name, to, settings):
             if message.recipient in done:
                 continue
             try:
@@ -133,13 +133,13 @@ def post(notice: Notice, name: str, to: Sequence[str], settings: Settings, reach
     return done
 
 
-def _numbered(notice: Notice, name: str, to: Sequence[str], settings: Settings) -> Iterator[tuple[str, Message]]:
+def _compose_each(notice: Notice, name: str, to: Sequence[str], settings: Settings) -> Iterator[tuple[str, Message]]:
     for number, address in enumerate(to):
         own = f"{name}-{number}"
-        yield own, addressed(notice, own, address, settings)
+        yield own, compose_notice(notice, own, address, settings)
 
 
-def overdue(settings: Settings, patience: float = PATIENCE_SECONDS) -> list[str]:
+def list_overdue(settings: Settings, patience: float = PATIENCE_SECONDS) -> list[str]:
     """List the names of the messages that the notifier has not taken within `patience` seconds."""
     now = time.time()
     ages = {name: now - at for name, at in NoticeFiles(settings.state).waiting().items()}
@@ -149,7 +149,7 @@ def overdue(settings: Settings, patience: float = PATIENCE_SECONDS) -> list[str]
 def send_overdue(settings: Settings, patience: float = PATIENCE_SECONDS) -> bool:
     """Send them from their files; returns whether none waits on. One that cannot leave keeps no other back."""
     files = NoticeFiles(settings.state)
-    names = overdue(settings, patience)
+    names = list_overdue(settings, patience)
     if not names:
         return True
     random.shuffle(names)  # two that fail in a row end the round: another order lets others leave
@@ -163,7 +163,7 @@ def send_overdue(settings: Settings, patience: float = PATIENCE_SECONDS) -> bool
         pass
     except (ConfigError, OSError) as error:
         log.warning("messages waiting", error=str(error))
-    return not overdue(settings, patience)
+    return not list_overdue(settings, patience)
 
 
 def _send(files: NoticeFiles, name: str, channels: Channels) -> None:

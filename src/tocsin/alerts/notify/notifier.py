@@ -208,7 +208,7 @@ class Notifier:
         What cannot be written now is written before anything else is sent: forgetting it would send it twice.
         """
         try:
-            delivery = channels.send(self._composed(mail))
+            delivery = channels.send(self._compose(mail))
         except (TransientError, ConfigError):
             self._later(outbox.unclaim, mail)
             raise
@@ -244,13 +244,13 @@ class Notifier:
         """Keep a step with all notifications of `mail` to be written."""
         self._unwritten += [partial(step, ids=ids, **how) for ids in outbox.chunks(mail.ids)]
 
-    def _composed(self, mail: OutgoingMail) -> Message:
+    def _compose(self, mail: OutgoingMail) -> Message:
         if mail.notice is not None:
             # Dated when it leaves: after days of waiting a mail program would sort it in below what has been read.
             return mail.notice.model_copy(update={"date": self._clock()})
         envelope = compose.Envelope(recipient=mail.recipient, message_id=mail.message_id, date=self._clock())
         try:
-            return self._whole(mail, envelope)
+            return self._compose_whole(mail, envelope)
         except TransientError:
             raise
         except Exception as error:
@@ -258,7 +258,7 @@ class Notifier:
             _log.exception("notification not composed", message_id=mail.message_id, alert=mail.alerts[0])
             return compose.bare_mail(mail.alerts, error, envelope)
 
-    def _whole(self, mail: OutgoingMail, envelope: compose.Envelope) -> Message:
+    def _compose_whole(self, mail: OutgoingMail, envelope: compose.Envelope) -> Message:
         kind, shown = mail.first.kind, mail.alerts[: compose.SUMMARY_LINES]
         with self._database.read() as connection:
             details = [found for alert in shown if (found := alert_details(connection, alert)) is not None]

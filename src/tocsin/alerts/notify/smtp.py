@@ -72,7 +72,7 @@ class SmtpChannel:
         mail, recipient = as_mail(message, self._settings), message.recipient
         password = self._settings.password()
         try:
-            server = self._server = self._usable() or self._logged_in(password)
+            server = self._server = self._usable() or self._log_in(password)
         except (smtplib.SMTPException, OSError) as error:
             return Delivery(Result.AWAY, f"{place}: {_line(error)}")
         try:
@@ -99,7 +99,7 @@ class SmtpChannel:
             self._server.close()
         return None
 
-    def _logged_in(self, password: str | None) -> smtplib.SMTP:
+    def _log_in(self, password: str | None) -> smtplib.SMTP:
         settings = self._settings
         if settings.tls == "implicit":
             context = ssl.create_default_context()

@@ -81,11 +81,11 @@ def list_findings(database: Database, wanted: FindingFilter) -> list[StoredFindi
     if not database.is_ready():
         return []
     with database.read() as connection:
-        query = _listed(visible(connection), wanted)
+        query = _select_findings(visible(connection), wanted)
         return [stored_finding(row) for row in connection.execute(query).mappings()]
 
 
-def _listed(rows: FromClause, wanted: FindingFilter) -> Select[Any]:
+def _select_findings(rows: FromClause, wanted: FindingFilter) -> Select[Any]:
     table = rows.c
     query = select(rows).order_by(table.moment.desc(), table.finding_id).limit(wanted.limit)
     if wanted.detector is not None:

@@ -99,7 +99,7 @@ def _part(mail: EmailMessage, kind: str) -> str:
         return _bytes(body).decode(errors="replace")
 
 
-def _framed(mail: EmailMessage) -> str:
+def _framed_html(mail: EmailMessage) -> str:
     """Read its html text, with the images that belong to it; its links leave the frame."""
     text = _part(mail, "html").replace("<head>", '<head><base target="_blank">', 1)
     for image in mail.walk():
@@ -154,7 +154,7 @@ class _Answer(BaseHTTPRequestHandler):
             case ["mail", number] if mail is not None:
                 self._send(_mail_page(number, mail))
             case ["mail", _, "html"] if mail is not None:
-                self._send(_framed(mail))
+                self._send(_framed_html(mail))
             case _:
                 self.send_error(404)
 

@@ -167,7 +167,7 @@ def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
     for job, report in detectors.items():
         begins_anew = not repeating.isdisjoint(facts.feeders.get(job, ()))
         bases[job] = _counters(report, now) if begins_anew else _base(report, before.bases.get(job), now)
-    rolled = {job: _rolled(report, bases[job], now) for job, report in detectors.items()}
+    rolled = {job: _roll(report, bases[job], now) for job, report in detectors.items()}
     inputs = dict(before.inputs)
     for job, report in feeders.items():
         if report.rows_in > 0:
@@ -307,7 +307,7 @@ def _repeats(feeder: JobReport, first_batch: tuple[float, float] | None, now: fl
     return not has_begun or first_batch is None or now - first_batch[1] < _REPEATED_SECONDS
 
 
-def _rolled(report: JobReport, base: Counters, now: float) -> Counters:
+def _roll(report: JobReport, base: Counters, now: float) -> Counters:
     """The counters for the next look: a late share of long ago says nothing of now."""
     if report.rows_in - base.rows_in < _LATE_RECORDS or now - base.at < _LATE_SECONDS:
         return base

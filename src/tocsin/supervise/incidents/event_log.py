@@ -156,10 +156,10 @@ def read_events(state: Path, job: str) -> list[JobEvent]:
         lines = event_log_path(state, job).read_bytes().splitlines()
     except OSError:
         return []
-    return [event for line in lines if (event := _parsed(line)) is not None]
+    return [event for line in lines if (event := _parse(line)) is not None]
 
 
-def _parsed(line: bytes) -> JobEvent | None:
+def _parse(line: bytes) -> JobEvent | None:
     try:
         return _EVENT.validate_json(line)
     except ValidationError:

@@ -86,12 +86,12 @@ def process_ends(events: Sequence[JobEvent]) -> list[ProcessEnd]:
         elif event.what in _ENDS:
             # Where two run, the newer one has taken over from the one that is stopped; one that fails was to take over.
             at_once = event.at if running > 1 and not event.failed else None
-            found.append(_Ended(event, restarted_at=at_once, back_at=at_once, count=1 + _absorbed(found, event)))
+            found.append(_Ended(event, restarted_at=at_once, back_at=at_once, count=1 + _absorb(found, event)))
             running = max(0, running - 1)
     return [_process_end(end) for end in reversed(found)]
 
 
-def _absorbed(found: list[_Ended], event: JobEvent) -> int:
+def _absorb(found: list[_Ended], event: JobEvent) -> int:
     """Merge the ends in `found` that `event` repeats in a crash loop: the cause is shown once, with a count."""
     count = 0
     while event.condition is Condition.CRASH_LOOP and found and _repeats(event, found[-1].event):

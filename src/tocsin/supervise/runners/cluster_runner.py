@@ -181,14 +181,14 @@ class ClusterRunner:
     def _apps(self) -> Any:
         from kubernetes.client import AppsV1Api  # noqa: PLC0415 - takes two seconds; most installations have no cluster
 
-        return AppsV1Api(self._connected())
+        return AppsV1Api(self._connection())
 
     def _core(self) -> Any:
         from kubernetes.client import CoreV1Api  # noqa: PLC0415 - as above
 
-        return CoreV1Api(self._connected())
+        return CoreV1Api(self._connection())
 
-    def _connected(self) -> ApiClient:
+    def _connection(self) -> ApiClient:
         self._client = self._client or _connect(self._settings.runner)
         return self._client
 

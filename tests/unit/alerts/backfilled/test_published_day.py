@@ -278,8 +278,8 @@ def test_the_days_that_are_in_the_db_are_known_with_their_run(database: Database
     assert newest.applied_at == MORNING + MINUTE
     assert (oldest.day, oldest.findings) == (DAY - timedelta(days=1), 0)
     with database.read() as connection:
-        assert published_day.applied(connection, "failed_logins") == {DAY: "r2", DAY - timedelta(days=1): "r1"}
-        assert published_day.applied(connection, "other") == {}
+        assert published_day.applied_runs(connection, "failed_logins") == {DAY: "r2", DAY - timedelta(days=1): "r1"}
+        assert published_day.applied_runs(connection, "other") == {}
 
 
 def test_a_day_with_more_findings_than_a_statement_takes_values(database: Database) -> None:

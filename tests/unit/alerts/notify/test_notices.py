@@ -14,7 +14,7 @@ from tests.unit.alerts.scene import SECOND
 from tocsin.alerts import alert_lifecycle
 from tocsin.alerts.notify.channel import ChannelAway
 from tocsin.alerts.notify.mail.compose import Notice
-from tocsin.alerts.notify.notices import NoticeFiles, addressed, overdue, post, put, send_overdue
+from tocsin.alerts.notify.notices import NoticeFiles, compose_notice, list_overdue, post, put, send_overdue
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import notifications
 from tocsin.declare.model.errors import TransientError
@@ -22,7 +22,7 @@ from tocsin.declare.settings import Settings
 
 ANN, BOB = "ann@example.com", "bob@example.com"
 NOTICE = Notice(subject="held", paragraphs=("why",))
-MAIL = addressed(NOTICE, "one", ANN, Settings())
+MAIL = compose_notice(NOTICE, "one", ANN, Settings())
 WEEK = 7 * 86_400
 
 
@@ -112,7 +112,7 @@ def test_while_the_db_is_away_it_stays_and_then_leaves_from_its_file(
     assert send_overdue(scene.settings), "it is the notifier's for a minute"
     assert scene.subjects == []
     age(tmp_path / "supervision" / "mails" / "n-0.json", 61)
-    assert overdue(scene.settings) == ["n-0"]
+    assert list_overdue(scene.settings) == ["n-0"]
     assert send_overdue(scene.settings)
     scene.notifier.take_notices()
     scene.send()

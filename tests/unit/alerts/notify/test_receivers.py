@@ -17,7 +17,7 @@ from tests.unit.alerts.scene import RULES
 from tocsin.alerts.notify.channel import ChannelAway, Message
 from tocsin.alerts.notify.mail import chart
 from tocsin.alerts.notify.mail.compose import Notice
-from tocsin.alerts.notify.notices import NoticeFiles, addressed, put, send_overdue
+from tocsin.alerts.notify.notices import NoticeFiles, compose_notice, put, send_overdue
 from tocsin.alerts.store.database import Database
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError
@@ -135,7 +135,7 @@ def test_messages_that_fail_keep_no_other_back_when_they_leave_from_their_files(
     """Two failures in a row end a round, whichever they are; no two of them are the first in each."""
     files = NoticeFiles(settings.state)
     for name in ("a", "b", "c"):
-        files.put(name, addressed(Notice(subject=name, paragraphs=("why",)), name, ROOM, settings))
+        files.put(name, compose_notice(Notice(subject=name, paragraphs=("why",)), name, ROOM, settings))
     for name in ("a", "b"):
         (folder / name).write_text("failed")
     assert not any(send_overdue(settings, patience=0) for _ in range(100))

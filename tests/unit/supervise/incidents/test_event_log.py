@@ -8,7 +8,7 @@ import pytest
 from tocsin.declare.model.job_report import FailureCause
 from tocsin.supervise.incidents.event_log import LIMIT_BYTES, EventKind, JobEvent, Look, read_events, record
 from tocsin.supervise.job_states import Action, Actual, Change, Condition, Desired, History, Live, Past, Start, Stop
-from tocsin.supervise.restart_policy import end_reason, reconcile, restarted
+from tocsin.supervise.restart_policy import end_reason, plan_restart, reconcile
 
 JOB = "detector:bursts"
 OTHER = "notifier"
@@ -105,7 +105,7 @@ def test_memory_over_the_declared_is_the_cause_of_the_stop() -> None:
 
 def test_a_restart_that_was_asked_for_says_so() -> None:
     actual, before = Actual(live=[live(7)]), running(failures=(150.0,), condition=Condition.RESTARTING)
-    actions, after = restarted(JOB, actual, before, 200.0)
+    actions, after = plan_restart(JOB, actual, before, 200.0)
     ((_, one),) = Look(200.0, actual, before, after, actions).events()
     assert (one.what, one.reason, one.failed) == (EventKind.STOP, "a restart was asked for", False)
 

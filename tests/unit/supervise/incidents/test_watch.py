@@ -11,7 +11,7 @@ import pytest
 
 from tests.rig.mail_server import MailServer
 from tests.rig.samples.project import copy_project
-from tocsin.alerts.notify.notices import overdue, send_overdue
+from tocsin.alerts.notify.notices import list_overdue, send_overdue
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.setting_blocks import AlertSettings, SmtpSettings
@@ -160,7 +160,7 @@ def test_a_mail_that_is_refused_for_good_keeps_no_other_back_and_is_given_up(one
     one.server.answer_recipient = lambda to: "550 no such user" if to == "ops@example.com" else "250 OK"
     one.look()
     assert one.mails() == [("platform@example.com", "[tocsin] ingest:logins: misconfigured")]
-    assert overdue(one.settings, patience=0) == []
+    assert list_overdue(one.settings, patience=0) == []
 
 
 def test_a_source_says_how_long_it_may_be_quiet(one: Installation) -> None:

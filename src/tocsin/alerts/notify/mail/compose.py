@@ -81,9 +81,9 @@ def alert_mail(details: AlertDetails, notification: Notification, envelope: Enve
     """Compose an `urgent` or `email` notification."""
     alert = details.alert
     facts = _facts(details, notification, envelope)
-    picture = _drawn(details)
+    picture = _draw_chart(details)
     facts["chart"] = f"cid:{PICTURE}" if picture else ""
-    message = _in_thread(_filled("alert", facts, envelope), alert)
+    message = _in_thread(_fill("alert", facts, envelope), alert)
     return message.model_copy(update={"urgent": notification.kind == NotificationKind.URGENT, "picture": picture})
 
 
@@ -131,7 +131,7 @@ def summary_mail(shown: list[AlertDetails], count: int, detectors: list[str], en
     what += f" and {len(detectors) - 3} more" if len(detectors) > 3 else ""
     subject = plain_text.plain(f"[delayed] {what}", 150)
     facts = {"subject": subject, "lines": lines, "more": count - len(lines), "sent": _moment(envelope.date)}
-    return _filled("summary", facts, envelope).model_copy(update={"series": "delayed"})
+    return _fill("summary", facts, envelope).model_copy(update={"series": "delayed"})
 
 
 def bare_mail(alerts: Sequence[int], error: Exception, envelope: Envelope) -> Message:
@@ -152,22 +152,22 @@ def bare_mail(alerts: Sequence[int], error: Exception, envelope: Envelope) -> Me
 
 def notice_mail(notice: Notice, envelope: Envelope) -> Message:
     """Compose a notice about a job or a run."""
-    return _filled("notice", {name: getattr(notice, name) for name in Notice.__dataclass_fields__}, envelope)
+    return _fill("notice", {name: getattr(notice, name) for name in Notice.__dataclass_fields__}, envelope)
 
 
-def _filled(template: str, facts: dict[str, Any], envelope: Envelope) -> Message:
+def _fill(template: str, facts: dict[str, Any], envelope: Envelope) -> Message:
     html = _html.get_template(f"{template}.html").render(facts)
     return Message(
         id=envelope.message_id,
         recipient=envelope.recipient,
         subject=facts["subject"],
         text=_text.get_template(f"{template}.txt").render(facts),
-        html=html if template == "notice" else _inlined(html),
+        html=html if template == "notice" else _inline_styles(html),
         date=envelope.date,
     )
 
 
-def _inlined(html: str) -> str:
+def _inline_styles(html: str) -> str:
     """Copy the styles to their elements, for mail programs that know no style sheets.
 
     Airflow's environment, where notices are composed, has not got the library.
@@ -177,7 +177,7 @@ def _inlined(html: str) -> str:
     return css_inline.CSSInliner(keep_at_rules=True, load_remote_stylesheets=False).inline(html)
 
 
-def _drawn(details: AlertDetails) -> bytes:
+def _draw_chart(details: AlertDetails) -> bytes:
     try:
         return chart.draw(details)
     except Exception:
