@@ -346,7 +346,7 @@ def test_two_at_once_are_refused_and_a_change_in_the_middle_is_noticed(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installation.declare("v", **COUNTED | {"when": 'window="1 hour"'})
-    with rebuild_status.hold_rebuild(installation.settings, "v"):
+    with rebuild_status.lock_rebuild(installation.settings, "v"):
         for option in ((), ("--kafka-only",)):
             assert "v is being rebuilt already" in str(invoke(["rebuild", "v", "--yes", *option]).exception)
 

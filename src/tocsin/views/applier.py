@@ -21,7 +21,7 @@ from tocsin.declare.model.view import ViewSpec
 from tocsin.platform.kafka.reader import Offsets
 from tocsin.platform.state_db import TOPIC_ID
 from tocsin.views.rebuild.rebuild_request import FROM_HISTORY
-from tocsin.views.row_store import RowStore, mark_final
+from tocsin.views.row_store import RowStore
 from tocsin.views.shown_rows import ShownRows
 from tocsin.views.sinks.sink import Sink, SinkBatch, SinkLost
 from tocsin.views.stored_row import ReadBatch, StoredRow, TopicWrite, parts_of
@@ -148,13 +148,14 @@ class Applier:
         if is_done or self.current is None or self._shown is not None or self._spec.window is None:
             return
         after = before
-        while rows := self._store.closed_rows(self.current, after, watermark):
-            self._to_sink(mark_final(rows), [], {})
-            self._store.apply(mark_final(rows), (), {})
+        while closed := self._store.closed_rows(self.current, after, watermark):
+            rows = [row._replace(is_final=True) for row in closed]
+            self._to_sink(rows, [], {})
+            self._store.apply(rows, (), {})
             after = (rows[-1].window_end or watermark) - timedelta(microseconds=1)  # others may end with it
         self._store.note(final_before=watermark.isoformat())
 
-    def expired(self, watermark: datetime) -> list[TopicWrite]:
+    def find_expired(self, watermark: datetime) -> list[TopicWrite]:
         """Return deletions of rows that are older than the view keeps them; up to 1,000."""
         if self._spec.keep is None or self.current is None:
             return []

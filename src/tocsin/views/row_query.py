@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from tocsin.declare.model.errors import TransientError, nearest
 from tocsin.declare.model.job_report import OVERDUE_SECONDS
-from tocsin.views.row_store import COLUMNS, row_of
+from tocsin.views.row_store import COLUMNS, CURRENT, row_of
 from tocsin.views.stored_row import StoredRow, micros, moment_of
 
 _NEAR = 500
@@ -177,12 +177,12 @@ class ViewReader:
         rows = self._rows(index, f"{' AND '.join(wanted)} {order}", *arguments, query.limit + 1)
         return Page(rows[: query.limit], _cursor(rows[query.limit - 1]) if len(rows) > query.limit else None)
 
-    def changed(self, since: int, name: str | None = None, limit: int = 1000) -> tuple[list[StoredRow], int]:
+    def changes(self, since: int, name: str | None = None, limit: int = 1000) -> tuple[list[StoredRow], int]:
         """Return rows that changed after the version `since`, in order, and the version up to which that is all."""
         index, where, more = ("by_change", "", []) if name is None else ("by_name", " AND name = ?", [name])
         with self._translated():
             query = (
-                f"SELECT {COLUMNS}, change FROM rows INDEXED BY {index} WHERE build = {_CURRENT} AND change > ?{where}"
+                f"SELECT {COLUMNS}, change FROM rows INDEXED BY {index} WHERE build = {CURRENT} AND change > ?{where}"
             )
             found = self._connection.execute(f"{query} ORDER BY change LIMIT ?", [since, *more, limit]).fetchall()
             if len(found) < limit:
@@ -196,7 +196,7 @@ class ViewReader:
     def nearest(self, name: str) -> str | None:
         """Return a name of a row that is close to `name`; None when none is close."""
         with self._translated():
-            query = f"SELECT DISTINCT name FROM rows WHERE build = {_CURRENT} AND name"
+            query = f"SELECT DISTINCT name FROM rows WHERE build = {CURRENT} AND name"
             after = self._connection.execute(f"{query} >= ? ORDER BY name LIMIT ?", [name[:1], _NEAR]).fetchall()
             before = self._connection.execute(f"{query} < ? ORDER BY name DESC LIMIT ?", [name, _NEAR]).fetchall()
         return nearest(name, [found for (found,) in (*after, *before)])
@@ -204,7 +204,7 @@ class ViewReader:
     def _rows(self, index: str, where: str, *arguments: Any) -> list[StoredRow]:
         with self._translated():
             # Left to itself SQLite takes the first column of the primary key, and reads the whole build.
-            query = f"SELECT {COLUMNS} FROM rows INDEXED BY {index} WHERE build = {_CURRENT} AND {where}"
+            query = f"SELECT {COLUMNS} FROM rows INDEXED BY {index} WHERE build = {CURRENT} AND {where}"
             return [row_of(found) for found in self._connection.execute(query, arguments)]
 
     @contextlib.contextmanager
@@ -213,9 +213,6 @@ class ViewReader:
             yield
         except sqlite3.OperationalError as error:
             raise TransientError(f"{self._path}: {error}") from error
-
-
-_CURRENT = "(SELECT json_extract(value, '$') FROM facts WHERE name = 'current')"
 
 
 def _cursor(row: StoredRow) -> str:

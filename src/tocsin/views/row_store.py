@@ -42,7 +42,7 @@ ON CONFLICT DO UPDATE SET
 """
 _CHUNK = 1000
 _TAKEN = {"rows", "offsets", "facts"}
-_CURRENT = "(SELECT json_extract(value, '$') FROM facts WHERE name = 'current')"
+CURRENT = "(SELECT json_extract(value, '$') FROM facts WHERE name = 'current')"
 
 
 def store_path(settings: Settings, view: str) -> Path:
@@ -112,7 +112,7 @@ class RowStore(StateDb):
         selected = ", ".join(f'{expression} AS "{name}"' for name, expression in (times | shown | final).items())
         for before in self._columns["table"]:
             self._connection.execute(f'DROP VIEW IF EXISTS "{before}"')
-        self._connection.execute(f'CREATE VIEW "{self._table}" AS SELECT {selected} FROM rows WHERE build = {_CURRENT}')
+        self._connection.execute(f'CREATE VIEW "{self._table}" AS SELECT {selected} FROM rows WHERE build = {CURRENT}')
         self._note({"columns": columns})
         self._columns = columns
 
@@ -159,12 +159,12 @@ class RowStore(StateDb):
 
     def switch(self, build: str, pending: Iterable[str] = ()) -> None:
         """Let readers see `build`, and remove all others but those that are `pending`: to begin later."""
-        kept = {stored for name in (build, *pending) for stored in (name, parts_of(name))}
+        keep = {stored for name in (build, *pending) for stored in (name, parts_of(name))}
         with self._change():
-            for other in self._builds - kept:
+            for other in self._builds - keep:
                 self._connection.execute("DELETE FROM rows WHERE build = ?", (other,))
             self._note({"current": build})
-        self._builds &= kept
+        self._builds &= keep
 
     def other_builds(self, builds: Iterable[str]) -> set[str]:
         """List the builds that have rows, without `builds` and what the topic holds of them."""
@@ -220,11 +220,6 @@ def row_of(found: tuple[Any, ...]) -> StoredRow:
         offset=offset,
         appended_at=moment_of(appended_at * 1000),
     )
-
-
-def mark_final(rows: Iterable[StoredRow]) -> list[StoredRow]:
-    """Return `rows`, marked as final."""
-    return [row._replace(is_final=True) for row in rows]
 
 
 def _json(value: dict[str, Any]) -> str:

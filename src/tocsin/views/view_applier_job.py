@@ -94,7 +94,7 @@ class ViewApplierJob:
         self._removing: Offsets = {}
 
     def run(self) -> None:
-        """Apply until told to stop."""
+        """Apply until `stop` is set."""
         path, table = store_path(self._settings, self._spec.name), self._spec.shown.table
         store = self._retry.call(lambda: RowStore(path, table))
         try:
@@ -166,7 +166,7 @@ class ViewApplierJob:
         if report.watermark is None:
             return
         applier.finish(report.watermark)
-        if self._topic.has_reached(self._removing) and (gone := applier.expired(report.watermark)):
+        if self._topic.has_reached(self._removing) and (gone := applier.find_expired(report.watermark)):
             self._topic.write(gone)
             self._removing = self._topic.look()
 

@@ -61,16 +61,16 @@ def summarise(settings: Settings, spec: ViewSpec) -> ViewSummary:
         window=None if spec.window is None else spec.window.total_seconds(),
         sink=spec.sink,
         freshness=freshness,
-        reason=reason_of(settings, spec.name) if freshness is None else _trouble(settings, spec.name),
+        reason=reason_of(settings, spec.name) if freshness is None else _reason(settings, spec.name),
     )
 
 
 def reason_of(settings: Settings, view: str) -> str:
     """Say why there is nothing to read of `view` yet."""
-    return _trouble(settings, view) or "its first rows are still to come"
+    return _reason(settings, view) or "its first rows are still to come"
 
 
-def _trouble(settings: Settings, view: str) -> str:
+def _reason(settings: Settings, view: str) -> str:
     for job in (view_job(view), compute_job(view)):
         beat = read_beat(settings.state, job)
         if beat is None or beat.age_seconds > SILENT_SECONDS:

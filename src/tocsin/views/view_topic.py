@@ -32,7 +32,7 @@ class ViewTopic(TopicFollower):
 
     @property
     def is_leading(self) -> bool:
-        """Return whether it falls to this process to finish windows, switch builds and tell of freshness."""
+        """Return whether it falls to this process to finish windows, switch builds and report freshness."""
         return True
 
     def follow_for(self, applier: Applier) -> bool:

@@ -110,8 +110,8 @@ def test_a_new_build_fills_while_readers_see_the_one_before(store: RowStore, pat
     applier.switch("b")
     assert seen(path, "b") == sink.counts() == {"a": 7, "new": 7}
     reopened = Applier(view_spec(), store, sink)
-    (amends,) = reopened.apply([record(view_row("a", 2), 4)])
-    assert (amends.row and amends.row.values, amends.offset) == ({"count": 7}, 4)
+    (repair,) = reopened.apply([record(view_row("a", 2), 4)])
+    assert (repair.row and repair.row.values, repair.offset) == ({"count": 7}, 4)
     assert seen(path, "b") == {"a": 7, "new": 7}
     assert reopened.counts["stale"] == 1
 
@@ -134,8 +134,8 @@ def test_a_build_whose_name_comes_back_is_read_again(store: RowStore, path: Path
 def test_a_removal_of_an_older_version_does_not_count(store: RowStore, path: Path) -> None:
     applier = Applier(view_spec(), store, None)
     applier.apply([record(view_row("a", 1), 0)])
-    (amends,) = applier.apply([record(view_row("a", 2), 1), record(None, 2, key=A, removes=0)])
-    assert amends.row is not None and amends.row.values == {"count": 2}
+    (repair,) = applier.apply([record(view_row("a", 2), 1), record(None, 2, key=A, removes=0)])
+    assert repair.row is not None and repair.row.values == {"count": 2}
     assert seen(path) == {"a": 2}
     assert applier.apply([record(None, 3, key=A, removes=1)]) == []
     assert seen(path) == {}
@@ -152,10 +152,10 @@ def test_rows_of_closed_windows_are_final_and_old_ones_are_removed(store: RowSto
     applier.apply([record(view_row("late", 1, window=0), 21)])
     assert [row.is_final for row in reader.page(PageQuery()).rows] == [True, True, False, True]
     reader.close()
-    assert applier.expired(NOON + 70 * SECOND) == []
-    old = applier.expired(NOON + 75 * SECOND)
-    assert [one.offset for one in old] == [0, 21]
-    applier.apply([record(None, 30 + n, key=one.identity, removes=one.offset) for n, one in enumerate(old)])
+    assert applier.find_expired(NOON + 70 * SECOND) == []
+    old = applier.find_expired(NOON + 75 * SECOND)
+    assert [removal.offset for removal in old] == [0, 21]
+    applier.apply([record(None, 30 + n, key=gone.identity, removes=gone.offset) for n, gone in enumerate(old)])
     assert seen(path) == {"a": 1}
 
 
@@ -190,16 +190,16 @@ def test_changes_come_in_order_and_whole(store: RowStore, path: Path) -> None:
     applier = Applier(view_spec(), store, None)
     applier.apply([record(view_row("a", 1), 0)])
     reader = ViewReader(path)
-    rows, reached = reader.changed(0)
+    rows, reached = reader.changes(0)
     assert [row.name for row in rows] == ["a"]
-    assert reader.changed(reached)[0] == []
+    assert reader.changes(reached)[0] == []
     applier.apply([record(view_row(f"b{n}", 1), n + 1) for n in range(5)])
     applier.apply([record(view_row("a", 2), 9)])
-    rows, reached = reader.changed(reached, limit=6)
+    rows, reached = reader.changes(reached, limit=6)
     assert len(rows) >= 5
-    rows += reader.changed(reached)[0]
+    rows += reader.changes(reached)[0]
     assert [row.name for row in rows] == ["b0", "b1", "b2", "b3", "b4", "a"]
-    assert [row.values for row in reader.changed(0, "a")[0]] == [{"count": 2}]
+    assert [row.values for row in reader.changes(0, "a")[0]] == [{"count": 2}]
     reader.close()
 
 
@@ -267,8 +267,8 @@ def test_the_topic_gets_back_what_the_stream_wrote_over_it_meanwhile(store: RowS
     applier = Applier(view_spec(), store, None)
     applier.apply([record(view_row("a", 1), 0), record(view_row("a", 7, build="history-1"), 1)])
     applier.apply([record(view_row("a", 2), 2), record(view_row("b", 2, build="history-1"), 3)])
-    (amends,) = applier.switch_writes("history-1")
-    assert amends.row is not None and (amends.row.build, amends.row.values) == ("history-1", {"count": 7})
+    (repair,) = applier.switch_writes("history-1")
+    assert repair.row is not None and (repair.row.build, repair.row.values) == ("history-1", {"count": 7})
     applier.switch("history-1")
     applier.apply([record(view_row("a", 7, build="history-1"), 4)])
     assert seen(path) == {"a": 7, "b": 2}
@@ -278,8 +278,8 @@ def test_a_row_that_readers_lose_stays_in_the_build_that_is_to_come(store: RowSt
     sink = MemorySink()
     applier = Applier(view_spec(), store, sink)
     applier.apply([record(view_row("a", 1), 0), record(view_row("a", 5, build="history-1"), 1)])
-    (amends,) = applier.apply([record(None, 2, key=A, removes=0)])
-    assert amends.row is not None
+    (repair,) = applier.apply([record(None, 2, key=A, removes=0)])
+    assert repair.row is not None
     assert (seen(path), sink.counts()) == ({}, {}), "it is older than the view keeps it, and that is told once"
-    assert (amends.row.build, amends.row.values) == ("history-1", {"count": 5})
+    assert (repair.row.build, repair.row.values) == ("history-1", {"count": 5})
     assert [row.build for row in store.find([A])] == ["history-1"]

@@ -41,12 +41,12 @@ def last_page(reader: ViewReader) -> list[str]:
 @pytest.mark.parametrize(
     ("read", "expected"),
     [
-        (lambda one: one.get("w150", LAST).values["count"], 150),
-        (lambda one: one.get("w150").window_start, LAST),
-        (lambda one: names(one, PageQuery(window=LAST, limit=3)), ["w000", "w001", "w002"]),
-        (lambda one: names(one, PageQuery(window=NOON, prefix="w15", limit=2)), ["w150", "w151"]),
+        (lambda reader: reader.get("w150", LAST).values["count"], 150),
+        (lambda reader: reader.get("w150").window_start, LAST),
+        (lambda reader: names(reader, PageQuery(window=LAST, limit=3)), ["w000", "w001", "w002"]),
+        (lambda reader: names(reader, PageQuery(window=NOON, prefix="w15", limit=2)), ["w150", "w151"]),
         (last_page, ["w199"] * 5),
-        (lambda one: len(one.changed(0, "w007")[0]), WINDOWS),
+        (lambda reader: len(reader.changes(0, "w007")[0]), WINDOWS),
     ],
 )
 def test_no_read_looks_at_all_rows(path: Path, read: Callable[[ViewReader], object], expected: object) -> None:

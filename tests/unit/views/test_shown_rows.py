@@ -64,14 +64,14 @@ def test_an_idle_instance_is_taken_off_and_comes_back_once(store: RowStore, tmp_
     applier = Applier(counters(), store, sink)
     applier.apply([record(part("web.1", 5), 0), record(part("web.2", 7), 1), record(part("web.2", 9, period=1), 2)])
     applier.finish(NOON + KEEP)
-    assert applier.expired(NOON + 2 * KEEP) == []
-    gone = applier.expired(NOON + 2 * KEEP + SECOND)
+    assert applier.find_expired(NOON + 2 * KEEP) == []
+    gone = applier.find_expired(NOON + 2 * KEEP + SECOND)
     assert {(one.partition, one.offset) for one in gone} == {(0, 0), (0, 1)}, "what the topic no longer needs"
     applier.apply([record(None, 3 + n, key=one.identity, removes=one.offset) for n, one in enumerate(gone)])
     assert seen(tmp_path) == sink.counts() == {"requests": 9}
     applier.apply([record(part("web.1", 1, period=2), 5)])
     assert seen(tmp_path) == sink.counts() == {"requests": 10}
-    last = applier.expired(NOON + 9 * KEEP)
+    last = applier.find_expired(NOON + 9 * KEEP)
     applier.apply([record(None, 6 + n, key=one.identity, removes=one.offset) for n, one in enumerate(last)])
     assert seen(tmp_path) == sink.counts() == {}
 

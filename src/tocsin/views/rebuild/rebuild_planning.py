@@ -74,7 +74,7 @@ def plan_rebuild(spec: ViewSpec, stock: EventStock) -> RebuildPlan:
     own = [first.date() + _DAY * n for n in range(-(-(since - first) // _DAY))]
     cut = [day for day in own if end(day) > since or not _can_compute(spec, stock, day)]
     lacking = {day: _why(spec, stock, day, since) for day in cut}
-    days = {day: "+".join(stock.sealed.versions[one] for one in inputs(day, spec)) for day in own if day not in lacking}
+    days = {day: "+".join(stock.sealed.versions[it] for it in inputs(day, spec)) for day in own if day not in lacking}
     if not days:
         return RebuildPlan(why_none=f"no day can be computed whole: {first.date()} {lacking[first.date()]}")
     return RebuildPlan(days, since, lacking)

@@ -176,7 +176,7 @@ def _path(state: Path, view: str) -> Path:
 
 
 @contextmanager
-def unless_refused() -> Iterator[None]:
+def log_refusal() -> Iterator[None]:
     """Go on where Kafka refuses to remove what nobody reads any more, as without the right to it: the view is right."""
     try:
         yield

@@ -25,7 +25,7 @@ from tocsin.platform.kafka.topics import remove_topics
 from tocsin.platform.lead import try_lead
 from tocsin.platform.lock import Lock, LockHeld
 from tocsin.views.rebuild.rebuild_planning import EventStock, RebuildPlan, is_from_history, plan_rebuild
-from tocsin.views.rebuild.rebuild_request import is_requested, read_draft, remove_draft, request_rebuild, unless_refused
+from tocsin.views.rebuild.rebuild_request import is_requested, log_refusal, read_draft, remove_draft, request_rebuild
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ def look_at(settings: Settings, name: str) -> RebuildLook:
     catalog = read_catalog(settings.project)
     spec = catalog.view(name)
     source = catalog.source(spec.sources[0])
-    recent = [one for one in spec.tables if catalog.table(one).history is not None and spec.computed.window is None]
+    is_windowed = spec.computed.window is not None
+    recent = [] if is_windowed else [table for table in spec.tables if catalog.table(table).history is not None]
     sealed = published_days(settings, source) if is_from_history(spec) and not recent else {}
     with TopicReader(settings, rebuild_job(name), settings.names.events(source.name)) as topic:
         reach = find_reach(topic, source, read_ledger(Places.of(settings, source.name))) if sealed else KafkaReach()
@@ -76,7 +77,7 @@ def look_at(settings: Settings, name: str) -> RebuildLook:
     return RebuildLook(spec, source, plan, sealed, offsets)
 
 
-def hold_rebuild(settings: Settings, name: str) -> Lock:
+def lock_rebuild(settings: Settings, name: str) -> Lock:
     """Let nobody else rebuild the view `name`.
 
     Raises:
@@ -93,11 +94,11 @@ def rebuild_by_kafka(settings: Settings, name: str) -> None:
     """Let the view `name` be computed anew by Kafka alone; a build that was being drafted from history is given up.
 
     Raises:
-        LockHeld: see `hold_rebuild`.
+        LockHeld: see `lock_rebuild`.
         OSError: the state folder cannot be written.
         TransientError: Kafka cannot be reached; a retry helps.
     """
-    with hold_rebuild(settings, name):
+    with lock_rebuild(settings, name):
         give_up(settings, name)
         request_rebuild(settings.state, name)
 
@@ -110,7 +111,7 @@ def give_up(settings: Settings, name: str) -> None:
     """
     draft = read_draft(settings.state, name)
     if draft is not None and not is_requested(settings.state, name, draft):  # else the job of the view reads them
-        with unless_refused():
+        with log_refusal():
             remove_topics(settings, settings.names.rebuild(name, draft.build))
     remove_draft(settings.state, name)
 
@@ -118,10 +119,10 @@ def give_up(settings: Settings, name: str) -> None:
 def _stock(settings: Settings, source: Source, sealed: Mapping[date, DayVersion], reach: KafkaReach) -> EventStock:
     return EventStock(
         sealed=Sealed(
-            versions={day: one.version for day, one in sealed.items()},
+            versions={day: version.version for day, version in sealed.items()},
             why_not=why_not(settings, source),
         ),
-        imported={day for day, one in sealed.items() if any(run.startswith(IMPORTED) for run in one.runs)},
+        imported={day for day, version in sealed.items() if any(run.startswith(IMPORTED) for run in version.runs)},
         kept_from=oldest_kept(datetime.now(UTC), timedelta(days=source.history_days)).date(),
         kafka_since=reach.since,
         now=datetime.now(UTC),

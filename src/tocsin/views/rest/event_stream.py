@@ -38,7 +38,7 @@ class Follower:
         """Return what has changed since the last look, as events."""
         try:
             reader = self.views.reader(self.view)
-            rows, self.version = reader.changed(self.version, self.key)
+            rows, self.version = reader.changes(self.version, self.key)
             gone = self.has_row and not rows and self.key is not None and reader.get(self.key) is None
         except (NoRowsYet, NoSuchName, TransientError):
             return []

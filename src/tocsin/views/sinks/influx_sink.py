@@ -8,11 +8,10 @@ Without windows the points of a key are its history, which goes with its row.
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode, urlsplit, urlunsplit
@@ -22,7 +21,7 @@ import structlog
 from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.model.view import ViewSpec
 from tocsin.platform.kafka.reader import Offsets
-from tocsin.views.sinks.sink import SinkBatch
+from tocsin.views.sinks.sink import SinkBatch, chunks
 from tocsin.views.stored_row import StoredRow, micros
 
 _SECONDS = 10.0
@@ -81,9 +80,9 @@ class InfluxSink:
 
     def replace(self, rows: Iterable[StoredRow], gone: Iterable[StoredRow], offsets: Offsets) -> None:
         """See `Sink`."""
-        for chunk in _chunks(rows, _CHUNK):
+        for chunk in chunks(rows, _CHUNK):
             self._write(chunk)
-        for chunk in _chunks(gone, _REMOVALS):
+        for chunk in chunks(gone, _REMOVALS):
             self._remove(chunk)
         self._offsets = dict(offsets)
 
@@ -182,12 +181,6 @@ def _literal(text: str) -> str:
 
 def _identifier(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
-
-
-def _chunks(rows: Iterable[StoredRow], size: int) -> Iterator[list[StoredRow]]:
-    found = iter(rows)
-    while chunk := list(itertools.islice(found, size)):
-        yield chunk
 
 
 def _plain(value: Any) -> str:

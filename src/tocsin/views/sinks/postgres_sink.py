@@ -8,6 +8,7 @@ and key are unique. A column comes to be with the first value that is not null, 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,11 +16,12 @@ from typing import Any
 import psycopg
 import structlog
 from psycopg import sql
+from pydantic_core import to_json
 
 from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.model.view import ViewSpec
 from tocsin.platform.kafka.reader import Offsets
-from tocsin.views.sinks.sink import SinkBatch, SinkLost
+from tocsin.views.sinks.sink import SinkBatch, SinkLost, chunks
 from tocsin.views.stored_row import StoredRow
 
 _OFFSETS = "tocsin_view_offsets"
@@ -28,6 +30,7 @@ _OPTIONS = "-c lock_timeout=10000 -c timezone=UTC"
 # A server whose machine or network is gone says nothing: TCP notices after 25 s, and not after hours, as by default.
 _VANISHED = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
 _BIGINT = 2**63
+_NUL, _ESCAPES = "\\u0000", re.compile(r"\\(?:u0000|.)")
 _log = structlog.get_logger()
 
 
@@ -79,13 +82,8 @@ class PostgresSink:
         del gone
         with self._transaction() as connection:
             self._empty(connection)
-            chunk: list[StoredRow] = []
-            for row in rows:
-                chunk.append(row)
-                if len(chunk) == _CHUNK:
-                    self._put(connection, chunk)
-                    chunk = []
-            self._put(connection, chunk)
+            for chunk in chunks(rows, _CHUNK):
+                self._put(connection, chunk)
             self._remember(connection, offsets)
         self._expected, self._known = dict(offsets), {*self._types}
 
@@ -177,62 +175,29 @@ class PostgresSink:
             _log.warning("row left out of PostgreSQL", row=rows[0].name[:100], reason=str(error)[:300])
 
     def _upsert(self, connection: psycopg.Connection, rows: Sequence[StoredRow]) -> None:
-        found = [_cells(row) for row in rows]
-        columns = [name for name in self._types if name in {*self._unique} | set().union(*found) or name == "final"]
-        lists: list[Any] = []
-        selected: list[sql.SQL] = []
-        for column in columns:
-            if column == "time_window":
-                lists += [[row.window_start for row in rows], [row.window_end for row in rows]]
-                selected += [sql.SQL("%s::timestamptz[]"), sql.SQL("%s::timestamptz[]")]
-            else:
-                kind = self._types[column]
-                lists.append([_cell(cells.get(column), kind) for cells in found])
-                selected.append(sql.SQL("%s::" + ("text" if kind == "jsonb" else kind) + "[]"))
-        picks = [self._pick(column, place) for place, column in self._places(columns)]
-        names = [sql.Identifier(column) for column in columns]
-        others = [column for column in columns if column not in self._unique]
-        sets = [sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(column)) for column in others]
-        action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(sets)) if sets else sql.SQL("NOTHING")
-        arguments = [sql.Identifier(f"c{place}") for place in range(len(lists))]
-        query = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM unnest({}) AS row ({}) ON CONFLICT ({}) DO {}").format(
-            self._table,
-            sql.SQL(", ").join(names),
-            sql.SQL(", ").join(picks),
-            sql.SQL(", ").join(selected),
-            sql.SQL(", ").join(arguments),
-            sql.SQL(", ").join(map(sql.Identifier, self._unique)),
-            action,
+        cells = [_cells(row) for row in rows]
+        columns = [name for name in self._types if name in {*self._unique}.union(*cells)]
+        others = [sql.Identifier(column) for column in columns if column not in self._unique]
+        sets = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(column) for column in others)
+        query = sql.SQL(
+            "INSERT INTO {table} ({columns}) SELECT {columns} FROM json_populate_recordset(NULL::{table}, %s) "
+            "ON CONFLICT ({unique}) DO {action}"
+        ).format(
+            table=self._table,
+            columns=sql.SQL(", ").join(map(sql.Identifier, columns)),
+            unique=sql.SQL(", ").join(map(sql.Identifier, self._unique)),
+            action=sql.SQL("UPDATE SET {}").format(sets) if others else sql.SQL("NOTHING"),
         )
-        connection.execute(query, lists)
-
-    def _places(self, columns: Sequence[str]) -> Iterator[tuple[int, str]]:
-        """Number the lists of `unnest`: a window takes two."""
-        place = 0
-        for column in columns:
-            yield place, column
-            place += 2 if column == "time_window" else 1
-
-    def _pick(self, column: str, place: int) -> sql.Composable:
-        if column == "time_window":
-            return sql.SQL("tstzrange({}, {})").format(sql.Identifier(f"c{place}"), sql.Identifier(f"c{place + 1}"))
-        cast = "{}::jsonb" if self._types[column] == "jsonb" else "{}"
-        return sql.SQL(cast).format(sql.Identifier(f"c{place}"))
+        connection.execute(query, [_json(cells)])
 
     def _remove(self, connection: psycopg.Connection, rows: Sequence[StoredRow]) -> None:
-        if any(column not in self._types for column in self._spec.key):
-            return  # no row was ever put in place
-        for row in rows:
-            cells = _cells(row)
-            wanted: list[sql.Composable] = [
-                sql.SQL("{} = %s").format(sql.Identifier(column)) for column in self._spec.key
-            ]
-            values: list[Any] = [_cell(cells[column], self._types.get(column, "")) for column in self._spec.key]
-            if self._spec.window:
-                wanted.append(sql.SQL("time_window = tstzrange(%s, %s)"))
-                values += [row.window_start, row.window_end]
-            query = sql.SQL("DELETE FROM {} WHERE {}").format(self._table, sql.SQL(" AND ").join(wanted))
-            connection.execute(query, values)
+        if not rows or any(column not in self._types for column in self._spec.key):
+            return  # without a column of the key no row was ever put in place
+        same = [sql.SQL("there.{0} = gone.{0}").format(sql.Identifier(column)) for column in self._unique]
+        query = sql.SQL(
+            "DELETE FROM {table} AS there USING json_populate_recordset(NULL::{table}, %s) AS gone WHERE {same}"
+        ).format(table=self._table, same=sql.SQL(" AND ").join(same))
+        connection.execute(query, [_json([_cells(row) for row in rows])])
 
     def _fit(self, connection: psycopg.Connection, rows: Sequence[StoredRow]) -> None:
         """Add the columns that `rows` need, and the unique key once its columns are there."""
@@ -259,19 +224,17 @@ class PostgresSink:
 
 
 def _cells(row: StoredRow) -> dict[str, Any]:
-    """Return the columns of `row` without its window."""
-    return {**row.key, **row.values} | ({} if row.window_start is None else {"final": row.is_final})
+    """Return the columns of `row` as JSON values."""
+    if row.window_start is None or row.window_end is None:
+        return {**row.key, **row.values}
+    window = f"[{row.window_start.isoformat()},{row.window_end.isoformat()})"
+    return {"time_window": window, **row.key, **row.values, "final": row.is_final}
 
 
-def _cell(value: Any, kind: str) -> Any:
-    """Write `value` as a column of type `kind` takes it. Its text holds no NUL: the sign for it stands in its place."""
-    if value is None:
-        return None
-    if isinstance(value, dict | list) or (kind == "text" and not isinstance(value, str)):
-        value = json.dumps(value)
-    if isinstance(value, str):
-        return value.replace("\0", "\u2400").replace("\\u0000", "\u2400")
-    return float(value) if kind == "double precision" else value
+def _json(cells: Sequence[dict[str, Any]]) -> str:
+    """Write rows as JSON. Its texts hold no NUL: the sign for it stands in its place."""
+    text = to_json(cells).decode()
+    return _ESCAPES.sub(lambda found: "\u2400" if found[0] == _NUL else found[0], text) if _NUL in text else text
 
 
 def _type(value: Any) -> str | None:

@@ -18,7 +18,7 @@ from pydantic_core import to_json
 from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.model.view import ViewSpec
 from tocsin.platform.kafka.reader import Offsets
-from tocsin.views.sinks.sink import SinkBatch, SinkLost
+from tocsin.views.sinks.sink import SinkBatch, SinkLost, chunks
 from tocsin.views.stored_row import StoredRow
 
 _SECONDS = 5.0
@@ -88,9 +88,9 @@ class RedisSink:
 
     def replace(self, rows: Iterable[StoredRow], gone: Iterable[StoredRow], offsets: Offsets) -> None:
         """See `Sink`. In chunks: until the last one, which remembers the offsets, readers see rows of both."""
-        for chunk in _chunks(gone):
+        for chunk in chunks(gone, _CHUNK):
             self._run(self._removals(chunk), "", "*")
-        for chunk in _chunks(rows):
+        for chunk in chunks(rows, _CHUNK):
             self._run(self._puts(chunk), "", "*")
         self._run([], _text(offsets), "*")
 
@@ -146,17 +146,6 @@ def _to_text(value: Any) -> str:
 
 def _text(offsets: Offsets) -> str:
     return json.dumps(dict(sorted(offsets.items())))
-
-
-def _chunks(rows: Iterable[StoredRow]) -> Iterator[list[StoredRow]]:
-    chunk: list[StoredRow] = []
-    for row in rows:
-        chunk.append(row)
-        if len(chunk) == _CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
 
 
 @contextmanager

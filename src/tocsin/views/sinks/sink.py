@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pkgutil import resolve_name
 from typing import Protocol
 
@@ -66,6 +67,13 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Leave the server."""
+
+
+def chunks(rows: Iterable[StoredRow], size: int) -> Iterator[list[StoredRow]]:
+    """Cut `rows` into lists of `size`."""
+    left = iter(rows)
+    while chunk := list(islice(left, size)):
+        yield chunk
 
 
 def open_sink(spec: ViewSpec, settings: Settings, *, is_shared: bool = False) -> Sink | None:

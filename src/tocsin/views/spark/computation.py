@@ -34,11 +34,11 @@ from tocsin.spark.query_plan import QueryPlan
 from tocsin.spark.session import kafka_sink
 from tocsin.views.rebuild.rebuild_request import (
     HistoryPart,
+    log_refusal,
     next_build,
     pending_builds,
     read_rebuild,
     record_begin,
-    unless_refused,
 )
 from tocsin.views.spark.view_plan import FUNCTION, read_plan
 from tocsin.views.spark.view_rows import OBSERVATION, WRITTEN, make_rows
@@ -123,9 +123,9 @@ class Computation:
         """Remove the topics of builds that were replaced; those of a rebuild that still runs stay."""
         names, view = self._settings.names, self.spec.name
         builds = pending_builds(self._settings.state, self.folders.stored, view)
-        kept = {self._past_topic, *(names.rebuild(view, build) for build in builds)}
-        with unless_refused():
-            remove_topics(self._settings, names.rebuild(view, ""), kept)
+        keep = {self._past_topic, *(names.rebuild(view, build) for build in builds)}
+        with log_refusal():
+            remove_topics(self._settings, names.rebuild(view, ""), keep)
 
     def _past_age(self) -> timedelta:
         """Return the age of the oldest event of history, while some of them are in no committed batch; 0 else."""
@@ -154,7 +154,7 @@ class Computation:
         if self._past and not self._past_age():
             ends = {partition_of(place)[1]: end for place, end in self._past.items()}
             with contextlib.suppress(TransientError):
-                with unless_refused():
+                with log_refusal():
                     empty_topic(self._settings, self._past_topic, ends)
                 self._past = {}
         missing = self._missing

@@ -50,7 +50,7 @@ from tocsin.views.rebuild.rebuild_request import (
     request_rebuild,
     write_draft,
 )
-from tocsin.views.rebuild.rebuild_status import RebuildLook, give_up, hold_rebuild, look_at, rebuild_by_kafka
+from tocsin.views.rebuild.rebuild_status import RebuildLook, give_up, lock_rebuild, look_at, rebuild_by_kafka
 from tocsin.views.spark.view_plan import FUNCTION, read_plan
 from tocsin.views.spark.view_rows import make_rows
 
@@ -75,16 +75,16 @@ class RebuiltDays:
 
 
 def rebuild_from_history(
-    settings: Settings, name: str, tell: Callable[[RebuiltDays], None], *, incomplete: bool = False
+    settings: Settings, name: str, report: Callable[[RebuiltDays], None], *, incomplete: bool = False
 ) -> RebuildPlan:
-    """Rebuild the view `name` by what there is now, and return the plan; `tell` is called after each query.
+    """Rebuild the view `name` by what there is now, and return the plan; `report` is called after each query.
 
     When this returns, the rows of history are on the topic, and the job of the view has been asked for the rest.
 
     Args:
         settings: of the installation.
         name: of the view.
-        tell: takes note of days that are there.
+        report: takes note of days that are there.
         incomplete: leave out what is neither in history nor in Kafka.
 
     Raises:
@@ -94,13 +94,13 @@ def rebuild_from_history(
         Unwritable: the disk is full.
         TocsinError: days are missing, or the query has failed.
     """
-    with hold_rebuild(settings, name):
+    with lock_rebuild(settings, name):
         look = look_at(settings, name)
         check(look, incomplete=incomplete)
         if look.plan.days:
             with running_batch(settings, rebuild_job(name)) as spark:
                 try:
-                    return _Drafting(settings, spark, look, incomplete=incomplete).run(tell)
+                    return _Drafting(settings, spark, look, incomplete=incomplete).run(report)
                 except OSError as error:
                     if is_disk(error):
                         what = f"{settings.state} cannot be written ({error.strerror}); make room and run it again"
@@ -130,21 +130,21 @@ class _Drafting:
         spec = look.spec
         self._call = DeclaredFunction(spec.path, FUNCTION)
         self._used: frozenset[str] = frozenset()
-        self._draft = self._begun()
+        self._draft = self._begin_draft()
 
-    def run(self, tell: Callable[[RebuiltDays], None]) -> RebuildPlan:
+    def run(self, report: Callable[[RebuiltDays], None]) -> RebuildPlan:
         """Compute all days, and ask for the rest; what is sealed meanwhile is computed as well."""
         name, state = self._look.spec.name, self._settings.state
         while todo := [day for day in self._look.plan.days if day not in self._draft.days]:
             chunk = next(chunks(todo, self._look.rows, ROWS_AT_ONCE, neighbours=True))
             self._write(chunk)
-            made = {day: self._look.plan.days[day] for day in chunk}
-            self._draft = replace(self._draft, days=self._draft.days | made)
+            days = {day: self._look.plan.days[day] for day in chunk}
+            self._draft = replace(self._draft, days=self._draft.days | days)
             write_draft(state, name, self._draft)
             events = sum(self._look.rows[day] for day in chunk)
             log.info("days on the topic", view=name, build=self._draft.build, first=str(chunk[0]), last=str(chunk[-1]))
-            left = len(todo) - len(chunk)
-            tell(RebuiltDays(chunk[0], chunk[-1], events, len(self._look.plan.days) - left, len(self._look.plan.days)))
+            total = len(self._look.plan.days)
+            report(RebuiltDays(chunk[0], chunk[-1], events, total - len(todo) + len(chunk), total))
             self._look = self._look_again()
         since = self._look.plan.since
         assert since is not None, "history computes days"
@@ -154,7 +154,7 @@ class _Drafting:
         remove_draft(state, name)
         return self._look.plan
 
-    def _begun(self) -> Draft:
+    def _begin_draft(self) -> Draft:
         """Go on with the draft of an earlier run, if what it was made of is as it was; else begin another."""
         spec, plan = self._look.spec, self._look.plan
         events = prepare_events(
@@ -164,16 +164,16 @@ class _Drafting:
         fingerprint = read_plan(rows, spec, [self._look.source]).fingerprint
         self._used = used_columns(make_rows(rows, spec, ""), [self._look.source])[self._look.source.name]
 
-        def named(request: str) -> str:
+        def name_build(request: str) -> str:
             return build_name(spec.version, fingerprint, request, from_history=True)
 
         state = self._settings.state
         draft = read_draft(state, spec.name)
-        fits = draft is not None and draft.build == named(draft.request) and draft.continues(plan.days)
+        fits = draft is not None and draft.build == name_build(draft.request) and draft.continues(plan.days)
         if draft is None or not fits or is_requested(state, spec.name, draft):
             give_up(self._settings, spec.name)
             request = Rebuild().id
-            draft = Draft(request, named(request))
+            draft = Draft(request, name_build(request))
             write_draft(state, spec.name, draft)
         else:
             log.info("going on", view=spec.name, build=draft.build, days=len(draft.days))

@@ -13,7 +13,6 @@ import pytest
 
 from tests.unit.views.view_scene import NOON, view_row, view_spec
 from tocsin.declare.model.errors import ConfigError, TransientError
-from tocsin.views.row_store import mark_final
 from tocsin.views.sinks.influx_sink import InfluxSink
 from tocsin.views.sinks.sink import SinkBatch
 from tocsin.views.stored_row import StoredRow
@@ -77,7 +76,7 @@ def test_a_point_takes_the_place_of_itself(server: Server) -> None:
     assert sink.offsets() is None
     sink.replace([stored("a", 1), stored("b c,d=e", 1.5, None, text='say "hi"\\', yes=True, no=None)], [], {0: 2})
     sink.apply(SinkBatch([stored("a", 2), stored("none", None)], [], {0: 4}))
-    sink.apply(SinkBatch(mark_final([stored("a", 2)]), [], {0: 4}))
+    sink.apply(SinkBatch([stored("a", 2)._replace(is_final=True)], [], {0: 4}))
     assert server.points == {
         ("counts,word=a", f"{START}"): "count=2i,final=true",
         ("counts,word=b\\ c\\,d\\=e", f"{START}"): r'count=1.5,text="say \"hi\"\\",yes=true',

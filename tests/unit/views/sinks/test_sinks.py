@@ -24,7 +24,6 @@ from tocsin.declare.settings import Settings, load_settings
 from tocsin.declare.sinks import SINKS, SinkKind
 from tocsin.dev.servers.sink_servers import KINDS
 from tocsin.supervise.runners.job_command import setting_variables
-from tocsin.views.row_store import mark_final
 from tocsin.views.sinks.sink import Sink, SinkBatch, SinkLost, missing_address, open_sink
 from tocsin.views.stored_row import StoredRow
 
@@ -173,7 +172,7 @@ def test_rows_are_put_in_place_and_removed(server: Server, opened: Callable[...,
     sink = opened()
     sink.replace([], [], {})
     sink.apply(SinkBatch([stored("a", 1), stored("b", 2), stored("b", 3, 10)], [], {0: 3}))
-    sink.apply(SinkBatch([stored("a", 4), *mark_final([stored("b", 2)])], [stored("b", 3, 10)], {0: 5, 1: 2}))
+    sink.apply(SinkBatch([stored("a", 4), stored("b", 2)._replace(is_final=True)], [stored("b", 3, 10)], {0: 5, 1: 2}))
     assert server.rows() == {("a", 0): (4, False), ("b", 0): (2, True)}
     assert sink.offsets() == {0: 5, 1: 2}
 
@@ -221,7 +220,9 @@ def test_another_applier_is_noticed(server: Server, opened: Callable[..., Sink])
     assert server.rows() == {("a", 0): (1, False)}
 
 
-@pytest.mark.parametrize("word", ["a\0b", "ünï\u2028", "it's", "x" * 1_000_000, '"\\', "", "a,b =c\n\\,", "a\\'"])
+@pytest.mark.parametrize(
+    "word", ["a\0b", "a\\u0000b", "ünï\u2028", "it's", "x" * 1_000_000, '"\\', "", "a,b =c\n\\,", "a\\'"]
+)
 def test_unusual_keys(word: str, server: Server, opened: Callable[..., Sink]) -> None:
     """PostgreSQL cannot index a megabyte, which is counted and holds nothing up."""
     sink = opened()
