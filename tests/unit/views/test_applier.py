@@ -43,7 +43,7 @@ def test_the_last_version_of_a_row_is_kept_in_both(store: RowStore, path: Path) 
     applier.apply([record(view_row("a", 1), 0), record(view_row("b", 5), 1), record(view_row("a", 2), 2)])
     applier.apply([record(view_row("a", 2), 2), record(view_row("a", 3), 3)])
     assert seen(path) == sink.counts() == {"a": 3, "b": 5}
-    assert store.offsets() == sink.held == {0: 4}
+    assert store.offsets() == sink.offsets_there == {0: 4}
     applier.apply([record(None, 4, key=A)])
     assert seen(path) == sink.counts() == {"b": 5}
 
@@ -52,7 +52,7 @@ def test_a_crash_between_sink_and_file_shows_no_older_version_again(store: RowSt
     sink = MemorySink()
     first = [record(view_row("a", 1), 0), record(view_row("a", 2), 1)]
     Applier(view_spec(), store, sink).apply(first[:1])
-    held = store.offsets()
+    before = store.offsets()
     dying = Applier(view_spec(), store, sink)
 
     def full(*_: object, **__: object) -> None:
@@ -61,7 +61,7 @@ def test_a_crash_between_sink_and_file_shows_no_older_version_again(store: RowSt
     with pytest.MonkeyPatch.context() as patch, pytest.raises(TransientError):
         patch.setattr(store, "apply", full)
         dying.apply(first[1:])
-    assert (store.offsets(), sink.held) == (held, {0: 2})
+    assert (store.offsets(), sink.offsets_there) == (before, {0: 2})
     again = Applier(view_spec(), store, sink)
     again.check_sink()
     again.apply([*first, record(view_row("b", 1), 2)])
@@ -70,15 +70,15 @@ def test_a_crash_between_sink_and_file_shows_no_older_version_again(store: RowSt
     assert again.counts["refills"] == 0
 
 
-@pytest.mark.parametrize("held", [None, {}, {0: 1}])
-def test_a_sink_that_lost_what_it_had_is_filled(store: RowStore, held: Any) -> None:
+@pytest.mark.parametrize("offsets", [None, {}, {0: 1}])
+def test_a_sink_that_lost_what_it_had_is_filled(store: RowStore, offsets: Any) -> None:
     sink = MemorySink()
     applier = Applier(view_spec(), store, sink)
     applier.apply([record(view_row("a", 1), 0), record(view_row("b", 1), 1)])
-    sink.rows, sink.held = {}, held
+    sink.rows, sink.offsets_there = {}, offsets
     applier.apply([record(view_row("c", 1), 2)])
     assert sink.counts() == {"a": 1, "b": 1, "c": 1}
-    sink.rows, sink.held = {}, held
+    sink.rows, sink.offsets_there = {}, offsets
     applier.check_sink()
     assert sink.counts() == {"a": 1, "b": 1, "c": 1}
     assert applier.counts["refills"] == 2
@@ -208,16 +208,16 @@ def test_what_another_process_has_applied_is_not_applied_again(store: RowStore, 
     first, second = Applier(view_spec(), store, sink), Applier(view_spec(), other_store, same_sink)
     given = [record(view_row("a", n), n) for n in range(4)]
     first.apply(given[:2])
-    same_sink.rows, same_sink.versions, same_sink.held = sink.rows, sink.versions, sink.held
+    same_sink.rows, same_sink.versions, same_sink.offsets_there = sink.rows, sink.versions, sink.offsets_there
     second.positions([0])
     second.apply([*given[2:], record(view_row("b", 1), 0, partition=1)])
-    sink.held = same_sink.held
+    sink.offsets_there = same_sink.offsets_there
     first.apply([*given[2:], record(view_row("a", 4), 4)])  # had them in hand when the partition was taken from it
     assert sink.versions == [("a", 1), ("a", 3), ("b", 1), ("a", 4)]
     assert seen(path) == sink.counts() == {"a": 4, "b": 1}
     assert (first.counts["taken"], second.counts["taken"]) == (2, 0)
     assert first.counts["refills"] + second.counts["refills"] == 0
-    assert store.offsets() == sink.held == {0: 5, 1: 1}
+    assert store.offsets() == sink.offsets_there == {0: 5, 1: 1}
     other_store.close()
 
 
@@ -280,6 +280,6 @@ def test_a_row_that_readers_lose_stays_in_the_build_that_is_to_come(store: RowSt
     applier.apply([record(view_row("a", 1), 0), record(view_row("a", 5, build="history-1"), 1)])
     (repair,) = applier.apply([record(None, 2, key=A, removes=0)])
     assert repair.row is not None
-    assert (seen(path), sink.counts()) == ({}, {}), "it is older than the view keeps it, and that is told once"
+    assert (seen(path), sink.counts()) == ({}, {}), "it is older than the view keeps it, and that counts once"
     assert (repair.row.build, repair.row.values) == ("history-1", {"count": 5})
     assert [row.build for row in store.find([A])] == ["history-1"]

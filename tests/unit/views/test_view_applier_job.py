@@ -44,9 +44,9 @@ def write(settings: Settings, *rows: ViewRow) -> None:
 
 def report(settings: Settings, **fields: object) -> None:
     known = {"job": "compute:word_counts", "instance": settings.installation_id, "state": JobState.RUNNING}
-    told = JobReport.model_validate({**known, "at": datetime.now(UTC), **fields})
+    sent = JobReport.model_validate({**known, "at": datetime.now(UTC), **fields})
     with RecordWriter(settings, EVENT_BYTES) as writer:
-        writer.write("job-metrics", told.model_dump_json(), told.job, partition=0)
+        writer.write("job-metrics", sent.model_dump_json(), sent.job, partition=0)
 
 
 def seen(settings: Settings) -> dict[str, tuple[int, bool]]:

@@ -60,27 +60,27 @@ class MemorySink:
     def __init__(self, address: str = "", consumer: str = "", spec: ViewSpec | None = None) -> None:
         self.opened, self.spec = (address, consumer), spec
         self.rows: dict[str, StoredRow] = {}
-        self.held: Offsets | None = None
-        self.told: Offsets | None = None
+        self.offsets_there: Offsets | None = None
+        self.expected: Offsets | None = None
         self.versions: list[tuple[str, Any]] = []
 
     def offsets(self) -> Offsets | None:
-        self.told = self.held
-        return self.held
+        self.expected = self.offsets_there
+        return self.offsets_there
 
     def apply(self, batch: SinkBatch) -> None:
-        if self.held != self.told:
+        if self.offsets_there != self.expected:
             raise SinkLost
         for row in batch.removed:
             self.rows.pop(row.identity, None)
         self.rows |= {row.identity: row for row in batch.rows}
         self.versions += [(row.name, row.values["count"]) for row in batch.rows]
-        self.held = self.told = dict(batch.offsets)
+        self.offsets_there = self.expected = dict(batch.offsets)
 
     def replace(self, rows: Iterable[StoredRow], gone: Iterable[StoredRow], offsets: Offsets) -> None:
         del gone
         self.rows = {row.identity: row for row in rows}
-        self.held = self.told = dict(offsets)
+        self.offsets_there = self.expected = dict(offsets)
 
     def close(self) -> None:
         pass

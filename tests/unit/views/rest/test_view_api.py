@@ -111,7 +111,7 @@ def test_what_the_reader_has_is_not_sent_again(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "query", "status", "told"),
+    ("path", "query", "status", "expected"),
     [
         ("/views/word_count", "", 404, {"nearest": "word_counts"}),
         ("/views/word_counts/w44", "", 404, {"nearest": "w4"}),
@@ -123,14 +123,14 @@ def test_what_the_reader_has_is_not_sent_again(api: Api) -> None:
         ("/nothing", "", 404, {"detail": "Not Found"}),
     ],
 )
-def test_refusals(api: Api, path: str, query: str, status: int, told: Any) -> None:
+def test_refusals(api: Api, path: str, query: str, status: int, expected: Any) -> None:
     api.fill()
     found, _, body = api.ask(path, query)
     assert found == status
     if status == 422:
-        assert body["detail"][0]["loc"][-1] == told
+        assert body["detail"][0]["loc"][-1] == expected
     else:
-        assert told.items() <= body.items()
+        assert expected.items() <= body.items()
 
 
 def test_nobody_reads_without_the_token(api: Api) -> None:
