@@ -131,7 +131,7 @@ class QueryLoop:
 
     def _fit_session(self) -> bool:
         """Start a session whose slots fit the partitions of the topics, unless there is one; False if asked to stop."""
-        places, resources = self._run.topics.places(), self._run.resources
+        places, resources = self._run.topics.partitions(), self._run.resources
         if places == self._run.places:
             return True
         if self._run.places:
@@ -295,7 +295,7 @@ class QueryLoop:
         with contextlib.suppress(TransientError):
             if (recreated := self._run.recreated_topic(self._run.topics)) is not None:
                 return f"{recreated} was deleted and created again"
-            both = self._run.places, self._run.topics.places()
+            both = self._run.places, self._run.topics.partitions()
             for topic in self._run.topics.names:
                 before, now = (sum(partition_of(place)[0] == topic for place in some) for some in both)
                 if now > before:

@@ -87,7 +87,7 @@ def test_a_raw_topic_that_was_recreated_is_read_from_its_start_however_long_it_i
 
     def fit() -> Position:
         topics = TopicSet.__new__(TopicSet)
-        topics.names, topics._readers = (RAW,), {RAW: Any}  # type: ignore[dict-item]  # nobody asks it
+        topics.names = (RAW,)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(TopicSet, "ids", lambda _: dict(ids))
             patch.setattr(TopicSet, "bounds", lambda _: ({R0: 0, R1: 0}, ends))

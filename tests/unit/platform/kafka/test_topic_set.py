@@ -31,7 +31,7 @@ def test_the_records_of_all_topics_count_and_each_has_its_place(tmp_path: Path) 
                 producer.produce(topic, b"%d" % number, partition=partition)
         assert producer.flush(10) == 0
         with TopicSet(settings, "test", NAMES) as topics:
-            assert len(topics.places()) == 8
+            assert len(topics.partitions()) == 8
             first, ends = topics.bounds()
             assert set(first.values()) == {0}
             read = {place: end for place, end in ends.items() if end}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Never
@@ -41,7 +42,7 @@ class Kept(TopicSet):
     def ids(self) -> dict[str, str]:
         return {NAME: self.id} if self.id else {}
 
-    def bounds(self) -> tuple[Position, Position]:
+    def bounds(self, partitions: Iterable[Place] | None = None) -> tuple[Position, Position]:
         return {p: first for p, (first, _) in self.kept.items()}, {p: e for p, (_, e) in self.kept.items()}
 
     def first_at(self, place: Place, start: int, end: int, came_at: CameAt) -> datetime | None:

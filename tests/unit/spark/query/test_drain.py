@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -109,7 +109,7 @@ class Records(TopicSet):
         self.values, self.seen = values, 0
         self.breaks_at: int | None = None
 
-    def bounds(self) -> tuple[Position, Position]:
+    def bounds(self, partitions: Iterable[Place] | None = None) -> tuple[Position, Position]:
         return {P0: 0, P1: 0}, {P0: len(self.values), P1: 0}
 
     def records(self, place: Place, start: int, end: int) -> Iterator[Message]:
