@@ -34,7 +34,7 @@ def boundary_cases(
     if spec.window is None or step is None or spec.window % step:
         return [], ["no boundary cases: windows of different length hold an event"]
     base = next(
-        (one for written, by_id in zip(cases, found, strict=True) if (one := _base(spec, written, by_id))), None
+        (base for written, by_id in zip(cases, found, strict=True) if (base := _base(spec, written, by_id))), None
     )
     if base is None:
         return [], ["no boundary cases: in no case that fires is the score the number of like events of one entity"]
@@ -56,13 +56,15 @@ def boundary_cases(
 def _base(spec: DetectorSpec, written: Written, found: Mapping[str, CaseFinding]) -> _Base | None:
     """Find an event that counts for one: those like it in a window of a finding are as many as its score."""
     case, events = written
-    for one in found.values():
-        inside = [event for event in events if one.start and one.end and one.start <= event.time < one.end]
+    for finding in found.values():
+        inside = [
+            event for event in events if finding.start and finding.end and finding.start <= event.time < finding.end
+        ]
         for event in inside:
             like = [other for other in inside if _said(other) == _said(event)]
-            is_of = all(str(event.columns.get(name)) == value for name, value in one.entity.items())
-            if is_of and len(like) == one.score and one.start is not None:
-                return _Base(spec, case, event, starts_of(one.start, spec)[0])
+            is_of = all(str(event.columns.get(name)) == value for name, value in finding.entity.items())
+            if is_of and len(like) == finding.score and finding.start is not None:
+                return _Base(spec, case, event, starts_of(finding.start, spec)[0])
     return None
 
 
@@ -92,7 +94,9 @@ class _Base:
         other = self._other(source)
         if other is not None:
             both = self._spread(self._event, self._start, half) + self._spread(other, self._start, rest)
-            cases.append(self._case_of(f"{limit + 1} events of two entities", sorted(both, key=lambda one: one.time)))
+            cases.append(
+                self._case_of(f"{limit + 1} events of two entities", sorted(both, key=lambda event: event.time))
+            )
         return cases
 
     def _spread(self, event: DeclaredEvent, start: datetime, count: int) -> list[DeclaredEvent]:

@@ -121,7 +121,8 @@ def check_expectations(
     """List what is wrong with what `case` expects, given its `events`."""
     faults: list[Fault] = []
     for expected in case.expect:
-        place, levels = expected.place, [one for one in ("email", "urgent") if getattr(spec.levels, one) is not None]
+        place = expected.place
+        levels = [level for level in ("email", "urgent") if getattr(spec.levels, level) is not None]
         if expected.level not in levels:
             what = f"'{expected.level}' is no level of {spec.name} (it has: {', '.join(levels)})"
             faults.append(Fault(place.file, what, line=place.line, nearest=nearest(str(expected.level), levels)))

@@ -79,7 +79,12 @@ def read_columns(plan: Node, spec: DetectorSpec, columns: Collection[str]) -> se
         for top in node.expressions("projectList", "aggregateExpressions"):
             if top.identity is not None and (name := _passes(top, made, columns)):
                 made[top.identity] = name
-    read = {made[one.identity or -1] for node in plan.walk() for one in _decisive(node) if one.identity in made}
+    read = {
+        made[attribute.identity or -1]
+        for node in plan.walk()
+        for attribute in _decisive(node)
+        if attribute.identity in made
+    }
     return read | ({*spec.entity} & set(columns))
 
 
@@ -98,7 +103,7 @@ def _decisive(node: Node) -> Iterator[Node]:
             inner = top.children[0] if top.kind == "Alias" else top
             passes = field in _PASSING and inner.kind == "AttributeReference"
             if not passes:
-                yield from (one for one in top.walk() if one.kind == "AttributeReference")
+                yield from (inner for inner in top.walk() if inner.kind == "AttributeReference")
 
 
 def _depends(node: Node) -> bool:
@@ -120,4 +125,4 @@ def _carries_time(node: Node) -> bool:
 def _is_time(node: Node) -> bool:
     """Return whether Spark says of `node` that it is a time, or holds one."""
     kind = node.fields.get("dataType")
-    return kind in _TIMES if isinstance(kind, str) else any(repr(one) in repr(kind) for one in _TIMES)
+    return kind in _TIMES if isinstance(kind, str) else any(repr(time) in repr(kind) for time in _TIMES)

@@ -215,8 +215,8 @@ def window_text(start: datetime | None, end: datetime | None) -> str:
 def joined_problems(problems: Iterable[CaseProblem]) -> list[CaseProblem]:
     """Say once what was seen in several ways."""
     same: dict[tuple[str, str, str], CaseProblem] = {}
-    for one in problems:
-        key = (one.expected, one.found, one.why)
+    for problem in problems:
+        key = (problem.expected, problem.found, problem.why)
         known = same.get(key)
-        same[key] = one if known is None else known.model_copy(update={"others": (*known.others, one.way)})
+        same[key] = problem if known is None else known.model_copy(update={"others": (*known.others, problem.way)})
     return list(same.values())

@@ -17,11 +17,11 @@ def judge(case: Case, ways: Mapping[Way, CaseFindings]) -> list[CaseProblem]:
     problems: list[CaseProblem] = []
     reference: CaseFindings | None = None
     for way, found in ways.items():
-        problems += [CaseProblem(way=way, expected=one, found=other) for one, other in _unexpected(case, found)]
+        problems += [CaseProblem(way=way, expected=wanted, found=other) for wanted, other in _unexpected(case, found)]
         if reference is None:
             first, reference = way, found
         else:
-            problems += [one.model_copy(update={"way": way}) for one in _differences(first, reference, found)]
+            problems += [problem.model_copy(update={"way": way}) for problem in _differences(first, reference, found)]
     return joined_problems(problems)
 
 
@@ -44,17 +44,17 @@ def _unexpected(case: Case, found: CaseFindings) -> list[tuple[str, str]]:
     left = dict(found)
     missing: list[ExpectedFinding] = []
     # The most exact first, so that one that leaves the window open does not take the finding of another.
-    for expected in sorted(case.expect, key=lambda one: (one.window is None) + (one.score is None)):
-        match = next((id_ for id_, one in left.items() if _matches(expected, one)), None)
+    for expected in sorted(case.expect, key=lambda expected: (expected.window is None) + (expected.score is None)):
+        match = next((id_ for id_, finding in left.items() if _matches(expected, finding)), None)
         if match is None:
             missing.append(expected)
         else:
             del left[match]
     pairs: list[tuple[str, str]] = []
     for expected in missing:
-        near = next((id_ for id_, one in left.items() if _is_of(expected, one)), None)
+        near = next((id_ for id_, finding in left.items() if _is_of(expected, finding)), None)
         pairs.append((expected_text(expected), str(left.pop(near)) if near is not None else ""))
-    return pairs + [("", str(one)) for one in left.values()]
+    return pairs + [("", str(finding)) for finding in left.values()]
 
 
 def _is_of(expected: ExpectedFinding, found: CaseFinding) -> bool:

@@ -62,14 +62,14 @@ def own_lanes(spans: Sequence[Span], spec: DetectorSpec, lateness: timedelta) ->
     """Leave each case where it is: lists of the numbers of those that go into one stream, with their lanes."""
     margin = _margin(spec, lateness)
     streams: list[list[int]] = []
-    for number in sorted(range(len(spans)), key=lambda one: spans[one]):
-        free = (one for one in streams if spans[one[-1]][1] + 2 * margin < spans[number][0])
+    for number in sorted(range(len(spans)), key=lambda case: spans[case]):
+        free = (numbers for numbers in streams if spans[numbers[-1]][1] + 2 * margin < spans[number][0])
         stream = next(free, None)
         if stream is None:
             streams.append([number])
         else:
             stream.append(number)
-    return [(one, _own(one, spans, margin)) for one in streams]
+    return [(numbers, _own(numbers, spans, margin)) for numbers in streams]
 
 
 def _own(numbers: Sequence[int], spans: Sequence[Span], margin: timedelta) -> Lanes:

@@ -57,14 +57,17 @@ def mutants_of(text: str) -> list[Mutant]:
     tree = without_cases(parse(text))
     made = [mutant for number, node in enumerate(ast.walk(tree)) for mutant in _mutate(tree, number, node)]
     lines = text.splitlines()
-    noted = [one for one in made if not (one.is_border and lines[one.line - 1].rstrip().endswith(EITHER_WAY))]
-    return sorted({(one.line, one.change): one for one in noted}.values(), key=lambda one: (one.line, one.change))
+    noted = [
+        mutant for mutant in made if not (mutant.is_border and lines[mutant.line - 1].rstrip().endswith(EITHER_WAY))
+    ]
+    by_place = {(mutant.line, mutant.change): mutant for mutant in noted}
+    return [by_place[place] for place in sorted(by_place)]
 
 
 def _mutate(tree: ast.Module, number: int, node: ast.AST) -> Iterator[Mutant]:
     for change, replaced in _changes(node, tree):
         changed = copy.deepcopy(tree)
-        replaced(next(one for place, one in enumerate(ast.walk(changed)) if place == number))
+        replaced(next(node for place, node in enumerate(ast.walk(changed)) if place == number))
         text = ast.unparse(ast.fix_missing_locations(changed))
         yield Mutant(getattr(node, "lineno", 1), change, text, is_border=isinstance(node, ast.Compare | ast.Constant))
 
@@ -168,7 +171,7 @@ def _drop_filter(node: ast.AST) -> None:
 
 def _keyword(call: ast.AST, name: str) -> ast.keyword:
     assert isinstance(call, ast.Call)
-    return next(one for one in call.keywords if one.arg == name)
+    return next(keyword for keyword in call.keywords if keyword.arg == name)
 
 
 def _name(function: ast.expr) -> str:

@@ -29,8 +29,8 @@ _SHIPPED = "## Detectors that ship\n\nIn `detectors/`, and each in a project of 
 def reference_page(root: Path) -> str:
     """Write the whole page, about the detectors of the repository in `root`."""
     keywords = [
-        (f"`{one.name}`", one.form, "required" if one.default is None else one.default, one.meaning)
-        for one in keyword_meanings()
+        (f"`{keyword.name}`", keyword.form, "required" if keyword.default is None else keyword.default, keyword.meaning)
+        for keyword in keyword_meanings()
     ]
     files = sorted([*root.glob("detectors/[!_]*.py"), *root.glob("examples/*/detectors/[!_]*.py")])
     shipped = [_row(read_spec(path), path.relative_to(root)) for path in files]

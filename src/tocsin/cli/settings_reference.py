@@ -97,7 +97,7 @@ def _type(field: FieldInfo) -> str:
     text = re.sub(r"Annotated\[(\w+)[^\]]*\]", r"\1", str(field.annotation))
     kinds = (("Literal", ""), ("timedelta", "duration"), ("Path", "path"), ("bool", "true or false"), ("dict", "table"))
     if "Literal" in text and "dict" not in text:
-        return " or ".join(f'`"{one}"`' for one in get_args(field.annotation))
+        return " or ".join(f'`"{value}"`' for value in get_args(field.annotation))
     for word, shown in (*kinds[1:], ("tuple", "list"), ("int", "whole number"), ("float", "number")):
         if word in text:
             return shown
@@ -118,7 +118,7 @@ def _written(value: Any) -> str:
     if isinstance(value, Path | Enum):
         return json.dumps(str(value))
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_written(one)}" for key, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {_written(item)}" for key, item in value.items()) + " }"
     return json.dumps(value)
 
 

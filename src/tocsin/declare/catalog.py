@@ -76,7 +76,7 @@ class Catalog:
         """The source called `name`, which has raw records; ConfigError also when a flow writes its events."""
         source = self.source(name)
         if source.is_derived:
-            known = [one for one, declared in self.sources.items() if not declared.is_derived]
+            known = [known_name for known_name, declared in self.sources.items() if not declared.is_derived]
             what = f"source '{name}' has no records: a flow writes its events (with records there are: "
             raise ConfigError([Fault(f"sources/{name}.toml", f"{what}{', '.join(sorted(known)) or 'none'})")])
         return source
@@ -87,7 +87,7 @@ class Catalog:
         Of several, `records` names one; ConfigError if that is missing then, or is none of them.
         """
         self.source(name)
-        found = [one.sources[0] for one in self.upstream(name) if one.is_ingest]
+        found = [feeder.sources[0] for feeder in self.upstream(name) if feeder.is_ingest]
         chosen = records or (found[0] if len(set(found)) == 1 else "")
         if chosen in found:
             return self.source(chosen)
@@ -132,16 +132,16 @@ class Catalog:
         """
         if source.startswith(FINDINGS_OF):
             spec = self.detector(source.removeprefix(FINDINGS_OF))
-            before = [feeder for one in spec.sources for feeder in self.upstream(one)]
-            return [Feeder(one, (source,), is_ingest=False) for one in (INDEXER, detector_job(spec.name))] + before
+            before = [feeder for read in spec.sources for feeder in self.upstream(read)]
+            return [Feeder(job, (source,), is_ingest=False) for job in (INDEXER, detector_job(spec.name))] + before
         feeders: list[Feeder] = []
         reached = [source]
         for name in reached:
             if name not in self.sources or not self.sources[name].is_derived:
                 feeders.append(Feeder(ingest_job(name), (name,), is_ingest=True))
-            elif flow := next((one for one in self.flows.values() if one.to == name), None):
+            elif flow := next((candidate for candidate in self.flows.values() if candidate.to == name), None):
                 feeders.append(Feeder(flow_job(flow.name), flow.sources, is_ingest=False))
-                reached += [one for one in flow.sources if one not in reached]
+                reached += [origin for origin in flow.sources if origin not in reached]
         return feeders
 
     def feeders_of(self, sources: Iterable[str]) -> list[Feeder]:
@@ -153,12 +153,14 @@ class Catalog:
         """List the jobs that keep state of events of `source`: detectors and views, also behind flows and findings."""
         reached = [source]
         for name in reached:
-            made = [one.to for one in self.flows.values() if name in one.sources]
-            made += [f"{FINDINGS_OF}{one.name}" for one in self.detectors_of(name)]
-            reached += [one for one in made if one not in reached]
-        detectors = dict.fromkeys(detector_job(one.name) for name in reached for one in self.detectors_of(name))
-        read = [one for one in self.views.values() if not set(reached).isdisjoint(one.sources)]
-        views = [compute_job(one.name) for one in read if one.stage.runs]
+            made = [flow.to for flow in self.flows.values() if name in flow.sources]
+            made += [f"{FINDINGS_OF}{detector.name}" for detector in self.detectors_of(name)]
+            reached += [target for target in made if target not in reached]
+        detectors = dict.fromkeys(
+            detector_job(detector.name) for name in reached for detector in self.detectors_of(name)
+        )
+        read = [view for view in self.views.values() if not set(reached).isdisjoint(view.sources)]
+        views = [compute_job(view.name) for view in read if view.stage.runs]
         return [*detectors, *views]
 
     def sources_of(self, spec: DetectorSpec | FlowSpec | ViewSpec) -> list[Source]:
@@ -265,7 +267,7 @@ def _unless_same(path: Path, read: Callable[[Path], _Declared]) -> _Declared:
     """Read `path` unless it is the file that was read last: supervision reads the catalog each second."""
     try:
         # Beside the file of a source may lie files of networks, of which it knows the digest.
-        stats = [one.stat() for one in (path, *sorted(path.parent.glob("*.csv")))]
+        stats = [file.stat() for file in (path, *sorted(path.parent.glob("*.csv")))]
         stamp = tuple(
             part for stat in stats for part in (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
         )

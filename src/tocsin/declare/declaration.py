@@ -79,7 +79,7 @@ def _read(path: Path, kind: DeclaredKind) -> keywords.Spec:
         what = f"needs a docstring that says {kind.doc}"
         faults.append(Fault(str(path), what, line=1))
     reads = outside_reads(without_cases(tree), [function.name, ON_TIMER])
-    faults += [Fault(str(path), one.what, key=function.name, line=one.line) for one in reads]
+    faults += [Fault(str(path), read.what, key=function.name, line=read.line) for read in reads]
     if faults:
         raise ConfigError(faults)
     title = doc.strip().splitlines()[0]

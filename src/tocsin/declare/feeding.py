@@ -45,7 +45,7 @@ class Feeder:
 
     def reads(self, names: Names) -> tuple[str, ...]:
         """Name the topics that it reads."""
-        return tuple(names.raw(one) if self.is_ingest else names.events(one) for one in self.sources)
+        return tuple(names.raw(source) if self.is_ingest else names.events(source) for source in self.sources)
 
 
 def findings_source(spec: DetectorSpec, lateness: timedelta) -> Source:
@@ -96,7 +96,7 @@ def faults_of_flows(flows: Mapping[str, FlowSpec], sources: Mapping[str, Source]
     """Find what is wrong with what flows write, by the name of the flow; each source that they name is there."""
     found: dict[str, list[Fault]] = {}
     for name, spec in flows.items():
-        rivals = [other for other, one in flows.items() if one.to == spec.to and other != name]
+        rivals = [other for other, flow in flows.items() if flow.to == spec.to and other != name]
         if not sources[spec.to].is_derived:
             what = f"source '{spec.to}' is read from records of its own; a flow writes one of format \"events\""
             found[name] = [Fault(str(spec.path), what, key="to")]
@@ -178,9 +178,9 @@ def faults_of_entities(
     columns.update(*(tables[name].columns for name in spec.tables))
     what = f"is no column of source '{spec.sources[0]}'"
     return [
-        Fault(str(spec.path), f"'{one}' {what}", key="entity", nearest=nearest(one, columns))
-        for one in spec.entity
-        if one.lower() not in {name.lower() for name in columns}
+        Fault(str(spec.path), f"'{column}' {what}", key="entity", nearest=nearest(column, columns))
+        for column in spec.entity
+        if column.lower() not in {name.lower() for name in columns}
     ]
 
 

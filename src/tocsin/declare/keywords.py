@@ -132,7 +132,7 @@ def _entities(expected: _Expected | None, others: ValidationInfo) -> Entities | 
 
 def _dedup(columns: tuple[str, ...], others: ValidationInfo) -> tuple[str, ...]:
     entity = others.data.get("entity", columns)
-    if unknown := [one for one in _different(columns) if one not in entity]:
+    if unknown := [column for column in _different(columns) if column not in entity]:
         raise ValueError(f"names '{unknown[0]}', which is no column of the entity ({', '.join(entity)})")
     return columns
 

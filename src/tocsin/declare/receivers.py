@@ -75,7 +75,7 @@ def read_blocks(blocks: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: a kind is unknown or takes no settings, or a block does not fit its model.
     """
-    known = {kind: one.settings for kind, one in RECEIVERS.items() if one.settings is not None}
+    known = {kind: receiver.settings for kind, receiver in RECEIVERS.items() if receiver.settings is not None}
     for kind in blocks:
         if kind not in known:
             raise ValueError(f"{kind!r} is no kind of receiver that has settings")

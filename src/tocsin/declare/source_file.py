@@ -116,7 +116,7 @@ class _SourceFile(BaseModel, extra="forbid"):
         declared = {key: getattr(self, key) for key in self.model_fields_set - {"format"}}
         columns = {**self.columns, **self.optional, **dict.fromkeys(self.enrich, "string")}
         declared |= {"formats": self.format, "columns": columns, "optional": frozenset({*self.optional, *self.enrich})}
-        files = {column: (one.by, project / one.file) for column, one in self.enrich.items()}
+        files = {column: (lookup.by, project / lookup.file) for column, lookup in self.enrich.items()}
         enrich = {column: Enrichment(by=by, file=file, digest=digest_of(file)) for column, (by, file) in files.items()}
         return declared | {"enrich": enrich}
 
@@ -213,12 +213,12 @@ class _Reader(TomlReader):
                 self.fault(key, f"is not for {why}")
 
     def _check_enriched(self, enrich: dict[str, dict[str, str]], columns: dict[str, str]) -> None:
-        for column, one in enrich.items():
-            if one["by"] not in columns:
-                what = f"by: '{one['by']}' is not a column of its records"
-                self.fault(f"enrich.{column}", what, near=nearest(one["by"], columns))
-            elif columns[one["by"]] != "string":
-                self.fault(f"enrich.{column}", f"by: '{one['by']}' must be a string that holds an IP address")
+        for column, lookup in enrich.items():
+            if lookup["by"] not in columns:
+                what = f"by: '{lookup['by']}' is not a column of its records"
+                self.fault(f"enrich.{column}", what, near=nearest(lookup["by"], columns))
+            elif columns[lookup["by"]] != "string":
+                self.fault(f"enrich.{column}", f"by: '{lookup['by']}' must be a string that holds an IP address")
 
     def _check_groups(self, pattern: str, values: dict[str, Any]) -> None:
         try:
@@ -262,7 +262,7 @@ class _Reader(TomlReader):
 
 def _is_well(key: str, wrong: set[str | None]) -> bool:
     """Return whether neither `key` nor anything in it is among the keys that are `wrong`."""
-    return not any(f"{one}.".startswith(f"{key}.") for one in wrong)
+    return not any(f"{wrong_key}.".startswith(f"{key}.") for wrong_key in wrong)
 
 
 def _is_time_format(form: str) -> bool:

@@ -178,7 +178,8 @@ def _killer(spark: SparkSession, catalog: Catalog, run: CaseRun, path: Path) -> 
         return f"it is refused: {error.faults[0].what}"
     except Exception as error:  # a mutant that raises is noticed
         return f"it raises {type(error).__name__}"
-    return next((one.case.name for one, by_id in zip(run.cases, found, strict=True) if not is_met(one.case, by_id)), "")
+    pairs = zip((prepared.case for prepared in run.cases), found, strict=True)
+    return next((case.name for case, by_id in pairs if not is_met(case, by_id)), "")
 
 
 @contextmanager

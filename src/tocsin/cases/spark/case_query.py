@@ -42,7 +42,7 @@ class LatestFindings:
     def of(cls, values: Iterable[str]) -> LatestFindings:
         """Read records of the findings topic, in the order in which they were written."""
         read = [Finding.model_validate_json(value) for value in values]
-        return cls({one.finding_id: one for one in read})
+        return cls({finding.finding_id: finding for finding in read})
 
 
 class CaseQuery:
@@ -110,7 +110,7 @@ class CaseQuery:
         Raises:
             StreamOnly: it finds on the stream alone.
         """
-        values = [(json.dumps(one),) for one in documents]
+        values = [(json.dumps(document),) for document in documents]
         records = self._spark.createDataFrame(values, "value string").coalesce(1)
         read = EventReader(lambda *_: parse_events(records, self.source), is_exact=True, tables=lambda _: self.tables)
         # An exact reader leaves nothing out, and all timers fire.

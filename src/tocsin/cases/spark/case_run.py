@@ -58,8 +58,8 @@ class CaseRun:
         for cases, lanes in _streams(self.cases, self.query):
             if not self._run_stream(cases, lanes, asked, real_time):
                 break
-        order = {one.case.name: number for number, one in enumerate(self.cases)}
-        self.outcome.cases.sort(key=lambda one: order[one.name])
+        order = {prepared.case.name: number for number, prepared in enumerate(self.cases)}
+        self.outcome.cases.sort(key=lambda outcome: order[outcome.name])
         return self.outcome
 
     def _run_stream(
@@ -86,7 +86,7 @@ class CaseRun:
 
     def _note(self, outcome: WayOutcome) -> None:
         """Add how a way went to what it took before."""
-        before = next((one for one in self.outcome.ways if one.way == outcome.way), None)
+        before = next((known for known in self.outcome.ways if known.way == outcome.way), None)
         if before is None:
             self.outcome.ways.append(outcome)
         else:
@@ -99,9 +99,9 @@ class CaseRun:
         found: dict[int, dict[str, CaseFinding]] = {}
         for together, lanes in _streams(cases, query):
             made = _laid_out(together, query, lanes)
-            by_case = _by_case(query.batch([one for case in made for one in case]), lanes)
+            by_case = _by_case(query.batch([event for case in made for event in case]), lanes)
             found.update(zip(map(id, together), by_case, strict=True))
-        return [found[id(one)] for one in cases]
+        return [found[id(case)] for case in cases]
 
     def _add_boundaries(self) -> None:
         """Add the cases that follow from the limits and from a case that fires."""
@@ -113,7 +113,7 @@ class CaseRun:
         except Exception:  # the first way tells it better
             return
         made, why = boundary_cases(
-            self.query.spec, self.query.source, [(one.case, one.events) for one in self.cases], found
+            self.query.spec, self.query.source, [(prepared.case, prepared.events) for prepared in self.cases], found
         )
         self.cases = [*self.cases, *(PreparedCase(case, events, is_generated=True) for case, events in made)]
         self.outcome.notes += why
@@ -127,7 +127,7 @@ class CaseRun:
     def _run_way(self, way: Way, made: Documents, lanes: Lanes, real_time: Callable[[], RealTimeWay]) -> LatestFindings:
         if way is Way.BATCH:
             try:
-                return self.query.batch([one for case in made for one in case])
+                return self.query.batch([event for case in made for event in case])
             except StreamOnly as error:
                 raise _Skipped(error.faults[0].what) from None
         if way is Way.REAL_TIME:
@@ -141,9 +141,9 @@ class CaseRun:
         return run(made)
 
     def _judge(self, cases: Sequence[PreparedCase], lanes: Lanes, found: dict[Way, LatestFindings]) -> None:
-        by_way = {way: _by_case(one, lanes) for way, one in found.items()}
+        by_way = {way: _by_case(findings, lanes) for way, findings in found.items()}
         for lane, prepared in enumerate(cases):
-            ways = {way: one[lane] for way, one in by_way.items()}
+            ways = {way: findings[lane] for way, findings in by_way.items()}
             first = next(iter(ways.values()), {})
             outcome = self._outcome(prepared)
             outcome.found = list(first.values())
@@ -204,13 +204,13 @@ def _streams(cases: Sequence[PreparedCase], query: CaseQuery) -> list[tuple[Sequ
     """Put `cases` into as few streams as can be: one, or where dates count some in which none meets another."""
     if not query.reads_calendar:
         return _moved(cases, query)
-    streams = own_lanes([_span(one) for one in cases], query.spec, query.source.lateness)
+    streams = own_lanes([_span(case) for case in cases], query.spec, query.source.lateness)
     return [([cases[number] for number in numbers], lanes) for numbers, lanes in streams]
 
 
 def _moved(cases: Sequence[PreparedCase], query: CaseQuery) -> list[tuple[Sequence[PreparedCase], Lanes]]:
     """Put `cases`, if there are any, into one stream."""
-    return [(cases, moved_lanes([_span(one) for one in cases], query.spec, query.source.lateness))] if cases else []
+    return [(cases, moved_lanes([_span(case) for case in cases], query.spec, query.source.lateness))] if cases else []
 
 
 def _span(prepared: PreparedCase) -> tuple[datetime, datetime]:
@@ -222,7 +222,7 @@ def _laid_out(cases: Sequence[PreparedCase], query: CaseQuery, lanes: Lanes) -> 
     """Make the events of `cases` in their lanes, and let `query` know their tables and windows."""
     query.set_tables(table_rows(cases, query, lanes))
     if query.spec.expect is not None:
-        spans = (span_of(one.events, query.spec) for one in cases)
+        spans = (span_of(case.events, query.spec) for case in cases)
         moved = zip(lanes.offsets, spans, strict=True)
         query.spans = [(first + offset, after + offset) for offset, (first, after) in moved]
     return documents(cases, query, lanes)

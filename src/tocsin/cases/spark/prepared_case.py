@@ -56,11 +56,11 @@ def read_cases(spec: DetectorSpec) -> list[Case]:
     cases = load_declared(spec.path, CASES)
     if not cases:
         raise ConfigError.one(spec.path, "has no cases; docs/write/testing.md shows how to write some", key=CASES)
-    if not isinstance(cases, list | tuple) or not all(isinstance(one, Case) for one in cases):
+    if not isinstance(cases, list | tuple) or not all(isinstance(case, Case) for case in cases):
         raise ConfigError.one(spec.path, "must be a list of Case(...)", key=CASES)
     faults = [
         Fault(str(spec.path), f"there are {count} cases with the name '{name}'", key=CASES)
-        for name, count in Counter(one.name for one in cases).items() if count > 1
+        for name, count in Counter(case.name for case in cases).items() if count > 1
     ]  # fmt: skip
     for case in cases:
         is_right = {
@@ -79,7 +79,7 @@ def read_cases(spec: DetectorSpec) -> list[Case]:
 
 
 def _holds(values: Any, kind: Any, of: Any) -> bool:
-    return isinstance(values, kind) and all(isinstance(one, of) for one in values)
+    return isinstance(values, kind) and all(isinstance(value, of) for value in values)
 
 
 def prepare(spark: SparkSession, cases: Iterable[Case], query: CaseQuery) -> list[PreparedCase]:
@@ -122,7 +122,7 @@ def table_rows(cases: Sequence[PreparedCase], query: CaseQuery, lanes: Lanes) ->
         end = lanes.starts[lane + 1]
         for spec in query.table_specs:
             timeline = prepared.case.tables.get(spec.name)
-            written = [] if timeline is None else sorted(timeline.events(), key=lambda one: str(one.time))
+            written = [] if timeline is None else sorted(timeline.events(), key=lambda event: str(event.time))
             rows[spec.name] += _versions(spec, written, lanes.offsets[lane], end)
     return rows
 
@@ -139,11 +139,11 @@ def _versions(spec: TableSpec, written: Sequence[Any], moved: timedelta, end: An
 
 def _events(spark: SparkSession, case: Case, query: CaseQuery) -> list[DeclaredEvent]:
     written = written_events(case, query.spec)
-    events = _read_lines(spark, [one for one in written if one.text is not None], query.source)
+    events = _read_lines(spark, [event for event in written if event.text is not None], query.source)
     faults: list[Fault] = []
-    for one in written:
+    for event in written:
         try:
-            events += [make_event(one, query.source, query.needed)] if one.text is None else []
+            events += [make_event(event, query.source, query.needed)] if event.text is None else []
         except ConfigError as error:
             faults += error.faults
     if faults:
@@ -159,18 +159,18 @@ def _read_lines(spark: SparkSession, lines: Sequence[CaseEvent], source: Source)
     """
     if not lines:
         return []
-    rows = [(None, str(one.text).encode(), "raw", 0, number, _APPENDED, None) for number, one in enumerate(lines)]
+    rows = [(None, str(line.text).encode(), "raw", 0, number, _APPENDED, None) for number, line in enumerate(lines)]
     frame = add_event(parsed(spark.createDataFrame(rows, _RECORD), source), source)
     read = {row.offset: row for row in frame.select("offset", "reasons", "event").collect()}
     faults = [
-        Fault(one.place.file, f"the line would go to quarantine ({read[number].reasons}): {str(one.text)[:200]}",
-              line=one.place.line)
-        for number, one in enumerate(lines) if read[number].reasons
+        Fault(line.place.file, f"the line would go to quarantine ({read[number].reasons}): {str(line.text)[:200]}",
+              line=line.place.line)
+        for number, line in enumerate(lines) if read[number].reasons
     ]  # fmt: skip
     if faults:
         raise ConfigError(faults)
-    events = ((one, read[number].event) for number, one in enumerate(lines))
-    return [_event(one, json.loads(event), source) for one, event in events if event is not None]
+    events = ((line, read[number].event) for number, line in enumerate(lines))
+    return [_event(line, json.loads(event), source) for line, event in events if event is not None]
 
 
 def _event(line: CaseEvent, document: dict[str, object], source: Source) -> DeclaredEvent:

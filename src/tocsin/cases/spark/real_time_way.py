@@ -45,7 +45,7 @@ class RealTimeWay:
         number = next(_NUMBERS)
         settings = self.settings_of(number)
         topic = settings.names.events(query.source.name)
-        values = [json.dumps(one).encode() for case in cases for one in case]
+        values = [json.dumps(event).encode() for case in cases for event in case]
         self._fill(settings, topic, values)
         records = self._spark.readStream.format("kafka").options(
             **kafka_options(settings), subscribe=topic, startingOffsets="earliest"

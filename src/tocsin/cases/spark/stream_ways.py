@@ -42,7 +42,7 @@ class Feed:
 
     def add(self, batch: Batch) -> None:
         """Add a batch."""
-        self._write([json.dumps(one) for one in batch])
+        self._write([json.dumps(event) for event in batch])
 
     def close(self, end: datetime) -> None:
         """Add what closes all windows: two ticks, since a batch has the watermark of the one before."""
@@ -70,13 +70,13 @@ class StreamWays:
 
     def one_batch(self, cases: Sequence[Batch]) -> LatestFindings:
         """Run all events as one micro-batch."""
-        return self._run("one-batch", [[one for case in cases for one in case]], self._query.source.lateness)
+        return self._run("one-batch", [[event for case in cases for event in case]], self._query.source.lateness)
 
     def each_event(self, cases: Sequence[Batch]) -> LatestFindings:
         """Run one event of each case in a micro-batch, the cases side by side."""
-        parts = [[case[: len(case) - SINGLE_EVENTS + 1], *([one] for one in case[len(case) - SINGLE_EVENTS + 1 :])]
-                 if len(case) > SINGLE_EVENTS else [[one] for one in case] for case in cases]  # fmt: skip
-        batches = [[one for part in row for one in part] for row in zip_longest(*parts, fillvalue=[])]
+        parts = [[case[: len(case) - SINGLE_EVENTS + 1], *([event] for event in case[len(case) - SINGLE_EVENTS + 1 :])]
+                 if len(case) > SINGLE_EVENTS else [[event] for event in case] for case in cases]  # fmt: skip
+        batches = [[event for part in row for event in part] for row in zip_longest(*parts, fillvalue=[])]
         return self._run("each-event", batches, self._wide)
 
     def shuffled(self, cases: Sequence[Batch]) -> LatestFindings:
@@ -86,8 +86,8 @@ class StreamWays:
             chance = random.Random(number)
             late = self._query.source.lateness.total_seconds()
             # A tick says that all has come which is older than the lateness, so it is not late itself.
-            arrivals = {id(one): _seconds(one) + chance.random() * late * ("tick" not in one) for one in case}
-            arrived = sorted(case, key=lambda one: arrivals[id(one)])
+            arrivals = {id(event): _seconds(event) + chance.random() * late * ("tick" not in event) for event in case}
+            arrived = sorted(case, key=lambda event: arrivals[id(event)])
             if len(cases) > SPLIT_CASES and number % 4:
                 batches[-1] += arrived
                 continue
@@ -101,9 +101,9 @@ class StreamWays:
         """Stop in the middle of each case, then go on from the checkpoint, with one event that comes a second time."""
         halves = [(case[: (len(case) + 1) // 2], case[(len(case) + 1) // 2 :]) for case in cases]
         feed = Feed(self._spark, self._folder / "restarted")
-        feed.add([one for first, _ in halves for one in first])
+        feed.add([event for first, _ in halves for event in first])
         self._until_read(feed, "restarted", self._wide)
-        feed.add([one for first, rest in halves for one in [*first[-1:], *rest]])
+        feed.add([event for first, rest in halves for event in [*first[-1:], *rest]])
         feed.close(self._lanes.end + self._wide)
         self._until_read(feed, "restarted", self._wide)
         return self._taken()

@@ -65,8 +65,8 @@ def import_(
         raise typer.BadParameter("name the files to import", param_hint="FILE")
     with progress(), shared_session():
         done = [
-            (not isinstance(one, ConfigError), _tell_import(declared, name, one))
-            for name, one in _imported(settings, catalog, (declared, origin), files, form)
+            (not isinstance(outcome, ConfigError), _tell_import(declared, name, outcome))
+            for name, outcome in _imported(settings, catalog, (declared, origin), files, form)
         ]
         is_good, has_landed = all(is_whole for _, is_whole in done), any(landed for landed, _ in done)
         if not done:
@@ -107,7 +107,7 @@ def withdraw(
     line(f"{counted(done.events, 'event')} of {', '.join(done.files)} withdrawn from {days_text(list(done.days))}")
     if done.emptied:
         line(f"{days_text(list(done.emptied))}: nothing is left; no longer published, and without findings")
-    if rest := [one for one in done.days if one not in done.emptied]:
+    if rest := [day for day in done.days if day not in done.emptied]:
         line(f"{days_text(rest)}: tocsin history seal --source {source} publishes them without these events")
 
 
@@ -126,16 +126,16 @@ def seal_and_tell(settings: Settings, declared: Source, days: Sequence[date] = (
             tidy_after_sealing(settings, declared)
     if outcome.unread:
         note(f"new events not read: {outcome.unread}", style="red")
-    for one in outcome.sealed:
-        part = "" if one.version.whole else " up to now; backfills wait until it is over and sealed again"
-        line(f"{one.day} {one.version.version}: {one.version.state}{part}. {one.verdict.text}")
+    for sealed in outcome.sealed:
+        part = "" if sealed.version.whole else " up to now; backfills wait until it is over and sealed again"
+        line(f"{sealed.day} {sealed.version.version}: {sealed.version.state}{part}. {sealed.verdict.text}")
     for day, why in outcome.failed.items():
         note(why if why.startswith(declared.name) else f"{declared.name} {day}: {why}", style="red")
     for day, why in outcome.waiting.items():
         line(f"{day} {why}")
     if not outcome.sealed and not outcome.failed:
         line("nothing to seal")
-    return not outcome.failed and not outcome.unread and all(one.verdict.publishable for one in outcome.sealed)
+    return not outcome.failed and not outcome.unread and all(sealed.verdict.publishable for sealed in outcome.sealed)
 
 
 def _imported(

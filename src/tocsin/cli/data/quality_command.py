@@ -51,12 +51,15 @@ def quality(
 def _list(records: Records, days: int, *, json: bool) -> None:
     subjects = records.subjects()
     found = [records.of_day(subject, day) for subject in subjects for day in records.days(subject)[:days]]
-    found.sort(key=lambda one: (one.verdict.day, one.verdict.subject), reverse=True)
-    shown = [one.verdict.summary for one in found]
+    found.sort(key=lambda record: (record.verdict.day, record.verdict.subject), reverse=True)
+    shown = [record.verdict.summary for record in found]
     if json:
         as_json(shown)
     else:
-        rows = ((one.day, one.subject, one.severity, one.checks, ", ".join(one.failed)) for one in shown)
+        rows = (
+            (summary.day, summary.subject, summary.severity, summary.checks, ", ".join(summary.failed))
+            for summary in shown
+        )
         table(("DAY", "SOURCE", "VERDICT", "CHECKS", "FAILED"), rows, empty="no day has been judged yet")
 
 
@@ -79,12 +82,12 @@ def _show_figures(records: Records, source: str, metric: str | None, days: int, 
     from tocsin.quality.suites.suite import shown
 
     chosen = records.days(records.check_subject(source))[:days]
-    profiles = [one for day in chosen if (one := records.of_day(source, day).profile) is not None]
-    names = {name for one in profiles for name in one.figures}
+    profiles = [profile for day in chosen if (profile := records.of_day(source, day).profile) is not None]
+    names = {name for profile in profiles for name in profile.figures}
     if metric is not None and metric not in names:
         near = nearest(metric, names)
         raise typer.BadParameter(f"no figure '{metric}'" + (f"; did you mean '{near}'?" if near else ""))
-    rows = [row for one in profiles for row in one.rows() if metric in (None, row.name)]
+    rows = [row for profile in profiles for row in profile.rows() if metric in (None, row.name)]
     figures = ("DAY", "FIGURE", "VALUE")
     write_list(rows, figures, lambda row: (row.day, row.name, shown(row.value)), json=json, empty="no figures")
 

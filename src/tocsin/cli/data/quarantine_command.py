@@ -117,7 +117,7 @@ def _show_replay(done: ReplayResult) -> None:
 
 
 def _sources(catalog: Catalog, source: str | None) -> list[Source]:
-    names = sorted(name for name, one in catalog.sources.items() if not one.is_derived)
+    names = sorted(name for name, source in catalog.sources.items() if not source.is_derived)
     return [catalog.recorded_source(name) for name in ([source] if source else names)]
 
 

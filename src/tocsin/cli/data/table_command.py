@@ -50,8 +50,8 @@ def _list(*, json: bool) -> None:
             )
         )
 
-    def row(one: TableShape) -> tuple[object, ...]:
-        return one.name, one.made_of, one.rows, utc(one.complete_until), one.owner, one.title
+    def row(shape: TableShape) -> tuple[object, ...]:
+        return shape.name, shape.made_of, shape.rows, utc(shape.complete_until), shape.owner, shape.title
 
     columns = ("TABLE", "MADE OF", "ROWS", "COMPLETE UNTIL", "OWNER", "WHAT")
     write_list(shown, columns, row, json=json, empty="no tables are declared; they are files in tables/")
@@ -72,8 +72,8 @@ def _refresh_tables(name: str | None) -> None:
     with writing_history(settings):
         outcome = refresh_tables(settings, catalog, wanted)
     for made, versions in outcome.made.items():
-        for one in versions:
-            line(f"{made} {one.day}: {counted(one.rows, 'row')} of {counted(len(one.made_of), 'day')}")
+        for version in versions:
+            line(f"{made} {version.day}: {counted(version.rows, 'row')} of {counted(len(version.made_of), 'day')}")
         if not versions:
             line(f"{made}: up to date")
     for failed, why in outcome.failed.items():

@@ -167,8 +167,8 @@ def _rebuild_from_history(settings: Settings, name: str, *, incomplete: bool) ->
     rebuild_from_history(
         settings,
         name,
-        lambda one: line(
-            f"{one.first} to {one.last}: {counted(one.events, 'event')}; {one.done} of {counted(one.total, 'day')}"
+        lambda now: line(
+            f"{now.first} to {now.last}: {counted(now.events, 'event')}; {now.done} of {counted(now.total, 'day')}"
         ),
         incomplete=incomplete,
     )

@@ -103,8 +103,8 @@ def _show(days: list[BackfillDay], chosen: list[BackfillDay]) -> None:
 
 def _tell(outcome: BackfillOutcome) -> bool:
     """Print the outcome of each day; return whether one is not published."""
-    for (name, day), one in outcome.published.items():
-        line(f"{name} {day}: {counted(one.findings, 'finding')}, verdict {one.severity}")
+    for (name, day), published in outcome.published.items():
+        line(f"{name} {day}: {counted(published.findings, 'finding')}, verdict {published.severity}")
     lost = {**outcome.held, **outcome.failed, **outcome.blocked}
     for sentence in together((name, day, why) for (name, day), why in lost.items()):
         note(sentence, style="red")

@@ -65,8 +65,8 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
     if json:
         as_json([FaultShape(**asdict(fault)) for fault in faults])
     else:
-        for one in [*plans, *_shadows(catalog)]:
-            line(one)
+        for text in [*plans, *_shadows(catalog)]:
+            line(text)
         for fault in faults:
             line(str(fault), style="red")
         *first, last = [counted(count, word) for word, count in well.items() if count or word in ("source", "detector")]
@@ -92,7 +92,7 @@ def _faults_of_files(catalog: Catalog) -> list[Fault]:
 
     project = load_settings().project
     named = [(spec.path, "runbook", spec.runbook) for spec in catalog.detectors.values() if spec.stage.runs]
-    named = [one for one in named if "://" not in one[2]]
+    named = [entry for entry in named if "://" not in entry[2]]
     tables = project / "tables"
     named += [(tables / f"{spec.name}.toml", "file", spec.file) for spec in catalog.tables.values() if spec.file]
     return [
@@ -132,10 +132,10 @@ def _plans(catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
 
     found = planned(load_settings(), catalog)
     lines = [
-        f"{name}: {one.mode} ({one.reason}); the score is {one.score.kind} ({one.score.why})"
-        for name, one in found.detectors.items()
+        f"{name}: {plan.mode} ({plan.reason}); the score is {plan.score.kind} ({plan.score.why})"
+        for name, plan in found.detectors.items()
     ]
-    lines += [f"view {name}: {one.mode} ({one.reason})" for name, one in found.views.items()]
+    lines += [f"view {name}: {plan.mode} ({plan.reason})" for name, plan in found.views.items()]
     broken = {fault.where for fault in found.faults}
     well = sum(str(spec.path) not in broken for spec in catalog.flows.values())
     tables = len(catalog.tables) - sum("tables" in Path(where).parent.name for where in broken)

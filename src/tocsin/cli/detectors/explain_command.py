@@ -69,7 +69,7 @@ def explain(
         as_json(explanation)
         return
     line(f"{explanation.name} ({explanation.path})\n\n{explanation.doc.strip()}\n")
-    rows = [(one.key, one.value, one.origin, one.meaning) for one in explanation.keys]
+    rows = [(key.key, key.value, key.origin, key.meaning) for key in explanation.keys]
     table(("KEY", "VALUE", "FROM", "MEANING"), rows, empty="")
     if not plan:
         line("\nMode, and the kind of the score, follow from Spark's plan: add --plan")
@@ -128,7 +128,7 @@ def _facts(found: FindingExplanation) -> list[tuple[str, str]]:
         ("origin", f"{finding.origin}, first detected {utc(stored.first_detected_at)}"),
         ("superseded", superseded),
         ("alert", about),
-        *(("notification", _sent(one)) for one in found.notifications),
+        *(("notification", _sent(notification)) for notification in found.notifications),
     ]
 
 
@@ -140,8 +140,9 @@ def _version(found: FindingExplanation) -> str:
     return f"{made}, the one in force{ran}" if made == now else f"{made}{ran}; {now} is in force now"
 
 
-def _sent(one: Notification) -> str:
-    return f"{one.kind} to {one.recipient}: {one.state} {utc(one.sent_at) if one.sent_at else one.error}".rstrip()
+def _sent(notification: Notification) -> str:
+    what = utc(notification.sent_at) if notification.sent_at else notification.error
+    return f"{notification.kind} to {notification.recipient}: {notification.state} {what}".rstrip()
 
 
 def _show_events(found: FindingExplanation) -> None:
@@ -149,13 +150,13 @@ def _show_events(found: FindingExplanation) -> None:
 
     if not found.searched:
         line("  not looked for: the finding does not tell their time")
-    for one in found.events:
-        if one.place:
-            shown = f", the latest {len(one.events)}" if one.count > len(one.events) else ""
-            line(f"  {counted(one.count, 'event')} of {one.source} about it, from {one.place}{shown}:")
-        if one.note:
-            line(f"  {one.source}: {one.note}", style="yellow")
-        for event in one.events:
+    for part in found.events:
+        if part.place:
+            shown = f", the latest {len(part.events)}" if part.count > len(part.events) else ""
+            line(f"  {counted(part.count, 'event')} of {part.source} about it, from {part.place}{shown}:")
+        if part.note:
+            line(f"  {part.source}: {part.note}", style="yellow")
+        for event in part.events:
             shown_values = {name: value for name, value in event.items() if name not in EVENT_COLUMNS}
             line(f"  {event['event_time']:%H:%M:%S.%f}  {_text(shown_values)}")
 

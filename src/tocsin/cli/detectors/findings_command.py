@@ -51,9 +51,9 @@ def findings(
         found, waiting = list_findings(database, wanted), list_waiting(settings, database, wanted)
     if waiting:
         note(f"{counted(len(waiting), 'finding')} of backfills without alerts yet: the indexer takes them once it runs")
-        known = {one.finding.finding_id for one in waiting}
-        both = [*waiting, *(one for one in found if one.finding.finding_id not in known)]
-        found = sorted(both, key=lambda one: one.finding.moment, reverse=True)[:limit]
+        known = {stored.finding.finding_id for stored in waiting}
+        both = [*waiting, *(stored for stored in found if stored.finding.finding_id not in known)]
+        found = sorted(both, key=lambda stored: stored.finding.moment, reverse=True)[:limit]
     write_list(found, COLUMNS, row, json=json, empty="no findings")
     if exit_code and found:
         raise typer.Exit(1)
@@ -71,8 +71,9 @@ def _list_rejected(limit: int, *, json: bool, exit_code: bool) -> None:
         raise typer.Exit(1)
 
 
-def _rejected_row(one: InvalidFinding) -> tuple[object, ...]:
-    return (utc(one.seen_at), one.topic, one.partition, one.offset, one.size, "; ".join(one.reasons))
+def _rejected_row(rejected: InvalidFinding) -> tuple[object, ...]:
+    place = (rejected.topic, rejected.partition, rejected.offset)
+    return (utc(rejected.seen_at), *place, rejected.size, "; ".join(rejected.reasons))
 
 
 def row(stored: StoredFinding) -> tuple[object, ...]:

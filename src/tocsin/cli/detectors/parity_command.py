@@ -66,9 +66,9 @@ def _show(report: ParityReport) -> None:
         line(f"and {counted(report.differing - len(report.differences), 'more difference')}")
 
 
-def _row(one: Difference) -> tuple[object, ...]:
-    where = (utc(one.start), entity_text(one.entity), one.side)
-    return (*where, _score(one.stream), _score(one.batch), one.reason, one.why)
+def _row(difference: Difference) -> tuple[object, ...]:
+    where = (utc(difference.start), entity_text(difference.entity), difference.side)
+    return (*where, _score(difference.stream), _score(difference.batch), difference.reason, difference.why)
 
 
 def _score(finding: ReportedFinding | None) -> str | None:

@@ -87,9 +87,12 @@ def _spooled(folder: Path) -> Path:
 def _show(report: FileReport) -> None:
     times = f", from {utc(report.first)} to {utc(report.last)}" if report.events else ""
     line(f"{counted(report.rows, 'row')}, {counted(report.events, 'event')} of {report.source}{times}")
-    for one in report.left_out:
-        more = ", ..." if one.count > len(one.rows) else ""
-        line(f"  left out, {one.reason}: {counted(one.count, 'row')} ({', '.join(map(str, one.rows))}{more})", "yellow")
+    for left in report.left_out:
+        more = ", ..." if left.count > len(left.rows) else ""
+        line(
+            f"  left out, {left.reason}: {counted(left.count, 'row')} ({', '.join(map(str, left.rows))}{more})",
+            "yellow",
+        )
     for sentence in together(("  left out", day, why) for day, why in report.days_left_out.items()):
         line(sentence, style="yellow")
     if report.failed_in_step:

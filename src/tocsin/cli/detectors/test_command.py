@@ -44,7 +44,7 @@ def test(
         as_json(report)
     else:
         _show(report)
-    if not all(one.is_well for one in report.detectors):
+    if not all(detector.is_well for detector in report.detectors):
         raise typer.Exit(1)
 
 
@@ -75,8 +75,8 @@ def _ways(text: str | None) -> list[Way]:
 
     if text is None:
         return list(Way)
-    asked = [one.strip() for one in text.split(",")]
-    unknown = [one for one in asked if one not in list(Way)]
+    asked = [way.strip() for way in text.split(",")]
+    unknown = [way for way in asked if way not in list(Way)]
     if unknown:
         known = ", ".join(Way)
         raise typer.BadParameter(f"'{unknown[0]}' is none of {known}", param_hint="'--ways'")
@@ -86,10 +86,10 @@ def _ways(text: str | None) -> list[Way]:
 def _show(report: TestReport) -> None:
     for outcome in report.detectors:
         _show_detector(outcome)
-    cases = [case for one in report.detectors for case in one.cases]
+    cases = [case for detector in report.detectors for case in detector.cases]
     failed = [case for case in cases if case.problems]
     said = f"{counted(len(cases), 'case')} of {counted(len(report.detectors), 'detector')}"
-    undecided = sum(bool(one.faults) for one in report.detectors)
+    undecided = sum(bool(detector.faults) for detector in report.detectors)
     said += f", {len(failed)} failed" if failed else "" if undecided else " passed"
     said += f", {counted(undecided, 'detector')} not decided" if undecided else ""
     line(f"{said}, in {report.seconds:.1f} s")
@@ -102,7 +102,7 @@ def _show_detector(outcome: DetectorOutcome) -> None:
         line(fault, style="red")
     for text in (text for case in outcome.failed for text in case_lines(outcome.detector, case)):
         line(text, style="bold red" if text.startswith("FAILED") else "")
-    taken = [one.way for one in outcome.ways if not one.skipped]
+    taken = [way.way for way in outcome.ways if not way.skipped]
     passed = len(outcome.cases) - len(outcome.failed)
     if outcome.faults and outcome.cases:
         line(f"{outcome.detector}: not decided, since a way broke off", style="red")

@@ -78,36 +78,39 @@ def _choice(days: int, first: datetime | None, last: datetime | None, today: boo
 
 def _show(found: Backtest) -> None:
     _tell_days(found)
-    rows = [(one.day, f"{one.events:,}", one.findings, one.urgent, one.alerts) for one in found.days]
+    rows = [(day.day, f"{day.events:,}", day.findings, day.urgent, day.alerts) for day in found.days]
     table(("DAY", "EVENTS", "FINDINGS", "URGENT", "ALERTS"), rows, empty="no day")
     line("")
-    top = [(_entity(one.entity), one.findings, number(one.highest_score)) for one in found.top]
+    top = [(_entity(entity.entity), entity.findings, number(entity.highest_score)) for entity in found.top]
     table(("ENTITY", "FINDINGS", "HIGHEST SCORE"), top, empty="no findings")
     line("")
-    events = sum(one.events for one in found.days)
-    sums = [sum(getattr(one, name) for one in found.days) for name in ("findings", "alerts")]
+    events = sum(day.events for day in found.days)
+    sums = [sum(getattr(day, name) for day in found.days) for name in ("findings", "alerts")]
     line(f"{counted(sums[0], 'finding')} and {counted(sums[1], 'alert')} in {counted(len(found.days), 'day')}")
     line(f"{counted(events, 'event')} read in {span(found.seconds)}, {found.cpu_seconds:,.1f} CPU-seconds")
 
 
 def _show_diff(found: Diff) -> None:
     _tell_days(found)
-    rows = [(utc(one.window_start), _entity(one.entity), one.before, one.after) for one in found.changes[:_SHOWN]]
+    rows = [
+        (utc(change.window_start), _entity(change.entity), change.before, change.after)
+        for change in found.changes[:_SHOWN]
+    ]
     columns = ("WINDOW", "ENTITY", f"BEFORE ({found.before})", f"AFTER ({found.after})")
     table(columns, rows, empty=f"both versions find the same on {counted(found.days, 'day')}")
     if len(found.changes) > _SHOWN:
         line(f"and {len(found.changes) - _SHOWN:,} more; --json has all")
     if found.changes:
         line("")
-        days = [(one.day, *_counts(one)) for one in found.by_day]
+        days = [(day.day, *_counts(day)) for day in found.by_day]
         table(("DAY", "ALIKE", "GONE", "NEW", "OTHER LEVEL", "OTHER SCORE"), days, empty="")
     same, gone, new, level, score = (sum(column) for column in zip(*map(_counts, found.by_day), strict=True))
     line(f"{counted(found.days, 'day')}: {same:,} alike, {gone:,} gone, {new:,} new, {level:,} with another level, "
          f"{score:,} with another score alone")  # fmt: skip
 
 
-def _counts(one: DayDiff) -> tuple[int, int, int, int, int]:
-    return (one.same, one.gone, one.new, one.other_level, one.other_score)
+def _counts(diff: DayDiff) -> tuple[int, int, int, int, int]:
+    return (diff.same, diff.gone, diff.new, diff.other_level, diff.other_score)
 
 
 def _tell_days(found: Backtest | Diff) -> None:

@@ -21,11 +21,11 @@ def doctor(json: options.Json = False) -> None:
     if json:
         as_json(found)
     else:
-        table(("", "WHAT", "FOUND"), ((one.standing, one.name, one.what) for one in found), empty="")
-        for one in found:
-            if one.advice:
-                line(f"\n{one.name}: {one.what}\n  -> {printable(one.advice)}", style="yellow")
-    if any(one.standing is Severity.PROBLEM for one in found):
+        table(("", "WHAT", "FOUND"), ((each.standing, each.name, each.what) for each in found), empty="")
+        for diagnosis in found:
+            if diagnosis.advice:
+                line(f"\n{diagnosis.name}: {diagnosis.what}\n  -> {printable(diagnosis.advice)}", style="yellow")
+    if any(diagnosis.standing is Severity.PROBLEM for diagnosis in found):
         raise typer.Exit(1)
 
 

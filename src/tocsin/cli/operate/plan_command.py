@@ -30,14 +30,14 @@ def plan(job: _Job = None, spark: _Spark = False, json: options.Json = False) ->
     """
     from tocsin.cli.json_shapes import JobPlanShape
 
-    plans = [one for one in _plans(spark) if job in (None, one.job)]
+    plans = [plan for plan in _plans(spark) if job in (None, plan.job)]
     if job is not None and not plans:
         from tocsin.declare.model.errors import ConfigError, Fault, nearest
 
         raise ConfigError([Fault("plan", f"there is no job '{job}' here", nearest=nearest(job, _jobs()))])
-    rows = [JobPlanShape(job=one.job, effect=one.effect, changed=list(one.changed)) for one in plans]
+    rows = [JobPlanShape(job=plan.job, effect=plan.effect, changed=list(plan.changed)) for plan in plans]
     write_list(rows, ("JOB", "DEPLOY", "CHANGED"), _row, json=json, empty="no jobs: sources/ and detectors/ are empty")
-    if not spark and any(one.effect == "restart or new state" for one in plans):
+    if not spark and any(plan.effect == "restart or new state" for plan in plans):
         note("which it is, only Spark's plan tells: tocsin plan --spark")
 
 
@@ -59,7 +59,7 @@ def _plans(spark: bool) -> list[JobPlan]:
     catalog = installed_catalog(settings)
     desired = desired_jobs(catalog, settings)
     snapshot = look(settings, catalog, process_reader(settings)())
-    jobs = [*desired, *(one for one in snapshot.jobs if one not in desired)]
+    jobs = [*desired, *(job for job in snapshot.jobs if job not in desired)]
     deploy = Deploy(
         desired=desired,
         stopped=frozenset(desired.keys() - not_stopped(settings.state, desired).keys()),
@@ -71,7 +71,7 @@ def _plans(spark: bool) -> list[JobPlan]:
 
 
 def _jobs() -> list[str]:
-    return [one.job for one in _plans(spark=False)]
+    return [plan.job for plan in _plans(spark=False)]
 
 
 def _states(settings: Settings, catalog: Catalog) -> StateNames:
@@ -84,8 +84,8 @@ def _states(settings: Settings, catalog: Catalog) -> StateNames:
 
     found = planned(settings, catalog)
     # A job plans with the rows of its tables, and its plan names where they are; what joins some is left out here.
-    alone = {name: one for name, one in found.detectors.items() if not catalog.detectors[name].tables}
-    names = {detector_job(name): one.fingerprint for name, one in alone.items()}
+    alone = {name: planned for name, planned in found.detectors.items() if not catalog.detectors[name].tables}
+    names = {detector_job(name): planned.fingerprint for name, planned in alone.items()}
     for name, view in found.views.items():
         if not catalog.views[name].tables:
             base, version = stored_folder(settings, compute_job(name)), catalog.views[name].version
@@ -109,7 +109,7 @@ def _by_job(settings: Settings, catalog: Catalog, faults: list[Fault]) -> dict[s
     for kind in (kind for kind in KINDS.values() if kind.folder):
         for name in names(kind, catalog):
             place = str(settings.project / kind.file(name))
-            told = [str(one).replace(f"{settings.project}/", "") for one in faults if one.where == place]
+            told = [str(fault).replace(f"{settings.project}/", "") for fault in faults if fault.where == place]
             if told:
                 found[kind.job(name)] = told
     return found

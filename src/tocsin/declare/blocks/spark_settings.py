@@ -72,11 +72,9 @@ class ResourceSettings(SettingBlock):
     @property
     def sentence(self) -> str:
         """Say how many that is, and why."""
-        one = self.executors == 1
-        executors = (
-            f"{self.executors} executor{'' if one else 's'} with {self.cores} core{'' if self.cores == 1 else 's'}"
-        )
-        return f"{executors} {'has' if one else 'have'} {self.slots}"
+        cores = f"{self.cores} core{'' if self.cores == 1 else 's'}"
+        executors = "1 executor" if self.executors == 1 else f"{self.executors} executors"
+        return f"{executors} with {cores} {'has' if self.executors == 1 else 'have'} {self.slots}"
 
 
 class SparkSettings(SettingBlock):
@@ -127,7 +125,7 @@ class SparkSettings(SettingBlock):
             return [(url.hostname or "", url.port or (80 if url.scheme == "http" else 443))]
         if not re.fullmatch(_STANDALONE, self.master):
             return []
-        addresses = [one.rpartition(":") for one in self.master.removeprefix("spark://").split(",")]
+        addresses = [address.rpartition(":") for address in self.master.removeprefix("spark://").split(",")]
         return [(host, int(port)) for host, _, port in addresses]
 
     def lack(self, *, is_in_pods: bool) -> str | None:

@@ -25,7 +25,7 @@ def without_cases(tree: ast.Module) -> ast.Module:
     while more := [node for node in kept if _is_definition(node) and set(_targets(node)) <= only]:
         dropped, kept = dropped + more, [node for node in kept if node not in more]
         only = _only_names(dropped, kept, bound)
-    body = [one for node in kept if (one := _without_imports(node, only)) is not None]
+    body = [statement for node in kept if (statement := _without_imports(node, only)) is not None]
     return ast.Module(body=body, type_ignores=tree.type_ignores)
 
 
@@ -38,8 +38,8 @@ def case_names(tree: ast.Module) -> list[str]:
 def case_kinds(tree: ast.Module) -> tuple[bool, bool]:
     """Return whether the file `tree` has a case that fires, and one that is silent; what is no literal may be both."""
     expected = [keyword.value for call in _cases(tree) for keyword in call.keywords if keyword.arg == "expect"]
-    empty = [isinstance(one, ast.List | ast.Tuple) and not one.elts for one in expected]
-    unsure = any(not isinstance(one, ast.List | ast.Tuple) for one in expected)
+    empty = [isinstance(value, ast.List | ast.Tuple) and not value.elts for value in expected]
+    unsure = any(not isinstance(value, ast.List | ast.Tuple) for value in expected)
     return unsure or not all(empty), unsure or any(empty)
 
 

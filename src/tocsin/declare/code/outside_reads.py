@@ -71,8 +71,8 @@ def outside_reads(tree: ast.Module, functions: Collection[str]) -> list[OutsideR
         reached |= waiting
         for name in waiting:
             node = defined[name]
-            found |= set(_reads([node], {one: full for one, full in names.items() if one not in _bound([node])}))
-        waiting = {one for name in waiting for one in _used([defined[name]])} & defined.keys() - reached
+            found |= set(_reads([node], {bound: full for bound, full in names.items() if bound not in _bound([node])}))
+        waiting = {used for name in waiting for used in _used([defined[name]])} & defined.keys() - reached
     return sorted(found)
 
 
@@ -93,10 +93,10 @@ def _imported(tree: ast.Module) -> dict[str, str]:
     names = {"open": "open", "input": "input"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            names |= {one.asname: one.name for one in node.names if one.asname}
-            names |= dict.fromkeys({one.name.partition(".")[0] for one in node.names if not one.asname}, "")
+            names |= {alias.asname: alias.name for alias in node.names if alias.asname}
+            names |= dict.fromkeys({alias.name.partition(".")[0] for alias in node.names if not alias.asname}, "")
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
     return {name: full or name for name, full in names.items()}
 
 
@@ -112,19 +112,19 @@ def _walk(code: ast.AST) -> Iterator[ast.AST]:
 
 def _used(code: Collection[ast.AST]) -> set[str]:
     """Collect the names that `code` reads."""
-    nodes = [node for one in code for node in _walk(one)]
+    nodes = [node for part in code for node in _walk(part)]
     return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
 def _bound(code: Collection[ast.AST]) -> set[str]:
     """Collect the names of arguments and variables that `code` binds."""
-    nodes = [node for one in code for node in _walk(one)]
+    nodes = [node for part in code for node in _walk(part)]
     stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     return stored | {node.arg for node in nodes if isinstance(node, ast.arg)}
 
 
 def _reads(code: Collection[ast.AST], names: dict[str, str]) -> Iterator[OutsideRead]:
-    nodes = [node for one in code for node in _walk(one)]
+    nodes = [node for part in code for node in _walk(part)]
     bare = {id(node.func) for node in nodes if isinstance(node, ast.Call) and not (node.args or node.keywords)}
     inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
     for node in nodes:
@@ -155,7 +155,7 @@ def _reason(name: str, *, is_bare: bool) -> str | None:
     parts = name.replace(_FUNCTIONS, "F.", 1).split(".")
     known = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
     known += [f"{known[-1]}()"] if is_bare else []
-    return next((_REASONS[one] for one in known if one in _REASONS), None)
+    return next((_REASONS[call] for call in known if call in _REASONS), None)
 
 
 def _shown(node: ast.expr) -> str:

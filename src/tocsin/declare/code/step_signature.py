@@ -58,7 +58,7 @@ class _Signature:
         if _arguments(self.step) != 3:
             return [self._fault("must take (key, state, event)", STEP, self.step)]
         state = state_class(self.tree, self.step)
-        if state is None or not any(_is_dataclass(one) for one in state.decorator_list):
+        if state is None or not any(_is_dataclass(decorator) for decorator in state.decorator_list):
             what = "must have the type of its state, a @dataclass of this file: def step(key, state: Seen, event)"
             return [self._fault(what, STEP, self.step)]
         fields = [node for node in state.body if isinstance(node, ast.AnnAssign)]
@@ -67,15 +67,15 @@ class _Signature:
     def _field_faults(self, state: ast.ClassDef, fields: list[ast.AnnAssign]) -> Iterator[Fault]:
         if not fields:
             yield self._fault("has no fields, so it can hold nothing", state.name, state)
-        for one in fields:
-            key = f"{state.name}.{ast.unparse(one.target)}"
-            if one.value is None:
-                yield self._fault("needs a default: an entity that is new begins with it", key, one)
-            if not _is_storable(one.annotation):
-                yield self._fault(f"cannot be stored as {ast.unparse(one.annotation)}; use {_TYPES}", key, one)
+        for field in fields:
+            key = f"{state.name}.{ast.unparse(field.target)}"
+            if field.value is None:
+                yield self._fault("needs a default: an entity that is new begins with it", key, field)
+            if not _is_storable(field.annotation):
+                yield self._fault(f"cannot be stored as {ast.unparse(field.annotation)}; use {_TYPES}", key, field)
 
     def _timer_faults(self, state: ast.ClassDef, fields: list[ast.AnnAssign]) -> Iterator[Fault]:
-        timer = next((one for one in fields if ast.unparse(one.target) == TIMER), None)
+        timer = next((field for field in fields if ast.unparse(field.target) == TIMER), None)
         on_timer = next((n for n in self.tree.body if isinstance(n, ast.FunctionDef) and n.name == ON_TIMER), None)
         if timer is not None and ast.unparse(timer.annotation) not in _TIMER:
             yield self._fault("must be `datetime | None`", f"{state.name}.{TIMER}", timer)

@@ -37,7 +37,7 @@ class StateCodec:
         """
         hints = typing.get_type_hints(state_type, names)
         self._type = state_type
-        self._coders = {one.name: _coder(hints[one.name]) for one in dataclasses.fields(state_type)}
+        self._coders = {field.name: _coder(hints[field.name]) for field in dataclasses.fields(state_type)}
         self.has_timer = "timer" in self._coders
 
     def new(self) -> Any:
@@ -75,13 +75,13 @@ def _coder(hint: Any) -> _Coder:
         return _Coder(_time, datetime.fromisoformat)
     if origin is list and len(arguments) == 1:
         of = _coder(arguments[0])
-        return _Coder(functools.partial(_list, of.encode), lambda values: [of.decode(one) for one in values])
+        return _Coder(functools.partial(_list, of.encode), lambda values: [of.decode(value) for value in values])
     if origin is dict and arguments[:1] == (str,):
         of = _coder(arguments[1])
         decode = of.decode
         return _Coder(functools.partial(_dict, of.encode), lambda values: {k: decode(v) for k, v in values.items()})
     if origin in (typing.Union, types.UnionType) and len(arguments) == 2 and type(None) in arguments:
-        of = _coder(next(one for one in arguments if one is not type(None)))
+        of = _coder(next(argument for argument in arguments if argument is not type(None)))
         encode_some, decode_some = of
         return _Coder(
             lambda value: None if value is None else encode_some(value),
@@ -110,10 +110,10 @@ def _time(value: Any) -> str:
 def _list(encode: Callable[[Any], Any], value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise TypeError(f"must be a list, not {type(value).__name__}")
-    return [encode(one) for one in value]
+    return [encode(item) for item in value]
 
 
 def _dict(encode: Callable[[Any], Any], value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(type(name) is str for name in value):
         raise TypeError(f"must be a dict by str, not {value!r:.60}")
-    return {name: encode(one) for name, one in value.items()}
+    return {name: encode(item) for name, item in value.items()}
