@@ -33,11 +33,11 @@ from tests.rig.landing import land
 from tests.rig.samples.project import copy_project
 from tests.rig.secured_broker import SecuredBroker, allow_scram
 from tests.rig.waiting import await_that, awaited, patient
-from tocsin.declare.blocks.kafka_login import OPERATOR
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.job_kinds import KINDS
 from tocsin.declare.model.job_report import JobState
+from tocsin.declare.setting_blocks import OPERATOR
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.dev.servers.ports import free_ports
 from tocsin.ingest.producer import LineProducer

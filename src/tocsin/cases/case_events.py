@@ -10,7 +10,16 @@ from typing import Any
 
 from tocsin.cases.case_language import Case, CaseEvent, CodePlace, moment
 from tocsin.declare.model.detector import DetectorSpec, Span
-from tocsin.declare.model.durations import EPOCH, MICROSECOND, closed_before, end_of, last_number, start, step_of
+from tocsin.declare.model.durations import (
+    EPOCH,
+    MICROSECOND,
+    closed_before,
+    end_of,
+    last_number,
+    start,
+    step_of,
+    window_of,
+)
 from tocsin.declare.model.errors import ConfigError, Fault, nearest
 from tocsin.declare.model.source import Source, tick_value
 
@@ -72,7 +81,6 @@ def span_of(events: Sequence[DeclaredEvent], spec: DetectorSpec) -> Span:
     From the one that holds the first of its `events`, which are sorted by time, to the last one that holds an event or
     has ended by a tick.
     """
-    assert spec.window is not None
     if not events:
         return EPOCH, EPOCH  # all its lines are ignored
     begun = [starts_of(event.time, spec)[0] for event in events]
@@ -85,8 +93,7 @@ def span_of(events: Sequence[DeclaredEvent], spec: DetectorSpec) -> Span:
 
 def starts_of(moment: datetime, spec: DetectorSpec) -> list[datetime]:
     """List the starts of the windows of `spec`, which has some, that hold `moment`, the last one first."""
-    assert spec.window is not None
-    last, most = last_number(spec, moment), -(-spec.window // step_of(spec))
+    last, most = last_number(spec, moment), -(-window_of(spec) // step_of(spec))
     begun = (start(spec, last - number) for number in range(most))
     return [begin for begin in begun if moment < end_of(spec, begin)]
 

@@ -22,7 +22,7 @@ from tocsin.declare.feeding import (
 from tocsin.declare.model.detector import FINDINGS_OF, DetectorSpec
 from tocsin.declare.model.errors import ConfigError, Fault, nearest
 from tocsin.declare.model.flow import FlowSpec
-from tocsin.declare.model.names import INDEXER, compute_job, detector_job, flow_job, ingest_job
+from tocsin.declare.model.names import DETECTOR, FLOW, INDEXER, JobName, compute_job, detector_job, flow_job, ingest_job
 from tocsin.declare.model.source import Source
 from tocsin.declare.model.table import TableSpec
 from tocsin.declare.model.view import ViewSpec
@@ -58,6 +58,34 @@ class Catalog:
             spec = self.detector(name.removeprefix(FINDINGS_OF))
             return findings_source(spec, max(source.lateness for source in self.sources_of(spec)))
         return self._one(self.sources, name, "source")
+
+    def version_of(self, job: str) -> str:
+        """Return the version in the file of a detector's or flow's job; empty if the file is gone or is broken."""
+        own = JobName.parse(job)
+        spec = (self.detectors if own.kind == DETECTOR else self.flows).get(own.name)
+        return "" if spec is None else spec.version
+
+    def versioned_job(self, name: str) -> str:
+        """Find the job of the detector or flow `name`; where both are called so, of `detector:NAME` or `flow:NAME`.
+
+        Raises:
+            ConfigError: there is none, or there are two.
+        """
+        if JobName.parse(name).kind in (DETECTOR, FLOW) and JobName.parse(name).name:
+            return name
+        broken = [place.partition("/") for place in self.broken]
+        there = {
+            detector_job: {*self.detectors, *(own for folder, _, own in broken if folder == "detectors")},
+            flow_job: {*self.flows, *(own for folder, _, own in broken if folder == "flows")},
+        }
+        found = [job(name) for job, names in there.items() if name in names]
+        if len(found) > 1:
+            raise ConfigError.one(name, f"there are two of this name; say {' or '.join(found)}")
+        if not found:
+            known = sorted(set().union(*there.values()))
+            what = f"no detector or flow '{name}' (there are: {', '.join(known) or 'none'})"
+            raise ConfigError([Fault("detectors/, flows/", what, nearest=nearest(name, known))])
+        return found[0]
 
     def has_source(self, name: str) -> bool:
         """Return whether `source` finds it."""

@@ -8,13 +8,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from tocsin.declare.blocks.kafka_login import OPERATOR, KafkaLogin
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.job_kinds import KINDS
 from tocsin.declare.receivers import check_mail
 from tocsin.declare.validation import Address, Duration
 
 LOOPBACK = "127.0.0.1"
+OPERATOR = "operator"
+"""The role of who operates the jobs. The others are the kinds of jobs."""
 AirflowRole = Literal["viewer", "user", "op", "admin"]
 
 
@@ -22,6 +23,18 @@ class SettingBlock(BaseModel):
     """Base of every block: a key that it does not know is an error, and no value changes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KafkaLogin(SettingBlock):
+    """The login of one role.
+
+    Attributes:
+        username: its principal.
+        password_file: file that holds the password.
+    """
+
+    username: str
+    password_file: Path
 
 
 class KafkaSettings(SettingBlock):

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from tocsin.declare.model.errors import ConfigError, TocsinError
 from tocsin.setup import install_stamp, jars, java, python_env
-from tocsin.setup.lock_files import lock
 from tocsin.setup.paths import Paths, here
-from tocsin.setup.process import DISK_FULL
+from tocsin.setup.process import DISK_FULL, Command
 
 _SILENT_SECONDS = 1.0
+_LOCKS = ("uv", "build", "python", "dev", "airflow", "bench", "containers")
+"""Python before dev, which is constrained by it."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -97,9 +98,42 @@ def _install_classes(paths: Paths, options: argparse.Namespace) -> None:
 _DO: dict[str, Callable[[Paths, argparse.Namespace], None]] = {
     "classes": _install_classes,
     "image": _install_image,
-    "lock": lambda paths, options: lock(paths, options.upgrade),
+    "lock": lambda paths, options: _write_locks(paths, options.upgrade),
     "s3": _install_archives,
 }
+
+
+def _write_locks(paths: Paths, upgrade: bool) -> None:
+    """Write all locks; those that exist keep their versions unless `upgrade`.
+
+    Raises:
+        ConfigError, TransientError: what is asked for cannot be had; the locks done so far are kept.
+    """
+    _lock_python(paths, upgrade)
+    python_env.install(paths)
+    _lock_jars(paths)
+
+
+def _lock_python(paths: Paths, upgrade: bool) -> None:
+    options: Command = ["--generate-hashes", "--universal", "--python-version", "3.11", "--quiet"]
+    options += ["--no-emit-index-url", "--no-emit-find-links", "--no-header", *(["--upgrade"] if upgrade else [])]
+    for name in _LOCKS:
+        python_env.run_uv(paths, ["pip", "compile", *options, f"{name}.in", "-o", f"{name}.txt"], f"locking of {name}")
+
+
+def _lock_jars(paths: Paths) -> None:
+    """Fill in each sha256 that is missing, with what the download has now."""
+    path = paths.locks / jars.LOCK
+    unlocked = {name: [jar for jar in locked if not jar.sha256] for name, locked in jars.read_lock(path).items()}
+    unlocked = {name: wanted for name, wanted in unlocked.items() if wanted}
+    if not unlocked:
+        return
+    fetched = jars.fetch(paths, unlocked)
+    text = path.read_text(encoding="utf-8")
+    for name, wanted in unlocked.items():
+        for jar in wanted:
+            text = text.replace(f'"{jar}" = ""', f'"{jar}" = "{jars.sha256_of(fetched / name / jar.file)}"')
+    path.write_text(text, encoding="utf-8")
 
 
 def _step(what: str, install: Callable[[], bool], usual: str = "") -> bool:

@@ -13,7 +13,6 @@ import pytest
 
 from tests.rig.samples.project import copy_project
 from tocsin.declare.catalog import read_catalog
-from tocsin.declare.code.versioned_kinds import versioned_job
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.settings import Settings
 from tocsin.platform.code_versions import (
@@ -173,15 +172,15 @@ def test_a_flow_that_an_earlier_release_has_pinned_takes_no_source_away(tmp_path
 def test_a_name_is_that_of_a_detector_or_a_flow(tmp_path: Path) -> None:
     project = tmp_path / "project"
     shutil.copytree(ROOT / "examples" / "words", project)
-    assert versioned_job(read_catalog(project), "words") == WORDS
+    assert read_catalog(project).versioned_job("words") == WORDS
     (project / "detectors").mkdir()
     (project / "detectors" / "words.py").write_text("broken")
     catalog = read_catalog(project)
     with pytest.raises(ConfigError, match="say detector:words or flow:words"):
-        versioned_job(catalog, "words")
-    assert versioned_job(catalog, WORDS) == WORDS
+        catalog.versioned_job("words")
+    assert catalog.versioned_job(WORDS) == WORDS
     with pytest.raises(ConfigError, match=r"no detector or flow 'word' .*did you mean 'words'"):
-        versioned_job(catalog, "word")
+        catalog.versioned_job("word")
 
 
 def test_a_table_is_a_file_that_a_followed_catalog_follows(one: Installation) -> None:

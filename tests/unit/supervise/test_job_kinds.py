@@ -9,10 +9,9 @@ import pytest
 
 from tests.rig.command_line import invoke
 from tests.rig.waiting import await_that
-from tocsin.declare.blocks.kafka_login import KafkaLogin
 from tocsin.declare.catalog import Catalog, read_catalog
 from tocsin.declare.model.job_kinds import KINDS, JobKind
-from tocsin.declare.setting_blocks import KafkaSettings, SmtpSettings
+from tocsin.declare.setting_blocks import KafkaLogin, KafkaSettings, SmtpSettings
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.platform import private
 from tocsin.setup.paths import Paths

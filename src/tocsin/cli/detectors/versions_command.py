@@ -18,12 +18,11 @@ def list_versions(name: str, *, json: bool) -> None:
     """List the versions of a detector or flow that ran here, in the order of first runs."""
     from tocsin.cli.json_shapes import VersionShape
     from tocsin.declare.catalog import load_project
-    from tocsin.declare.code.versioned_kinds import declared_version, versioned_job
     from tocsin.platform.code_versions import kept_file, kept_versions
 
     settings, catalog = load_project()
-    job = versioned_job(catalog, name)
-    current = declared_version(catalog, job)
+    job = catalog.versioned_job(name)
+    current = catalog.version_of(job)
     found = [
         VersionShape(
             **version.model_dump(),

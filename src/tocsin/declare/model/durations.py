@@ -123,6 +123,13 @@ def longest(spec: Windowed) -> timedelta:
     return (spec.window or timedelta(0)) + (_LONGER if spec.time_zone else timedelta(0))
 
 
+def window_of(spec: Windowed) -> timedelta:
+    """Return the length of the windows of `spec`, which has some."""
+    if spec.window is None:
+        raise ValueError("it has no windows")
+    return spec.window
+
+
 def start(spec: Windowed, number: int) -> datetime:
     """Give the start of a window by its number, counted from 1970 on."""
     return _moment(spec, EPOCH + number * step_of(spec))
@@ -130,10 +137,10 @@ def start(spec: Windowed, number: int) -> datetime:
 
 def end_of(spec: Windowed, begin: datetime) -> datetime:
     """Give the end of the window that begins at `begin`."""
-    assert spec.window is not None
+    window = window_of(spec)
     if not spec.time_zone:
-        return begin + spec.window
-    return _moment(spec, EPOCH + last_number(spec, begin) * spec.window + spec.window)
+        return begin + window
+    return _moment(spec, EPOCH + last_number(spec, begin) * window + window)
 
 
 def last_number(spec: Windowed, moment: datetime) -> int:
@@ -167,8 +174,7 @@ def reach(spec: Windowed, until: datetime) -> timedelta:
 
 def step_of(spec: Windowed) -> timedelta:
     """Return the time between the starts of two windows, by the clock."""
-    assert spec.window is not None
-    return spec.slide or spec.window
+    return spec.slide or window_of(spec)
 
 
 def _by_clock(spec: Windowed, moment: datetime) -> datetime:
