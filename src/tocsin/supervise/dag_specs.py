@@ -12,7 +12,7 @@ from tocsin.declare.model.detector_guide import DetectorGuide
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.flow import FlowSpec
 from tocsin.declare.model.job_kinds import KINDS
-from tocsin.declare.model.names import DETECTOR, FLOW, INDEXER, PLATFORM_DAG, VIEW, JobName, dag_of, detector_job
+from tocsin.declare.model.names import DETECTOR, FLOW, INDEXER, PLATFORM_DAG, JobName, dag_of
 from tocsin.declare.model.view import ViewSpec
 from tocsin.declare.settings import Settings
 from tocsin.supervise.incidents.watch import owners
@@ -80,54 +80,51 @@ def _dag_spec(catalog: Catalog, dag: str, jobs: Sequence[str], paused: bool) -> 
     if error is not None:
         return _broken_dag(dag, jobs, kind.file(own.name), error, paused)
     if own.kind == DETECTOR:
-        return _detector(catalog.detectors[own.name], paused)
+        spec = catalog.detectors[own.name]
+        return _declared(spec, jobs, declared_facts(spec), _SWITCH, paused=paused)
     return _code(catalog.flow(own.name) if own.kind == FLOW else catalog.view(own.name), dag, jobs, paused)
 
 
 def _code(spec: FlowSpec | ViewSpec, dag: str, jobs: Sequence[str], paused: bool) -> DagSpec:
-    """Make the dag of a flow or a view."""
+    """Describe the DAG of a flow or a view."""
     target = {"to": spec.to} if isinstance(spec, FlowSpec) else {"key": ", ".join(spec.key), "sink": spec.sink}
     facts = {"source": ", ".join(spec.sources), **target, "stage": str(spec.stage), "owner": spec.owner}
-    table = "\n".join(f"| {key} | {value.replace('|', '&#124;')} |" for key, value in facts.items())
     listed = "\n".join(f"- `{job}`" for job in jobs)
-    is_flow = isinstance(spec, FlowSpec)
-    does = _SWITCH if is_flow else f"\n{_PAUSED}\n\n{listed}\n\n{_SHOWN}"
+    does = _SWITCH if isinstance(spec, FlowSpec) else f"\n{_PAUSED}\n\n{listed}\n\n{_SHOWN}"
+    return _declared(spec, jobs, facts, does, paused=paused)
+
+
+def _declared(
+    spec: DetectorSpec | FlowSpec | ViewSpec, jobs: Sequence[str], facts: Mapping[str, str], does: str, *, paused: bool
+) -> DagSpec:
+    """Describe the DAG of a file of code that can be read."""
+    dag = dag_of(jobs[0])
+    table = "\n".join(f"| {key} | {value.replace('|', '&#124;')} |" for key, value in facts.items())
     return DagSpec(
         dag=dag,
         jobs=tuple(jobs),
         title=spec.title[:_LONGEST],
         owner=spec.owner,
         recipients=dict.fromkeys(jobs, spec.owner),
-        tags=(FLOW if is_flow else VIEW, str(spec.stage), *(name[:100] for name in spec.sources)),
+        tags=(dag.partition("__")[0], str(spec.stage), *(name[:100] for name in spec.sources)),
         doc=f"{spec.doc}\n\n| | |\n|---|---|\n{table}\n{does}{_tab(dag)}{_text_of(spec)}",
         paused=paused,
     )
 
 
-def _detector(spec: DetectorSpec, paused: bool) -> DagSpec:
+def declared_facts(spec: DetectorSpec) -> dict[str, str]:
+    """List what the file of a detector declares, by what people call it."""
     guide = DetectorGuide.of(spec)
-    facts = {
+    return {
         "source": ", ".join(spec.sources),
         "entity": ", ".join(spec.entity),
         "window": spec.window_text,
-        "levels": guide.limits_text,
+        "limits": guide.limits_text,
         "stage": str(spec.stage),
         **guide.facts,
         "file": f"detectors/{spec.path.name}",
         "version": spec.version,
     }
-    table = "\n".join(f"| {key} | {value.replace('|', '&#124;')} |" for key, value in facts.items())
-    job = detector_job(spec.name)
-    return DagSpec(
-        dag=dag_of(job),
-        jobs=(job,),
-        title=spec.title[:_LONGEST],
-        owner=spec.owner,
-        recipients={job: spec.owner},
-        tags=(DETECTOR, str(spec.stage), *(name[:100] for name in spec.sources)),
-        doc=f"{spec.doc}\n\n| | |\n|---|---|\n{table}\n{_SWITCH}{_tab(dag_of(job))}{_text_of(spec)}",
-        paused=paused,
-    )
 
 
 def _broken_dag(dag: str, jobs: Sequence[str], file: str, error: ConfigError, paused: bool) -> DagSpec:

@@ -115,10 +115,6 @@ class InstalledJobs:
         since = time.time() - _SHOWN_SECONDS
         return [incident for incident in self._watch.look(self.catalog.read(), days=days) if incident.at > since]
 
-    def restart(self, job: str) -> bool:
-        """See `Supervisor.restart`."""
-        return self.supervisor.restart(job)
-
     def status(self, job: str) -> JobStatus:
         """Tell how `job` fares now."""
         found = look(self.settings, self.catalog.read(), self.runner.list())

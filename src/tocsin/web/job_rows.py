@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from tocsin.declare.catalog import Catalog
 from tocsin.declare.model.detector import DetectorSpec
-from tocsin.declare.model.detector_guide import DetectorGuide
 from tocsin.declare.model.flow import FlowSpec
 from tocsin.declare.model.job_kinds import KINDS, JobKind
 from tocsin.declare.model.names import DETECTOR, PLATFORM_DAG, JobName, dag_of
 from tocsin.declare.model.sizes import printable
+from tocsin.supervise.dag_specs import declared_facts
 from tocsin.supervise.incidents.process_ends import ProcessEnd, last_restart
 from tocsin.supervise.job_kinds import declared
 from tocsin.supervise.job_status import Severity, Snapshot
@@ -44,21 +44,11 @@ def rows(snapshot: Snapshot, facts: RowFacts) -> list[JobRow]:
     return sorted((_row(snapshot, job, facts) for job in snapshot.jobs), key=_rank)
 
 
-def declared_facts(spec: DetectorSpec, memory_limit: int) -> list[Fact]:
+def shown_facts(spec: DetectorSpec, memory_limit: int) -> list[Fact]:
     """List what the file of a detector declares, and how many bytes its job may hold."""
-    guide = DetectorGuide.of(spec)
-    facts = {
-        "what it catches": spec.doc,
-        "source": ", ".join(spec.sources),
-        "entity": ", ".join(spec.entity),
-        "window": spec.window_text,
-        "limits": guide.limits_text,
-        "memory": f"restarted above {memory_limit / 1e6:,.0f} MB"
-        + (" (by the settings)" if spec.memory is None else ""),
-        **guide.facts,
-        "file": f"detectors/{spec.path.name}",
-        "version": spec.version,
-    }
+    origin = " (by the settings)" if spec.memory is None else ""
+    memory = f"restarted above {memory_limit / 1e6:,.0f} MB{origin}"
+    facts = {"what it catches": spec.doc, **declared_facts(spec), "memory": memory}
     return [Fact(name=name, text="\n".join(map(printable, text.split("\n")))) for name, text in facts.items()]
 
 

@@ -31,7 +31,7 @@ from tocsin.supervise.job_status import Severity, Snapshot, look, unsupervised_r
 from tocsin.supervise.planning.desired_inputs import memory_limit
 from tocsin.supervise.runners.runner_choice import process_reader
 from tocsin.web.background_value import BackgroundValue
-from tocsin.web.job_rows import RowFacts, declared_facts, rows
+from tocsin.web.job_rows import RowFacts, rows, shown_facts
 from tocsin.web.page_shapes import JobDetails, JobList, JobPage, JobPlace, JobRow, LogTail, Note, Parity
 from tocsin.web.parity_page import Comparisons
 from tocsin.web.usage_query import Loads, read_usage
@@ -164,7 +164,7 @@ class Installation:
         facts = []
         if spec is not None:
             sources = snapshot.catalog.sources_of(spec)
-            facts = declared_facts(spec, memory_limit(self.settings, sources, spec.memory))
+            facts = shown_facts(spec, memory_limit(self.settings, sources, spec.memory))
         crashes = [end for end in self._process_ends(row.job) if end.failed]
         return JobDetails(row=row, crashes=crashes, facts=facts)
 

@@ -1,22 +1,28 @@
-"""The DAGs in whose runs jobs are handled: their switch, their form, their incidents."""
+"""The DAGs in whose runs jobs are handled: their switch, their form, their incidents, and the task that acts."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
 
+import structlog
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, Param, get_parsing_context
+from airflow.sdk.exceptions import AirflowFailException
 
 from tocsin.airflow.dags.mail_dag import RunMail
-from tocsin.airflow.tasks.actions import RESTART, STATUS, act
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.names import DETECTOR, FLOW, JobName
 from tocsin.declare.settings import load_settings
 from tocsin.supervise.dag_specs import DagSpec, dag_specs
+from tocsin.supervise.installed_jobs import InstalledJobs
 from tocsin.supervise.switches import read_switches, switched_jobs
 
+RESTART, STATUS = "restart", "status"
+_LINES = 50
 _ASK = "`restart`: stop the job and start it at once. `status`: describe it in the task's log."
+
+log = structlog.get_logger()
 
 
 def job_dags() -> list[DAG]:
@@ -75,3 +81,36 @@ class ActionMail(RunMail):
 def _mail(spec: DagSpec) -> ActionMail:
     """To whom follows from the declared files, never from what a run says of itself."""
     return ActionMail(spec.recipients.get(spec.jobs[-1], ""), "a run failed")
+
+
+def act(jobs: tuple[str, ...], **context: Any) -> None:
+    """Do what the run asks for.
+
+    Args:
+        jobs: those that the DAG handles; the param `job` names one of them, the first when there is no such param.
+        context: of the task.
+
+    Raises:
+        AirflowFailException: the run carries news; its failure is what tells them.
+        TransientError, OSError: see `Supervisor.restart`.
+    """
+    event = (context["dag_run"].conf or {}).get("event")
+    if event:
+        raise AirflowFailException(f"{event['job']}: {event['condition']}: {event['reason']}")
+    params = context["params"]
+    job, settings = params.get("job", jobs[0]), load_settings()
+    installation = InstalledJobs(settings)
+    if params["action"] == RESTART:
+        ran = installation.supervisor.restart(job)
+        log.info("restart requested" if ran else "start requested, back-off cleared", job=job)
+    else:
+        _describe(installation, job)
+
+
+def _describe(installation: InstalledJobs, job: str) -> None:
+    """Log the status of `job` and the end of its log."""
+    status = installation.status(job)
+    log.info("health", job=job, standing=str(status.standing), health=status.health, reason=status.reason)
+    log.info("status", status=status.model_dump(mode="json"))
+    for line in installation.runner.logs(job, _LINES):
+        log.info(line)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.declare.model.finding_text import entity_text, number
 from tocsin.declare.model.sizes import printable
-from tocsin.dev.servers.mailbox import Mail
+from tocsin.dev.servers.mail_sink import Mail
 
 EMAIL_USER, URGENT_USER = "mallory", "trudy"
 BURSTS = {EMAIL_USER: 60, URGENT_USER: 120}

@@ -20,7 +20,7 @@ from tocsin.declare.model.errors import TransientError
 from tocsin.declare.settings import Settings
 from tocsin.dev.generator import Burst, Traffic, wait_for_times
 from tocsin.dev.running_stack import Running
-from tocsin.dev.servers.mailbox import Mailbox
+from tocsin.dev.servers.mail_sink import Mailbox
 from tocsin.ingest.producer import LineProducer
 from tocsin.ingest.quarantine import Selection, list_quarantined
 

@@ -5,7 +5,7 @@ import pytest
 from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.cli.demo.demo_report import BAD_LINES, EMAIL_USER, URGENT_USER, DemoReport
 from tocsin.declare.model.finding import Finding
-from tocsin.dev.servers.mailbox import Mail
+from tocsin.dev.servers.mail_sink import Mail
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 EMAIL = Mail(

@@ -18,8 +18,7 @@ from aiosmtpd.smtp import Envelope
 
 from tests.rig.waiting import await_that, patient
 from tocsin.dev.servers.mail_server import Mails
-from tocsin.dev.servers.mail_sink import MailSink
-from tocsin.dev.servers.mailbox import Mailbox
+from tocsin.dev.servers.mail_sink import Mailbox, MailSink
 from tocsin.dev.servers.ports import free_ports
 
 

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from tocsin.declare.model.errors import TransientError
-from tocsin.dev.servers.mailbox import Mail, Mailbox
+from tocsin.dev.servers.mail_sink import Mail, Mailbox
 
 
 class _Sink(BaseHTTPRequestHandler):
