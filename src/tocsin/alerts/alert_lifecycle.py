@@ -106,7 +106,7 @@ class Returns:
 
 
 def missing_of(connection: Connection, every: Mapping[str, timedelta], now: datetime) -> list[Missing]:
-    """List the alerts about what is missing that have not ended, are the last of their entity, and have been told.
+    """List the alerts about what is missing that have not ended, are the last of their entity, and have been notified.
 
     Args:
         connection: in a transaction.

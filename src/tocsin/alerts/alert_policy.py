@@ -3,7 +3,7 @@
 * Dedup: findings of one detector, and one entity or its declared part, within one period of event time belong to one
   alert.
 * Notifying: `urgent` at the crossing, `email` once the window has closed, later findings in a `delayed` summary;
-  an alert that was told as e-mail is told once more when it becomes urgent, and nothing is ever told as less.
+  an alert that was notified as e-mail is notified once more when it becomes urgent, and never at a lower level.
   What a backfill finds is news for two days, in the summary alone.
 
 Standard library and the contracts only.

@@ -173,7 +173,7 @@ class IndexerJob:
         self._retry, self._stored, self._batches = Retry(reporter, stop, wait=self._wait), 0, 0
 
     def run(self) -> None:
-        """Index until told to stop.
+        """Index until asked to stop.
 
         Raises:
             ConfigError: the schema of the alerts DB is newer than this code, or its address is wrong.

@@ -63,7 +63,7 @@ class UsageTally:
         self._spans: dict[tuple[_Process, date], _Span] = {}
 
     def take(self, report: JobReport) -> None:
-        """Remember what `report` says; of any number of reports only a few figures are kept."""
+        """Remember what `report` says; of any number of reports only a few figures stay."""
         if report.started_at is None:
             return
         key = ((report.job, report.pid, report.started_at), report.at.astimezone(UTC).date())

@@ -1,4 +1,4 @@
-"""A stack seen from another terminal: stop it, and tell how its servers are."""
+"""A stack seen from another terminal: stop it, and show its servers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def down(settings: Settings) -> bool:
 
 
 def servers(settings: Settings) -> list[JobStatus]:
-    """Tell how each server of the stack fares, in the order of their start; none if no stack runs here."""
+    """Make the status of each server of the stack, in the order of their start; none if no stack runs here."""
     running = read_running(settings.state)
     if running is None or launcher_pid(settings) is None:
         return []

@@ -45,7 +45,7 @@ class DagSpec:
         jobs: those it handles.
         title: one line.
         owner: e-mail address of whose it is; empty when nobody in particular.
-        recipients: of mails about each job, separated by commas; a job of which nobody is told is missing.
+        recipients: of mails about each job, separated by commas; a job about which nobody gets mail is missing.
         tags: to filter by.
         doc: its page, in Markdown.
         paused: whether it starts paused when Airflow has never seen it.

@@ -116,7 +116,7 @@ class InstalledJobs:
         return [incident for incident in self._watch.look(self.catalog.read(), days=days) if incident.at > since]
 
     def status(self, job: str) -> JobStatus:
-        """Tell how `job` fares now."""
+        """Return the status of `job` now."""
         found = look(self.settings, self.catalog.read(), self.runner.list())
         return found.status(job, off=found.switches.off.get(dag_of(job)))
 

@@ -82,7 +82,7 @@ class Desired:
         spec: hash of all that it is started with.
         heavy: starts of heavy jobs are staggered.
         beats: whether it gives heartbeats.
-        readable: False when it cannot be told whether it should run: then it is left alone.
+        readable: False when it is unknown whether it should run: then it is left alone.
         memory_bytes: how much it may hold resident before it is restarted; None for no limit.
         hands_over: whether a process from another spec runs on until one from this spec can take over from it.
         inputs: what it is started with, by name; `spec` is the hash of that.
@@ -166,7 +166,7 @@ class Past:
         expected: whether a process from that spec should be there: started or seen, and not asked to stop.
         failures: times of the failures that count.
         retry_at: not to be started before.
-        condition, reason: how it fares and why, in words.
+        condition, reason: its condition, and why, in words.
         first: the cause of the first of its failures that count; None without any.
         asked: pids that were asked to stop, and when.
         works: whether the process of `started_at` has come to work.

@@ -1,4 +1,4 @@
-"""Tell how each job fares: a look at files, processes, heartbeats and memory, and one `JobStatus` made of it.
+"""Make the status of each job: a look at files, processes, heartbeats and memory, and one `JobStatus` made of it.
 
 `tocsin status`, the pages, the exporter, the launcher and the tasks of Airflow show this record and no other.
 """
@@ -54,7 +54,7 @@ class JobStatus(JobReport):
         standing: ok, warning (it waits or starts), problem (failed, stopped, silent, missing, in a crash loop or the
             like) or off (it need not run).
         health: the same in a word or two, such as running, crash loop or silent; the pages show this word.
-        condition: how it fares in the eyes of the supervisor, such as fine, restarting or crash loop.
+        condition: as the supervisor sees it, such as fine, restarting or crash loop.
         runs: whether a process of it runs, as far as is known.
         age_seconds: since the job last gave a sign of life; null when it never did.
         last_finding_at: when a finding of the detector last arrived; null when none did, or when not known.
@@ -316,7 +316,7 @@ class Snapshot:
         reports: Mapping[str, JobReport] | None = None,
         found: datetime | None = None,
     ) -> JobStatus:
-        """Tell how `job` fares.
+        """Make the status of `job`.
 
         Args:
             job: its name.
@@ -336,7 +336,7 @@ class Snapshot:
     def statuses(
         self, wanted: Sequence[str], reports: Mapping[str, JobReport], found: Mapping[str, datetime]
     ) -> list[JobStatus]:
-        """Tell how each job fares that should run, and each other one that reports; arguments as of `status`."""
+        """Make the status of each job that should run, and of each other one that reports; arguments as of `status`."""
 
         def is_alive(report: JobReport) -> bool:
             return report.state is not JobState.STOPPED and self.at - report.at.timestamp() <= SILENT_SECONDS

@@ -265,7 +265,7 @@ _LASTING = {ExitCode.MISCONFIGURED: Condition.MISCONFIGURED, ExitCode.UNWRITABLE
 
 
 def end_reason(code: int | None, cause: str = "") -> str:
-    """Say how a process ended, from its exit code and from the `cause` that it told itself, or that kept it away."""
+    """Say how a process ended, from its exit code and the `cause` that it reported, or that kept it from starting."""
     words: dict[int | None, str] = {
         None: "ended without an exit code: killed by the kernel (out of memory) or by somebody",
         ExitCode.OK: "ended with exit code 0 without being asked",

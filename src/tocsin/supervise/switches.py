@@ -1,6 +1,6 @@
 """Keep which detectors, flows and views are switched off, outside the database of whoever shows the switches.
 
-A new metadata DB knows of no pause; what is kept here says which jobs must not start all the same.
+A new metadata DB knows of no pause; what is stored here says which jobs must not start all the same.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class JobDetails(BaseModel, frozen=True):
     """One job in detail.
 
     Attributes:
-        row: how it fares.
+        row: its status.
         crashes: the newest first; no hand-over, and no stop that somebody asked for.
         facts: of its file.
     """
@@ -159,7 +159,7 @@ class ComparedDay(BaseModel, frozen=True):
         same: findings on which they agree.
         reasons: how many differ, by reason.
         unexplained: how many differ without a reason.
-        compared_at: null when what was kept cannot be read.
+        compared_at: null when the stored comparison cannot be read.
         fault: why not; empty else.
     """
 
@@ -178,7 +178,7 @@ class Parity(BaseModel, frozen=True):
         now: the clock of the server.
         detector: its name; empty for a DAG that handles none.
         days: those that were compared last, the last one first; none when none was.
-        earlier: how many more are kept.
+        earlier: how many more are stored.
         unexplained: some of the differences without a reason, of these days.
         fault: why nothing can be read; empty else.
     """

@@ -1,4 +1,4 @@
-"""Show the comparison of stream and backfill that `tocsin parity` has kept: read from files alone."""
+"""Show the comparisons of stream and backfill that `tocsin parity` has stored: read from files alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FEW_DIFFERENCES = 5
 
 
 class Comparisons:
-    """The kept comparisons of each detector; read again only when one has come in."""
+    """The stored comparisons of each detector; read again only when one has come in."""
 
     def __init__(self, state: Path) -> None:
         self._state = state

@@ -71,7 +71,7 @@ class FailedRunMail:
         self.owner = owner
 
     def __call__(self, context: Any) -> None:
-        """Let the mail leave, unless a task has told of this run."""
+        """Let the mail leave, unless a task has written one about this run."""
         if not NoticeFiles(load_settings().state).has(_name_of_run(context)):
             paragraphs = (_KILLED, f"Run: {_run_of(context)}")
             mail(context, self.owner, failure(context, "a run failed", paragraphs=paragraphs, output=()))
@@ -94,7 +94,7 @@ class LostDaysMail:
         self.owners, self.outcomes, self.what, self.then = owners, outcomes, what, then
 
     def __call__(self, context: Any) -> None:
-        """Let them leave; one that can neither be kept nor leave is in the log of the task, and keeps no other back."""
+        """Let them leave. One that can neither be stored nor leave is logged by the task, and holds no other back."""
         lost = [outcome for outcome in self.outcomes(context["dag_run"].run_id) if not outcome.published]
         owners = {self.owners[outcome.subject] for outcome in lost} or set(self.owners.values())
         failed = None
@@ -148,7 +148,7 @@ def mail(context: Any, to: str, notice: Notice) -> None:
     """Let the message leave; where no file can be written, as the disk is full, it is sent at once.
 
     Raises:
-        TransientError: it can neither be kept nor leave.
+        TransientError: it can neither be stored nor leave.
     """
     if not post(notice, _name(context, to), [to], load_settings()):
         raise TransientError(f"{to}: the message could neither be stored nor sent; the log says why")

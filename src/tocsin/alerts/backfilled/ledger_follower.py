@@ -59,8 +59,8 @@ class FollowedBackfills:
     def step(self) -> bool:
         """Bring one day that is due into the DB, or a part of a large one, the newest first; True when more is due now.
 
-        Costs one look at each ledger's file in a second while nothing changes. Trouble with disk or DB is told once,
-        and tried again after some seconds; a day that cannot be used is told once and left out until it is published
+        Costs one look at each ledger's file in a second while nothing changes. Trouble with disk or DB is logged once,
+        and tried again after some seconds; a day that cannot be used is logged once and left out until it is published
         anew. Neither holds up the caller.
 
         Raises:

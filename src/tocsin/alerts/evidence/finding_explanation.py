@@ -1,4 +1,4 @@
-"""Explain one finding: what it says, which code made it, the events behind it, and what people were told."""
+"""Explain one finding: what it says, which code made it, the events behind it, and what people were sent."""
 
 from __future__ import annotations
 

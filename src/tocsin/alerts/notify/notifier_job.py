@@ -1,4 +1,4 @@
-"""The notifier as a job: rounds of a `Notifier`, and a watch over the supervisor, until it is told to stop."""
+"""The notifier as a job: rounds of a `Notifier`, and a watch over the supervisor, until it is asked to stop."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class NotifierJob:
         self._retry = Retry(reporter, stop, first_seconds=2 * POLL_SECONDS)
 
     def run(self) -> None:
-        """Notify until told to stop.
+        """Notify until asked to stop.
 
         Raises:
             ConfigError: the schema of the alerts DB is newer than this code, or a setting or secret is wrong.

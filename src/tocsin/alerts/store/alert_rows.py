@@ -225,8 +225,8 @@ def notified(connection: Connection, about: Collection[int]) -> set[tuple[int, s
     columns = (table.alert_id, table.kind, table.recipient, table.state, table.revision)
     rows = connection.execute(select(*columns).where(table.alert_id.in_(about)).order_by(table.revision)).all()
     ends = {row.alert_id: row.revision for row in rows if row.kind == "returned"}
-    told = [row for row in rows if row.kind in ("urgent", "email") and row.state in ("sent", "pending")]
-    return {(row.alert_id, row.kind, row.recipient) for row in told if row.revision > ends.get(row.alert_id, 0)}
+    sent = [row for row in rows if row.kind in ("urgent", "email") and row.state in ("sent", "pending")]
+    return {(row.alert_id, row.kind, row.recipient) for row in sent if row.revision > ends.get(row.alert_id, 0)}
 
 
 def alert_parts(detector: str, canonical: str, period_start: datetime) -> list[str]:

@@ -44,7 +44,7 @@ class Servers:
     """Kafka, the mail sink, Airflow if it is wanted, and those in which views are kept, once a view names them.
 
     Attributes:
-        announced: whether others were told where they are.
+        announced: whether their addresses are published.
     """
 
     def __init__(self, settings: Settings, instance: str, servers: Mapping[str, Server], sinks: SinkServers) -> None:

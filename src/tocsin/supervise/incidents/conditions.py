@@ -93,7 +93,7 @@ class Incident:
     """One job is in a condition that people must hear of.
 
     Attributes:
-        job, condition: which, and how it fares.
+        job, condition: which one is in which condition.
         reason: why, in words, as it was when it began.
         at, last_at: epoch seconds at which it was found first, and last.
         written: whether its mail waits for its departure, or has left.

@@ -50,7 +50,7 @@ class JobEvent:
         what: its kind.
         reason: why, in words.
         condition: how the job fared after it; None where no look was taken.
-        exit_code: of a process that ended by itself: minus the signal, or the code; None when nobody was told, as when
+        exit_code: of a process that ended by itself: minus the signal, or the code; None when unknown, as when
             it was killed while its parent was gone.
         ran_seconds: how long the process had run that ended or was asked to stop; None for other events.
         forced: whether a process was ended by force rather than asked.
@@ -134,7 +134,7 @@ def event_log_path(state: Path, job: str) -> Path:
 def record(state: Path, events: Iterable[tuple[str, JobEvent]]) -> None:
     """Write each event to the file of its job. Only one supervisor may do so at a time; it looks under a lock.
 
-    Never raises OSError: a full disk is no reason not to supervise. Then it is told in the log, and forgotten.
+    Never raises OSError: a full disk is no reason not to supervise. Then it is logged, and forgotten.
     """
     for job, event in events:
         try:

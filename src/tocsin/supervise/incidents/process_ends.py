@@ -30,7 +30,7 @@ class ProcessEnd(BaseModel, frozen=True):
         failed: whether it was a failure.
         asked: whether it was asked to stop, for whatever reason.
         cause: in words.
-        exit_code: minus the signal, or the code; null when it was asked to stop, or nobody was told.
+        exit_code: minus the signal, or the code; null when it was asked to stop, or unknown.
         ran_seconds: how long it had run.
         condition: how the job fared then.
         restart_seconds: until the next process was started; null as long as none was.

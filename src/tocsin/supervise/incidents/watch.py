@@ -42,7 +42,7 @@ class Watch:
         self._file = settings.state / "supervision" / "incidents.json"
 
     def look(self, catalog: Catalog, *, days: bool = True) -> list[Incident]:
-        """Look once, and write the mails that are due; returns the incidents of which people have been told.
+        """Look once, and write the mails that are due; returns the incidents about which mails were written.
 
         Args:
             catalog: what is declared.

@@ -101,7 +101,7 @@ def drain(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> dic
 
 
 def views(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-    """Replace the job when a view is kept elsewhere, or longer; what it computes is the business of another job."""
+    """Replace the job when a view is stored elsewhere, or longer; what it computes is the business of another job."""
     return {
         name: _desired(
             settings, code, *_blocks(kind, settings),

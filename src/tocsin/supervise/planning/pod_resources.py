@@ -44,8 +44,8 @@ def with_pod(desired: Desired, settings: Settings, kind: str) -> Desired:
     if settings.runner.kind != "kubernetes":
         return desired
     pod = pod_resources(settings, kind, desired.memory_bytes)
-    told = {"requested CPU": pod["requests"]["cpu"], "requested memory": pod["requests"]["memory"]}
-    inputs = {**desired.inputs, **inputs_of("its pod", {**told, "memory limit": pod["limits"]["memory"]})}
+    requested = {"requested CPU": pod["requests"]["cpu"], "requested memory": pod["requests"]["memory"]}
+    inputs = {**desired.inputs, **inputs_of("its pod", {**requested, "memory limit": pod["limits"]["memory"]})}
     return replace(desired, spec=spec_of(inputs), inputs=inputs)
 
 

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 _FORCED_SECONDS = 1  # never 0: that forgets a pod that its node may still run
 _SIGNALLED = 128
-_ANSWER_SECONDS = 10.0
+_TIMEOUT: dict[str, Any] = {"_request_timeout": 10.0}
 _LONGEST = 300
 _INVALID = 422
 
@@ -63,8 +64,11 @@ class ClusterRunner:
         """
         if faults := password_faults(settings):
             raise ConfigError(faults)
-        self._settings, self._instance = settings, instance_of(settings)
-        self._client: ApiClient | None = None
+        self._settings = settings
+        self._ours = {
+            "namespace": settings.runner.namespace,
+            "label_selector": f"{INSTANCE}={instance_of(settings)},app.kubernetes.io/managed-by=tocsin",
+        }
         self._pods: Sequence[V1Pod] = ()
 
     def start(self, launch: Launch) -> int:
@@ -79,13 +83,13 @@ class ClusterRunner:
             with self._asking(f"start {launch.labels.job}"):
                 self._apps().patch_namespaced_stateful_set(
                     *names, body, field_manager="tocsin", force=True, _content_type="application/apply-patch+yaml",
-                    **self._timeout,
+                    **_TIMEOUT,
                 )  # fmt: skip
         except ClusterError as error:
             if error.args[1:] != (_INVALID,):
                 raise
             with self._asking(f"remove {free}"):  # its selector cannot change
-                self._apps().delete_namespaced_stateful_set(*names, propagation_policy="Foreground", **self._timeout)
+                self._apps().delete_namespaced_stateful_set(*names, propagation_policy="Foreground", **_TIMEOUT)
             raise ClusterError(f"removing the StatefulSet {free} of an earlier release; trying again") from error
         return slot.number
 
@@ -97,11 +101,11 @@ class ClusterRunner:
             with self._asking(f"stop {process.labels.job}"):
                 for workload in sets:
                     self._apps().patch_namespaced_stateful_set_scale(
-                        *_place(workload.metadata), {"spec": {"replicas": 0}}, **self._timeout
+                        *_place(workload.metadata), {"spec": {"replicas": 0}}, **_TIMEOUT
                     )
                 for pod in pods if force else ():
                     self._core().delete_namespaced_pod(
-                        *_place(pod.metadata), grace_period_seconds=_FORCED_SECONDS, **self._timeout
+                        *_place(pod.metadata), grace_period_seconds=_FORCED_SECONDS, **_TIMEOUT
                     )
         except ClusterError as error:
             log.error("stop failed", of=process.labels.job, pid=process.pid, error=str(error))
@@ -144,7 +148,7 @@ class ClusterRunner:
         try:
             with self._asking(f"read the log of {pod.metadata.name}"):
                 text = self._core().read_namespaced_pod_log(
-                    *_place(pod.metadata), tail_lines=lines, previous=previous, **self._timeout
+                    *_place(pod.metadata), tail_lines=lines, previous=previous, **_TIMEOUT
                 )
         except ClusterError:
             if not previous:
@@ -154,12 +158,12 @@ class ClusterRunner:
 
     def _running_sets(self) -> Sequence[Any]:
         with self._asking("list statefulsets"):
-            found = self._apps().list_namespaced_stateful_set(**self._ours, **self._timeout).items
+            found = self._apps().list_namespaced_stateful_set(**self._ours, **_TIMEOUT).items
         return [workload for workload in found if workload.spec.replicas]
 
     def _list_pods(self) -> Sequence[V1Pod]:
         with self._asking("list pods"):
-            found: Sequence[V1Pod] = self._core().list_namespaced_pod(**self._ours, **self._timeout).items
+            found: Sequence[V1Pod] = self._core().list_namespaced_pod(**self._ours, **_TIMEOUT).items
         return found
 
     def _last_pod(self, job: str) -> V1Pod | None:
@@ -167,30 +171,19 @@ class ClusterRunner:
         own = [pod for pod in self._pods if _note(pod.metadata, JOB) == job]
         return max(own, key=lambda pod: float(_note(pod.metadata, STARTED)), default=None)
 
-    @property
-    def _ours(self) -> dict[str, str]:
-        return {
-            "namespace": self._settings.runner.namespace,
-            "label_selector": f"{INSTANCE}={self._instance},app.kubernetes.io/managed-by=tocsin",
-        }
-
-    @property
-    def _timeout(self) -> dict[str, Any]:
-        return {"_request_timeout": _ANSWER_SECONDS}
+    @cached_property
+    def _client(self) -> ApiClient:
+        return _connect(self._settings.runner)
 
     def _apps(self) -> Any:
         from kubernetes.client import AppsV1Api  # noqa: PLC0415 - takes two seconds; most installations have no cluster
 
-        return AppsV1Api(self._connection())
+        return AppsV1Api(self._client)
 
     def _core(self) -> Any:
         from kubernetes.client import CoreV1Api  # noqa: PLC0415 - as above
 
-        return CoreV1Api(self._connection())
-
-    def _connection(self) -> ApiClient:
-        self._client = self._client or _connect(self._settings.runner)
-        return self._client
+        return CoreV1Api(self._client)
 
     @contextlib.contextmanager
     def _asking(self, what: str) -> Iterator[None]:

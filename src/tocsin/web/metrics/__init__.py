@@ -1,1 +1,1 @@
-"""Figures of an installation: for Prometheus, and for whoever asks how the jobs fare."""
+"""Figures of an installation: for Prometheus, and for `tocsin status`."""

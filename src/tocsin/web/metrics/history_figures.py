@@ -1,4 +1,4 @@
-"""Figures of what is kept in files: days of history and of backfills, parity, views."""
+"""Figures from files: days of history and of backfills, parity, views."""
 
 from __future__ import annotations
 

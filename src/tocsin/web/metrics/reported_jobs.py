@@ -24,7 +24,7 @@ class StatusReading:
     """One look at all jobs.
 
     Attributes:
-        jobs: how each fares.
+        jobs: the status of each.
         kafka_away: why the reports are not Kafka's but this machine's heartbeats; empty if they are Kafka's.
         findings_unknown: why it is not known when findings arrived; empty if it is, or was not asked for.
     """
@@ -35,7 +35,7 @@ class StatusReading:
 
 
 class StatusReader:
-    """Reads how the jobs of an installation fare, as often as asked. For one thread."""
+    """Reads the status of the jobs of an installation, as often as asked. For one thread."""
 
     def __init__(
         self,

@@ -36,10 +36,10 @@ log = structlog.get_logger()
 
 
 class _Part:
-    """One kind of figures; what cannot be read is told once, until it can be again."""
+    """One kind of figures; what cannot be read is logged once, until it can be again."""
 
     def __init__(self, what: str, read: Callable[[], Iterable[Metric]], seconds: float) -> None:
-        self.what, self._seconds, self._told = what, seconds, ""
+        self.what, self._seconds, self._logged = what, seconds, ""
         self._read = BackgroundValue(lambda: list(read()), seconds)
         self._asked_at = 0.0
         self.read_at: float | None = None
@@ -55,8 +55,8 @@ class _Part:
         self.read_at = got.at
         is_old = got.at is None or got.at < self._asked_at - _OLD * self._seconds
         error = got.error or ("no answer in time" if is_old else "")
-        if error != self._told:
-            self._told = error
+        if error != self._logged:
+            self._logged = error
             if error:
                 log.warning("figures not readable", what=self.what, error=error)
         return None if error else got.value
