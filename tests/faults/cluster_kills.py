@@ -1,12 +1,7 @@
-"""Kills -9 of every part of a Spark cluster under load: an executor, a worker, the master, the driver.
-
-`python -m tests.faults.cluster_kills --rounds 3` prints the figures; the test takes one round.
-"""
+"""Kills -9 of every part of a Spark cluster under load: an executor, a worker, the master, the driver."""
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +13,7 @@ from tests.rig.broker import Broker
 from tests.rig.installation import Installation
 from tests.rig.load import Load
 from tests.rig.observed import DETECT, DETECTOR, INGEST, SOURCE
-from tests.rig.spark_cluster import SparkCluster, spark_cluster
+from tests.rig.spark_cluster import SparkCluster
 from tests.rig.waiting import await_that
 from tocsin.declare.model.job_report import JobState
 from tocsin.declare.model.names import INDEXER, NOTIFIER
@@ -89,7 +84,7 @@ class ClusterKiller:
         self._installation.start(DETECT)
 
 
-def run(folder: Path, broker: Broker, cluster: SparkCluster, rounds: int = 1) -> tuple[list[Loss], Verdict]:
+def run(folder: Path, broker: Broker, cluster: SparkCluster, rounds: int) -> tuple[list[Loss], Verdict]:
     """A load with kills in it, and the verdict once all has been processed and everybody told."""
     losses = []
     with Installation(folder, broker, master=cluster.master, resources=RESOURCES) as installation:
@@ -105,24 +100,3 @@ def run(folder: Path, broker: Broker, cluster: SparkCluster, rounds: int = 1) ->
             load.stop()
             settle(installation, follower, load, DETECTOR)
             return losses, judge(installation, load.truth, follower.of())
-
-
-def main() -> int:
-    """Take the figures."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.cluster_kills", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=1, help="how often each part is killed (default 1)")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        broker = Broker(Path(scratch) / "broker")
-        try:
-            broker.start()
-            with spark_cluster(Path(scratch) / "cluster") as cluster:
-                _, verdict = run(Path(scratch) / "far", broker, cluster, given.rounds)
-        finally:
-            broker.stop()
-    print(f"{verdict.findings} findings, {verdict.notifications} notifications expected; faults: {verdict.faults}")
-    return 1 if verdict.faults else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,3 +1,15 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
 from tests.rig.broker import broker
 
 __all__ = ["broker"]
+
+
+@pytest.fixture(scope="session")
+def rounds() -> int:
+    """How often the variable ROUNDS asks tests to kill; 0 for as often as they do by themselves."""
+    return int(os.environ.get("ROUNDS", "0"))

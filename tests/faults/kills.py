@@ -1,13 +1,8 @@
-"""Kills -9 of the detect and the ingest job under load, at chosen moments.
-
-`python -m tests.faults.kills --detect 20 --ingest 10` prints the figures; the tests take fewer.
-"""
+"""Kills -9 of the detect and the ingest job under load, at chosen moments."""
 
 from __future__ import annotations
 
-import argparse
 import random
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -205,24 +200,3 @@ def report(outcome: Outcome) -> str:
         f"bad lines not exactly in quarantine: {verdict.unquarantined}",
     ]
     return "\n".join([*lines, *verdict.faults[:50]])
-
-
-def main() -> int:
-    """Take the figures."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.kills", description=__doc__)
-    parser.add_argument("--detect", type=int, default=20, help="kills of the detect job (default 20)")
-    parser.add_argument("--ingest", type=int, default=10, help="kills of the ingest job (default 10)")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        broker = Broker(Path(scratch) / "broker")
-        try:
-            broker.start()
-            outcome = run(Path(scratch) / "kills", broker, [*plan(DETECT, given.detect), *plan(INGEST, given.ingest)])
-        finally:
-            broker.stop()
-    print(report(outcome))
-    return 1 if outcome.verdict.faults else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

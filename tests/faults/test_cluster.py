@@ -177,6 +177,7 @@ def test_a_job_waits_for_its_master_and_for_enough_slots(
         job.await_report(lambda r: r.state is JobState.WAITING and re.search(what, r.reason) is not None)
 
 
+@pytest.mark.long
 def test_resources_that_are_never_enough_are_a_fault_that_names_the_number(
     tmp_path: Path, broker: Broker, cluster: SparkCluster
 ) -> None:
@@ -226,9 +227,11 @@ def test_python_workers_run_the_code_of_the_job(tmp_path: Path, cluster: SparkCl
 
 
 @pytest.mark.long
-def test_the_loss_of_any_part_of_a_cluster_loses_nothing_and_tells_nobody_twice(tmp_path: Path, broker: Broker) -> None:
+def test_the_loss_of_any_part_of_a_cluster_loses_nothing_and_tells_nobody_twice(
+    tmp_path: Path, broker: Broker, rounds: int
+) -> None:
     with spark_cluster(tmp_path / "cluster") as cluster:
-        losses, verdict = run(tmp_path / "far", broker, cluster)
+        losses, verdict = run(tmp_path / "far", broker, cluster, rounds or 1)
     told = "\n".join(str(loss) for loss in losses)
     assert not verdict.faults, "\n".join([told, *verdict.faults])
     assert verdict.findings > 20, "the load was too thin to prove anything"
