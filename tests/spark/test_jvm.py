@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+import tocsin.spark
 from tocsin.setup.java import find_java
+from tocsin.spark.engine import jvm
 
 # A thread that waits for an answer stands for py4j's own, which tells the JVM what may be freed. Bytes that the JVM has
 # not read when it ends make its kernel reset the connection.
@@ -57,3 +62,16 @@ def ended(how: str) -> str:
 @pytest.mark.parametrize("how", ["end", "kill"])
 def test_what_is_asked_of_a_jvm_while_it_ends_is_no_error_in_the_log(how: str) -> None:
     assert "Traceback" not in ended(how)
+
+
+def test_no_logger_of_spark_logs_errors_while_a_query_is_stopped(spark: SparkSession) -> None:
+    declared = (Path(tocsin.spark.__file__).parent / "log4j2.properties").read_text()
+    names = re.findall(r"^logger\.\w+\.name = (.+)$", declared, re.MULTILINE)
+    assert len(names) > 5
+    manager = spark.sparkContext._gateway.jvm.org.apache.logging.log4j.LogManager  # type: ignore[union-attr]
+    try:
+        jvm.log_errors(wanted=False)
+        assert [name for name in names if manager.getLogger(name).isErrorEnabled()] == []
+    finally:
+        jvm.log_errors(wanted=True)
+    assert manager.getLogger(names[0]).isErrorEnabled()
