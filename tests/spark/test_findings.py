@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import reduce
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.conftest import Feed, burst, event, moment, told
@@ -37,16 +38,24 @@ def found(records: DataFrame, detect: Callable[[DataFrame], DataFrame] = count_b
     return told(make_findings(detect(events), declared, PLAIN))
 
 
+def bursts(*counts: int) -> list[dict[str, Any]]:
+    """A burst of each size, of a user of its own."""
+    return [one for count in counts for one in burst(f"user{count}", count, "12:00:01", first=1000 * count)]
+
+
 @pytest.mark.parametrize(
-    ("count", "level", "limit"), [(50, None, None), (51, "email", 50), (100, "email", 50), (101, "urgent", 100)]
+    ("levels", "expected"),
+    [
+        (Levels(email=50, urgent=100), [("email", 50, 51), ("email", 50, 100), ("urgent", 100, 101)]),
+        (Levels(email=50), [("email", 50, 51), ("email", 50, 100), ("email", 50, 101)]),
+        (Levels(urgent=100), [("urgent", 100, 101)]),
+    ],
 )
-def test_a_level_is_reached_above_its_limit(
-    records: Records, count: int, level: str | None, limit: float | None
+def test_a_level_is_reached_above_its_limit_and_one_limit_is_enough(
+    records: Records, levels: Levels, expected: list[tuple[str, int, int]]
 ) -> None:
-    rows = found(records(burst("ann", count, "12:00:01")))
-    assert [(row.level, row.limit, row.score) for row in rows] == (
-        [] if level is None else [(level, limit, float(count))]
-    )
+    rows = found(records(bursts(50, 51, 100, 101)), levels=levels)
+    assert sorted((row.level, row.limit, row.score) for row in rows) == expected
 
 
 def test_a_finding_tells_all_of_itself(records: Records) -> None:
@@ -85,7 +94,7 @@ def test_null_entities_and_scores_are_left_out_and_counted(
     assert seen.get == {"null_entity": 2, "null_score": 3}
 
 
-UNUSABLE = {
+UNUSABLE: dict[str, Callable[[], Column]] = {
     "a ratio by zero": lambda: F.sum("tries") / F.count_if(F.col("action") == "none"),
     "a remainder by zero": lambda: F.expr("sum(tries) % count_if(action = 'none')"),
     "a cast of text": lambda: F.max(F.col("action").cast("int")),
@@ -100,13 +109,19 @@ UNUSABLE = {
 }
 
 
-@pytest.mark.parametrize("case", UNUSABLE)
-def test_what_cannot_be_computed_is_a_null_score(records: Records, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
-    seen = Observation(f"unusable {case}")
+def test_what_cannot_be_computed_is_a_null_score(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Observation("unusable")
     monkeypatch.setattr("tocsin.detect.spark.findings.OBSERVATION", seen)
-    events = burst("ann", 2, "12:00:01", tries=1)
-    assert found(records(events), lambda e: e.groupBy("window", "user_id").agg(UNUSABLE[case]().alias("score"))) == []
-    assert seen.get == {"null_entity": 0, "null_score": 1}
+
+    def detect(events: DataFrame) -> DataFrame:
+        scored = [
+            events.groupBy("window", F.lit(case).alias("user_id")).agg(score().cast("double").alias("score"))
+            for case, score in UNUSABLE.items()
+        ]
+        return reduce(DataFrame.unionByName, scored)
+
+    assert found(records(burst("ann", 2, "12:00:01", tries=1)), detect) == []
+    assert seen.get == {"null_entity": 0, "null_score": len(UNUSABLE)}
 
 
 def test_one_event_that_cannot_be_computed_stops_no_stream(spark: SparkSession, feed: Feed) -> None:
@@ -231,16 +246,6 @@ def test_single_events_are_told_apart_by_their_identity(records: Records) -> Non
         assert row.event_time_max == moment("12:00:01")
         assert "action" in row.context
         assert row.context.keys().isdisjoint({"raw_topic", "event_time", "score", "source"})
-
-
-@pytest.mark.parametrize(
-    ("levels", "expected"),
-    [(Levels(email=50), [None, "email", "email"]), (Levels(urgent=100), [None, None, "urgent"])],
-)
-def test_one_limit_is_enough(records: Records, levels: Levels, expected: list[str | None]) -> None:
-    for count, level in zip((50, 60, 101), expected, strict=True):
-        rows = found(records(burst("ann", count, "12:00:01")), levels=levels)
-        assert [(row.level, row.limit) for row in rows] == ([(level, levels.limit(level))] if level else [])
 
 
 def ladder(spark: SparkSession, highest: int) -> list[tuple[int, bool]]:
