@@ -92,6 +92,7 @@ def jvm_below(process: int) -> int:
     return child
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks into /proc to see which Java really runs")
 def test_the_broker_and_a_spark_query_run_on_the_bundled_java(
     bundled: Java, broker: Broker, query: subprocess.Popen[bytes], tmp_path: Path

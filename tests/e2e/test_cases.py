@@ -102,25 +102,19 @@ def run(project: Path, *words: str, of: Path | None = None) -> subprocess.Comple
 
 
 def test_real_time_mode_agrees_and_a_case_that_fails_is_shown(project: Path) -> None:
-    done = run(project, "tocsin.cli", "test", "failed_logins", "--ways", "batch,real-time", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    report = json.loads(done.stdout)
-    (outcome,) = report["detectors"]
-    assert [(way["way"], way["skipped"]) for way in outcome["ways"]] == [("batch", ""), ("real-time", "")]
-    assert len(outcome["cases"]) == 10
     file = project / "detectors" / "failed_logins.py"
     file.write_text(file.read_text().replace("email=50", "email=70"))
-    done = run(project, "tocsin.cli", "test", "failed_logins", "--ways", "batch")
+    done = run(project, "tocsin.cli", "test", "failed_logins", "--ways", "batch,real-time")
     assert (done.returncode, done.stderr) == (1, "")
     lines = done.stdout.splitlines()
     assert lines[0].startswith("FAILED failed_logins: 60 failures of one user in six seconds (")
     assert lines[1:] == [
         "  events   12:00:00  user_id='mallory', action='login failed'  x 60 every 0.1 s until 12:00:05.9",
         "  windows  12:00:00 to 12:00:10  60 events",
-        "  batch:",
+        "  batch, real-time:",
         "    expected email  user_id=mallory  window at 12:00:00  score 60",
         "    found    nothing",
-        "failed_logins: 9 of 10 cases passed, 6 of them made from the limits; batch",
+        "failed_logins: 9 of 10 cases passed, 6 of them made from the limits; batch, real-time",
         lines[-1],
     ]
     assert lines[-1].startswith("10 cases of 1 detector, 1 failed, in ")

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.rig.certificates import write_certificate
@@ -135,13 +136,15 @@ def test_a_port_in_use_names_its_owner(stack: Stack, tmp_path_factory: pytest.Te
 
 
 def test_a_killed_kafka_comes_back_and_the_jobs_go_on(stack: Stack) -> None:
-    before = {job: stack.pid(job) for job in JOBS}
+    before, cluster = {job: stack.pid(job) for job in JOBS}, _cluster(stack)
     kafka = stack.pid("kafka")
     assert kafka is not None
     os.kill(kafka, signal.SIGKILL)
     await_that(lambda: stack.pid("kafka") not in (None, kafka), 30)
     _await_event(stack, "after-the-crash")
     assert {job: stack.pid(job) for job in JOBS} == before
+    assert _cluster(stack) == cluster
+    _await_users(stack, "drained")  # what was written before the crash is there
 
 
 def test_a_killed_job_comes_back_and_the_others_stay(stack: Stack) -> None:
@@ -217,6 +220,7 @@ def test_it_comes_up_again_where_it_was_and_goes_down_from_another_terminal(stac
     stack.up("--free-ports")
     stack.ready()
     _await_event(stack, "after-the-kill")
+    _await_users(stack, "drained", "after-the-crash")
     stopped = stack.tocsin("dev", "down")
     assert (stopped.returncode, stopped.stdout) == (0, "stopped\n")
     assert stack.launcher is not None
@@ -245,22 +249,34 @@ def _mail_port(stack: Stack) -> int:
     return int(json.loads((stack.state / "stack.json").read_text())["mail_url"].rsplit(":", 1)[1])
 
 
+def _cluster(stack: Stack) -> str:
+    """Kafka's id of its cluster, which clients remember."""
+    client = AdminClient(stack.settings.kafka.for_librdkafka() | {"log_level": 0})
+    return str(client.list_topics(timeout=60).cluster_id)
+
+
 def _await_event(stack: Stack, user: str) -> None:
     """Send one login and wait until the ingest job has made an event of it."""
-    kafka = stack.settings.kafka.for_librdkafka() | {"log_level": 0}
+    producer = Producer(stack.settings.kafka.for_librdkafka() | {"log_level": 0})
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    line = f"user_id: {user} | timestamp: {when} | ip_address: 10.0.0.1 | action: login succeeded | message: m"
+    producer.produce("raw.logins", line.encode())
+    assert producer.flush(30) == 0
+    _await_users(stack, user)
+
+
+def _await_users(stack: Stack, *users: str) -> None:
+    """Wait until events of `users` are in the topic, which is read from its beginning."""
+    kafka, wanted = stack.settings.kafka.for_librdkafka() | {"log_level": 0}, {user.encode() for user in users}
     consumer = Consumer({**kafka, "group.id": "test", "enable.auto.commit": False})
     try:
         known = consumer.list_topics("events.logins", timeout=30).topics["events.logins"].partitions
         consumer.assign([TopicPartition("events.logins", p, OFFSET_BEGINNING) for p in known])
-        producer = Producer(kafka)
-        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        line = f"user_id: {user} | timestamp: {when} | ip_address: 10.0.0.1 | action: login succeeded | message: m"
-        producer.produce("raw.logins", line.encode())
-        assert producer.flush(30) == 0
 
         def arrived() -> bool:
-            messages = consumer.consume(5000, timeout=0.5)
-            return any(user.encode() in (message.value() or b"") for message in messages)
+            for message in consumer.consume(5000, timeout=0.5):
+                wanted.difference_update({user for user in wanted if user in (message.value() or b"")})
+            return not wanted
 
         await_that(arrived, 60)
     finally:

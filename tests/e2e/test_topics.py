@@ -230,6 +230,12 @@ def test_a_line_of_a_megabyte_goes_in_and_a_longer_one_is_refused(settings: Sett
     assert len({message.partition() for message in messages if message.key() == b"a"}) == 1
 
 
+def test_unknown_topics_are_not_made_by_accident(settings: Settings) -> None:
+    admin = admin_of(settings)  # has to outlive the answer
+    assert admin.list_topics("no-such-topic", timeout=60).topics["no-such-topic"].error is not None
+    assert "no-such-topic" not in admin.list_topics(timeout=60).topics
+
+
 def test_a_source_without_topics_is_told(settings: Settings) -> None:
     with pytest.raises(ConfigError, match=r"raw\.logins: does not exist; `tocsin dev up` creates"):
         LineProducer(settings, LOGINS)
