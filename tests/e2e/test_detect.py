@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -31,13 +30,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator
         strict = "if(user_id = 'poison', raise_error('no such user'), true)"
         path.write_text(path.read_text().replace("events.where(", f'events.where("{strict}").where('))
         yield LiveJob(job)
-
-
-@pytest.fixture
-def job(tmp_path: Path, broker: Broker) -> Iterator[DetectJob]:
-    """A job of one test: its watermark must not have moved yet."""
-    with detect_job(tmp_path, broker) as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

@@ -38,12 +38,6 @@ from tocsin.spark.query.drain import unread_upstream
 from tocsin.spark.query.gaps import Cause, Gap, RemovedRange, read_gaps
 
 
-@pytest.fixture
-def job(tmp_path: Path, broker: Broker) -> Iterator[DetectJob]:
-    with detect_job(tmp_path, broker) as one:
-        yield one
-
-
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[LiveJob]:
     with detect_job(tmp_path_factory.mktemp("gaps"), broker, drain_offsets_per_trigger=1000) as one:

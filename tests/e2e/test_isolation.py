@@ -6,12 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from tests.rig.broker import Broker
-from tests.rig.detect_job import DetectJob, detect_job, ticking
+from tests.rig.detect_job import DetectJob, ticking
 from tests.rig.waiting import await_that
 from tocsin.declare.blocks.spark_settings import SparkSettings
 from tocsin.declare.catalog import read_catalog
@@ -97,12 +95,6 @@ class Watched:
             for process in self._runner.list():
                 self._runner.stop(process, force=True)
             await_that(lambda: not self._runner.list(), 20)
-
-
-@pytest.fixture
-def job(tmp_path: Path, broker: Broker) -> Iterator[DetectJob]:
-    with detect_job(tmp_path, broker) as one:
-        yield one
 
 
 @pytest.mark.long

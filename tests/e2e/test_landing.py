@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -13,8 +12,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]  # as in ingest.topics
 
-from tests.rig.broker import Broker, recreate
-from tests.rig.detect_job import DetectJob, Topic, detect_job
+from tests.rig.broker import recreate
+from tests.rig.detect_job import DetectJob, Topic
 from tests.rig.landing import land
 from tests.rig.waiting import await_that, patient
 from tocsin.declare.catalog import read_catalog
@@ -37,12 +36,6 @@ NOW = datetime.now(UTC)
 def session() -> Iterator[None]:
     with shared_session():
         yield
-
-
-@pytest.fixture
-def job(broker: Broker, tmp_path: Path) -> Iterator[DetectJob]:
-    with detect_job(tmp_path, broker) as one:
-        yield one
 
 
 def send(topic: Topic, count: int, partition: int = 0) -> None:

@@ -5,8 +5,9 @@ import os
 import pytest
 
 from tests.rig.broker import broker
+from tests.rig.detect_job import job
 
-__all__ = ["broker"]
+__all__ = ["broker", "job"]
 
 
 @pytest.fixture(scope="session")

@@ -8,15 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.rig.broker import Broker
-from tests.rig.detect_job import DetectJob, Topic, detect_job
+from tests.rig.detect_job import DetectJob, Topic
 from tests.rig.waiting import await_that
 from tocsin.history.care import verify
 from tocsin.history.day_table import DayTable
@@ -31,12 +29,6 @@ NOW = datetime.now(UTC)
 DAY = NOW.date() - timedelta(days=1)
 LAND = [sys.executable, str(here().root / "spark_jobs" / "seal.py"), "logins"]
 SEAL = [*LAND, f"--day={DAY}"]
-
-
-@pytest.fixture
-def job(broker: Broker, tmp_path: Path) -> Iterator[DetectJob]:
-    with detect_job(tmp_path, broker) as one:
-        yield one
 
 
 def send(topic: Topic, count: int, day_offset: int = 0) -> None:

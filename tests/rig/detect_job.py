@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
@@ -355,6 +356,13 @@ def detect_job(
         yield job
     finally:
         job.close()
+
+
+@pytest.fixture
+def job(tmp_path: Path, broker: Broker) -> Iterator[DetectJob]:
+    """A job of one test: its watermark has not moved yet."""
+    with detect_job(tmp_path, broker) as own:
+        yield own
 
 
 def ticking(topic: Topic) -> contextlib.AbstractContextManager[None]:
