@@ -25,7 +25,7 @@ _NEAR = 500
 
 
 class Freshness(BaseModel, frozen=True):
-    """How up to date the rows of a view are.
+    """The freshness of the rows of a view.
 
     Attributes:
         build: which computation of the view they are of.
@@ -124,7 +124,7 @@ class ViewReader:
         if not path.exists():
             raise FileNotFoundError(path)
         self._path = path
-        with self._translated():
+        with self._translate_errors():
             address = f"{path.absolute().as_uri()}?mode=ro"
             self._connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
             made = self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'facts'").fetchone()
@@ -138,7 +138,7 @@ class ViewReader:
 
     def freshness(self) -> Freshness | None:
         """Return how fresh the rows are; None while there are none to show."""
-        with self._translated():
+        with self._translate_errors():
             facts = {name: json.loads(value) for name, value in self._connection.execute("SELECT * FROM facts")}
         build, noted = facts.get("current"), facts.get("freshness") or {}
         if build is None:
@@ -180,7 +180,7 @@ class ViewReader:
     def changes(self, since: int, name: str | None = None, limit: int = 1000) -> tuple[list[StoredRow], int]:
         """Return rows that changed after the version `since`, in order, and the version up to which that is all."""
         index, where, more = ("by_change", "", []) if name is None else ("by_name", " AND name = ?", [name])
-        with self._translated():
+        with self._translate_errors():
             query = (
                 f"SELECT {COLUMNS}, change FROM rows INDEXED BY {index} WHERE build = {CURRENT} AND change > ?{where}"
             )
@@ -195,20 +195,20 @@ class ViewReader:
 
     def nearest(self, name: str) -> str | None:
         """Return a name of a row that is close to `name`; None when none is close."""
-        with self._translated():
+        with self._translate_errors():
             query = f"SELECT DISTINCT name FROM rows WHERE build = {CURRENT} AND name"
             after = self._connection.execute(f"{query} >= ? ORDER BY name LIMIT ?", [name[:1], _NEAR]).fetchall()
             before = self._connection.execute(f"{query} < ? ORDER BY name DESC LIMIT ?", [name, _NEAR]).fetchall()
         return nearest(name, [found for (found,) in (*after, *before)])
 
     def _rows(self, index: str, where: str, *arguments: Any) -> list[StoredRow]:
-        with self._translated():
+        with self._translate_errors():
             # Left to itself SQLite takes the first column of the primary key, and reads the whole build.
             query = f"SELECT {COLUMNS} FROM rows INDEXED BY {index} WHERE build = {CURRENT} AND {where}"
             return [row_of(found) for found in self._connection.execute(query, arguments)]
 
     @contextlib.contextmanager
-    def _translated(self) -> Any:
+    def _translate_errors(self) -> Any:
         try:
             yield
         except sqlite3.OperationalError as error:

@@ -83,7 +83,7 @@ class ShownRows:
             key=key,
             window_start=None,
             window_end=None,
-            values=_summed(latest.values()) if self._is_total else last.values,
+            values=_sum_columns(latest.values()) if self._is_total else last.values,
             build=build,
             partition=partition,
             offset=offset,
@@ -99,7 +99,7 @@ def _appended_at(place: Place) -> datetime:
     return place[2]
 
 
-def _summed(rows: Iterable[StoredRow]) -> dict[str, Any]:
+def _sum_columns(rows: Iterable[StoredRow]) -> dict[str, Any]:
     """Sum up each value; null counts as nothing, and the sum of nothing is null."""
     columns: dict[str, list[Any]] = {}
     for row in rows:

@@ -40,7 +40,7 @@ class RebuildPlan:
 
 @dataclass(frozen=True)
 class EventStock:
-    """What there is of the events of a source.
+    """The events of a source that there are.
 
     Attributes:
         sealed: its readable days.

@@ -23,7 +23,7 @@ from tocsin.platform.kafka.topic_set import Position
 from tocsin.platform.storage.stored_path import StoredPath
 
 FROM_HISTORY = "history-"
-"""How the name of a build begins of which a part is computed from sealed days: its rows come before its job does."""
+"""Prefix of the name of a build of which a part is computed from sealed days: its rows come before its job does."""
 
 _BEGUN = "history.json"
 _log = structlog.get_logger()

@@ -57,7 +57,7 @@ class OpenViews:
         specs = self.specs()
         if view not in specs:
             fault = self._catalog.broken.get(f"views/{view}")
-            raise NoSuchName(self._broken(fault) if fault else f"there is no view '{view}'", nearest(view, specs))
+            raise NoSuchName(_describe(fault) if fault else f"there is no view '{view}'", nearest(view, specs))
         path = store_path(self.settings, view)
         try:
             number = path.stat().st_ino
@@ -75,5 +75,6 @@ class OpenViews:
         for _, reader in self._open.values():
             reader.close()
 
-    def _broken(self, fault: ConfigError) -> str:
-        return f"the file of the view cannot be read: {fault.faults[0].what}"
+
+def _describe(fault: ConfigError) -> str:
+    return f"the file of the view cannot be read: {fault.faults[0].what}"

@@ -73,7 +73,7 @@ class RedisSink:
 
     def offsets(self) -> Offsets | None:
         """See `Sink`."""
-        with _translating_errors():
+        with _translate_errors():
             found: Any = self._client.get(self._consumer)
         self._expected = "" if found is None else found.decode()
         return (
@@ -99,7 +99,7 @@ class RedisSink:
         self._client.close()
 
     def _run(self, words: list[str | int], offsets: str, expected: str) -> None:
-        with _translating_errors():
+        with _translate_errors():
             done = self._script(keys=[self._consumer], args=[expected, offsets, to_json(words)])
         if not done:
             raise SinkLost("Redis does not have the offsets of the last batch")
@@ -149,7 +149,7 @@ def _text(offsets: Offsets) -> str:
 
 
 @contextmanager
-def _translating_errors() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except (redis.RedisError, OSError) as error:

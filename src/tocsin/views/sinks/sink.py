@@ -23,7 +23,7 @@ class SinkLost(TocsinError):
 
 @dataclass(frozen=True)
 class SinkBatch:
-    """What to do in a sink, in one transaction.
+    """A change of a sink, in one transaction.
 
     Attributes:
         rows: to put in place; one version of each.

@@ -47,7 +47,7 @@ log = structlog.get_logger()
 
 
 class Computation:
-    """What `compute:<view>` does.
+    """The job `compute:<view>`.
 
     A build is one computation of the view from the earliest event that Kafka keeps, or from where what was computed
     from history ends: each change of the file that may change its rows, and each request for a rebuild, begins a new
@@ -149,7 +149,7 @@ class Computation:
 
     def restart_reason(self, run: Run) -> str | None:
         """Report once that the build is complete, and start another when that is asked for."""
-        if self._requested() != self._rebuild:
+        if self._request_id() != self._rebuild:
             return "rebuilding on request"
         if self._past and not self._past_age():
             ends = {partition_of(place)[1]: end for place, end in self._past.items()}
@@ -167,7 +167,7 @@ class Computation:
         """Read the append time of the raw record behind an event; of an event of history, when it was put there."""
         return appended_at(message) if message.topic() == self._past_topic else came_in_at(message)
 
-    def _requested(self) -> str:
+    def _request_id(self) -> str:
         rebuild = read_rebuild(self._settings.state, self.spec.name)
         return "" if rebuild is None else rebuild.id
 

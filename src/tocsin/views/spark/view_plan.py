@@ -66,7 +66,7 @@ def read_plan(rows: DataFrame, spec: ViewSpec, sources: Sequence[Source]) -> Que
     if faults:
         raise ConfigError(faults)
     check_function(tree, rows.sparkSession, (spec.path, FUNCTION), max(sources, key=lambda source: source.max_bytes))
-    closed = _closed(tree)
+    closed = _why_closed(tree)
     mode, reason = (
         (MICRO_BATCH, f"it {closed}: each row is written when its window has closed") if closed else mode_of(tree)
     )
@@ -84,7 +84,7 @@ def read_plan(rows: DataFrame, spec: ViewSpec, sources: Sequence[Source]) -> Que
     )
 
 
-def _closed(tree: Node) -> str:
+def _why_closed(tree: Node) -> str:
     """Say why each row is written once, when its window has closed; "" where rows are written while they change."""
     if has_stream_joins(tree):
         return "joins two streams"
@@ -99,7 +99,7 @@ def _tree_faults(tree: Node, declared: ViewSpec) -> list[Fault]:
         faults.append(_fault(declared, what + "for the latest value of a column use F.max_by(column, 'event_time')"))
     if has_sessions(tree):
         faults.append(_fault(declared, "has a session window, whose rows change their identity; use a window='...'"))
-    if (closed := _closed(tree)) and declared.window is None:
+    if (closed := _why_closed(tree)) and declared.window is None:
         what = f"{closed}, which Spark takes only with a window: each row is written when it has closed"
         faults.append(Fault(str(declared.path), what, key="window"))
     if called := find_unrepeatable(tree):
