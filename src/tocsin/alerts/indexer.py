@@ -21,7 +21,7 @@ from tocsin.alerts import recording
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.backfilled import published_day
 from tocsin.alerts.backfilled.ledger_follower import FollowedBackfills
-from tocsin.alerts.backfilled.published_day import Applied, Backfilled
+from tocsin.alerts.backfilled.published_day import BackfilledDay
 from tocsin.alerts.finding_feed import FindingFeed, WaitingFindings
 from tocsin.alerts.intake import FindingRecord, Rejected, put_aside, read_record, record_of
 from tocsin.alerts.recording import Recorded, Rules
@@ -127,10 +127,10 @@ class Indexer:
                 time.sleep(_PAUSE_SECONDS)
             self._stored_facts[name] = declared[name]
 
-    def apply(self, backfilled: Backfilled) -> Generator[None, None, Applied]:
+    def apply(self, backfilled: BackfilledDay) -> Generator[None, None, Recorded]:
         """Store what a backfill has published for a day, in short transactions; see `backfills.Days.apply`."""
         done = yield from self.days.apply(backfilled)
-        self._log_alerts({backfilled.detector}, done.recorded)
+        self._log_alerts({backfilled.detector}, done)
         return done
 
     @contextmanager

@@ -58,12 +58,23 @@ class Recorded:
         alerts: that were opened.
         undeclared: records of detectors that were never declared here; they are stored and open no alert.
         notifications: planned ones, by kind.
+        superseded: findings that counted and that the backfill of their day no longer reproduces.
     """
 
     findings: int = 0
     alerts: int = 0
     undeclared: int = 0
     notifications: dict[NotificationKind, int] = field(default_factory=dict)
+    superseded: int = 0
+
+    def add(self, other: Recorded) -> None:
+        """Count the changes of one more batch."""
+        self.findings += other.findings
+        self.alerts += other.alerts
+        self.undeclared += other.undeclared
+        self.superseded += other.superseded
+        for kind, count in other.notifications.items():
+            self.notifications[kind] = self.notifications.get(kind, 0) + count
 
 
 @dataclass(eq=False)

@@ -11,9 +11,9 @@ from sqlalchemy import Connection
 
 from tests.unit.alerts.scene import MINUTE, NOON, RULES
 from tocsin.alerts.backfilled import published_day
-from tocsin.alerts.backfilled.published_day import Applied, StoredDays
+from tocsin.alerts.backfilled.published_day import StoredDays
 from tocsin.alerts.finding_merging import StoredFinding
-from tocsin.alerts.recording import Rules
+from tocsin.alerts.recording import Recorded, Rules
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.database import Database
 from tocsin.declare.model.finding import Finding
@@ -33,8 +33,8 @@ def published(run: str = "r1", version: str = "v1", at: datetime = MORNING) -> P
 
 def apply(
     database: Database, found: Sequence[Finding], one: Published, *, rules: Rules = RULES, day: date = DAY
-) -> Applied:
-    ready = published_day.read("failed_logins", day, one, list(found))
+) -> Recorded:
+    ready = published_day.read_day("failed_logins", day, one, list(found))
     return drain(days_of(database, rules, one.at + MINUTE).apply(ready))
 
 

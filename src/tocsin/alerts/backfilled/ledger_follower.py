@@ -16,8 +16,9 @@ from sqlalchemy import exc
 
 from tocsin.alerts import finding_merging
 from tocsin.alerts.backfilled import published_day
-from tocsin.alerts.backfilled.published_day import Applied, Backfilled, StoredDays, UnusableDay
+from tocsin.alerts.backfilled.published_day import BackfilledDay, StoredDays, UnusableDay
 from tocsin.alerts.finding_merging import StoredFinding
+from tocsin.alerts.recording import Recorded
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import FindingFilter
 from tocsin.declare.model.errors import TransientError
@@ -43,7 +44,7 @@ class FollowedBackfills:
         settings: Settings,
         database: Database,
         days: StoredDays,
-        apply: Callable[[Backfilled], Generator[None, None, Applied]],
+        apply: Callable[[BackfilledDay], Generator[None, None, Recorded]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Follow the ledgers of `settings`; `apply` stores a day in `database`, `days` settles one that was left."""
@@ -107,7 +108,7 @@ class FollowedBackfills:
     def _bring(self, day: date, detector: str, published: Published) -> Iterator[None]:
         ledger = Backfills(self._settings, detector)
         try:
-            found = published_day.read(detector, day, published, list(ledger.findings(day, published)))
+            found = published_day.read_day(detector, day, published, list(ledger.findings(day, published)))
             done = yield from self._apply(found)
         except BrokenFindings as error:
             # Published anew meanwhile: its file has changed, and so has the ledger's, at which the next look looks.
@@ -116,8 +117,8 @@ class FollowedBackfills:
         except (UnusableDay, exc.StatementError, ValueError, OverflowError) as error:
             self._leave_out(detector, day, published, error)
         else:
-            counts = {"findings": len(found.findings), "new": done.recorded.findings, "superseded": done.superseded}
-            _log.info("backfilled day stored", detector=detector, day=str(day), **counts, alerts=done.recorded.alerts)
+            counts = {"findings": len(found.findings), "new": done.findings, "superseded": done.superseded}
+            _log.info("backfilled day stored", detector=detector, day=str(day), **counts, alerts=done.alerts)
 
     def _leave_out(self, detector: str, day: date, published: Published, error: Exception) -> None:
         self._unusable.add((detector, day, published.run))
@@ -156,7 +157,9 @@ def _waiting(settings: Settings, database: Database) -> Iterator[Finding]:
         ledger = Backfills(settings, detector)
         for day, published in _missing(ledger, database, detector):
             with contextlib.suppress(BrokenFindings, UnusableDay):
-                yield from published_day.read(detector, day, published, list(ledger.findings(day, published))).findings
+                yield from published_day.read_day(
+                    detector, day, published, list(ledger.findings(day, published))
+                ).findings
 
 
 def _missing(ledger: Backfills, database: Database, detector: str) -> Iterator[tuple[date, Published]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import structlog
 from sqlalchemy import Connection, exc, insert, select, update
 
 from tocsin.alerts.backfilled import staging
-from tocsin.alerts.backfilled.staging import Merged, StagedDay
+from tocsin.alerts.backfilled.staging import StagedDay
 from tocsin.alerts.finding_merging import faults_of
 from tocsin.alerts.recording import Recorded, Rules
 from tocsin.alerts.store.schema import backfilled_days
@@ -32,7 +31,7 @@ class UnusableDay(TocsinError):
 
 
 @dataclass(frozen=True)
-class Backfilled:
+class BackfilledDay:
     """All findings of one detector and day, as they were published."""
 
     detector: str
@@ -41,26 +40,7 @@ class Backfilled:
     findings: list[Finding]
 
 
-@dataclass(frozen=True)
-class Applied:
-    """The changes of a day: `recorded`, and the number of findings that counted and that it no longer reproduces."""
-
-    recorded: Recorded
-    superseded: int
-
-    def plus(self, merged: Merged) -> Applied:
-        """The same after one more chunk."""
-        one, two = self.recorded, merged.recorded
-        recorded = Recorded(
-            findings=one.findings + two.findings,
-            alerts=one.alerts + two.alerts,
-            undeclared=one.undeclared + two.undeclared,
-            notifications=Counter(one.notifications) + Counter(two.notifications),
-        )
-        return Applied(recorded, self.superseded + merged.superseded)
-
-
-def read(detector: str, day: date, published: Published, found: list[Finding]) -> Backfilled:
+def read_day(detector: str, day: date, published: Published, found: list[Finding]) -> BackfilledDay:
     """`found` as the findings of `day`, detected when they were published.
 
     Raises:
@@ -76,7 +56,7 @@ def read(detector: str, day: date, published: Published, found: list[Finding]) -
             faults.append(f"belongs to {finding.day}")
         if faults:
             raise UnusableDay(f"finding {finding.finding_id[:64]}: {'; '.join(faults)}; run {detector} for {day} again")
-    return Backfilled(detector, day, published, usable)
+    return BackfilledDay(detector, day, published, usable)
 
 
 class StoredDays:
@@ -92,7 +72,7 @@ class StoredDays:
         Raises:
             TransientError: the alerts DB cannot be used now; a later call goes on.
         """
-        yield from self._merge(Applied(Recorded(), 0))
+        yield from self._merge()
         while True:
             with self._write() as (connection, _):
                 rows = staging.discard(connection)
@@ -100,7 +80,7 @@ class StoredDays:
                 return
             yield
 
-    def apply(self, backfilled: Backfilled) -> Generator[None, None, Applied]:
+    def apply(self, backfilled: BackfilledDay) -> Generator[None, None, Recorded]:
         """Let the DB hold of this detector and day what was published; a repetition changes nothing but `applied_at`.
 
         Readers see the day as before until they see it whole. Who stops half-way, or meets trouble, calls `settle`.
@@ -113,9 +93,9 @@ class StoredDays:
         yield from self._stage(backfilled)
         with self._write() as (connection, _):
             _note(connection, backfilled, self._clock())
-        return (yield from self._merge(Applied(Recorded(), 0)))
+        return (yield from self._merge())
 
-    def _stage(self, backfilled: Backfilled) -> Iterator[None]:
+    def _stage(self, backfilled: BackfilledDay) -> Iterator[None]:
         day = self._day_of(backfilled)
         found = list({finding.finding_id: finding for finding in backfilled.findings}.values())
         for part in _chunks(found):
@@ -130,7 +110,7 @@ class StoredDays:
                 if len(ids) == staging.CHUNK:
                     yield  # to findings of the stream, after which the day is looked at again
 
-    def _day_of(self, backfilled: Backfilled) -> StagedDay:
+    def _day_of(self, backfilled: BackfilledDay) -> StagedDay:
         published = backfilled.published
         with self._write() as (_, rules):
             facts = rules.facts.get(backfilled.detector)
@@ -142,17 +122,17 @@ class StoredDays:
         with self._read() as connection:
             return staging.gone(connection, day)
 
-    def _merge(self, done: Applied) -> Generator[None, None, Applied]:
-        size = staging.CHUNK
+    def _merge(self) -> Generator[None, None, Recorded]:
+        done, size = Recorded(), staging.CHUNK
         while True:
             try:
                 with self._write() as (connection, rules):
-                    merged = staging.merge(connection, rules, self._clock(), size)
+                    recorded, rows = staging.merge(connection, rules, self._clock(), size)
             except (exc.StatementError, ValueError, OverflowError) as error:
                 size = self._leave_out(error) if size == 1 else 1
                 continue
-            done = done.plus(merged)
-            if merged.rows < size:
+            done.add(recorded)
+            if rows < size:
                 return done
             yield
 
@@ -174,7 +154,7 @@ def applied_runs(connection: Connection, detector: str) -> dict[date, str]:
     return {day: run for day, run in rows}
 
 
-def _note(connection: Connection, backfilled: Backfilled, now: datetime) -> None:
+def _note(connection: Connection, backfilled: BackfilledDay, now: datetime) -> None:
     published = backfilled.published
     values = {
         "run": published.run,

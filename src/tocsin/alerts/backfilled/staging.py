@@ -58,15 +58,6 @@ class StagedDay:
     declared: str | None
 
 
-@dataclass(frozen=True)
-class Merged:
-    """The changes of one chunk: `recorded`, the findings it superseded, and the staged rows it took."""
-
-    recorded: Recorded
-    superseded: int
-    rows: int
-
-
 def visible(connection: Connection) -> FromClause:
     """`findings` as readers see them: a day that is being merged counts whole."""
     if connection.execute(select(_staged.position).where(_is_shown()).limit(1)).first() is None:
@@ -118,18 +109,19 @@ def stage_superseded(connection: Connection, staged: StagedDay, ids: Sequence[st
     connection.execute(insert(staged_findings), [row | own for row in rows])
 
 
-def merge(connection: Connection, rules: Rules, now: datetime, size: int = CHUNK) -> Merged:
-    """Bring the next rows that are shown into `findings`, with all that follows from them; none once all are there."""
+def merge(connection: Connection, rules: Rules, now: datetime, size: int = CHUNK) -> tuple[Recorded, int]:
+    """Bring the next rows that are shown into `findings`, with all that follows from them; also return how many."""
     chunk = select(staged_findings).where(_is_shown()).order_by(_staged.position).limit(size)
     rows = connection.execute(chunk).mappings().all()
     if not rows:
-        return Merged(Recorded(), 0, 0)
+        return Recorded(), 0
     published = [Finding.model_validate_json(row["published"]) for row in rows if row["published"] is not None]
     recorded = record(connection, published, rules, now)
     ids = [row["finding_id"] for row in rows if row["published"] is None]
-    superseded = _supersede(connection, rows[0]["detector"], rows[0]["day"], rules, ids) if ids else 0
+    if ids:
+        recorded.superseded = _supersede(connection, rows[0]["detector"], rows[0]["day"], rules, ids)
     connection.execute(delete(staged_findings).where(_staged.position.in_([row["position"] for row in rows])))
-    return Merged(recorded, superseded, len(rows))
+    return recorded, len(rows)
 
 
 def drop_next(connection: Connection) -> str:

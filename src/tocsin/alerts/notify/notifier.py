@@ -175,7 +175,7 @@ class Notifier:
         return counts
 
     def _claim(self, unreachable: set[str]) -> OutgoingMail | None:
-        wanted = outbox.Wanted(self._clock(), _LEASE, unreachable)
+        wanted = outbox.ClaimFilter(self._clock(), _LEASE, unreachable)
         with self._database.read() as connection:
             mail = outbox.next_mail(connection, wanted, self._domain)
         if mail is None:

@@ -47,7 +47,7 @@ class WaitingEmail:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ClaimFilter:
     """Choice of what to claim: what is due `now`, for `lease`, by recipients that are not `unreachable`."""
 
     now: datetime
@@ -102,7 +102,7 @@ def release(connection: Connection, emails: Mapping[int, str]) -> None:
     connection.execute(leaving, [{"email": email, "why": why} for email, why in emails.items()])
 
 
-def next_mail(connection: Connection, wanted: Wanted, domain: str) -> OutgoingMail | None:
+def next_mail(connection: Connection, wanted: ClaimFilter, domain: str) -> OutgoingMail | None:
     """Find what to claim next, urgent ones first and summaries last; None if nothing is due.
 
     A summary is all that is delayed for one recipient, once an hour at most. Its lines and its Message-ID are fixed
@@ -131,7 +131,7 @@ def next_mail(connection: Connection, wanted: Wanted, domain: str) -> OutgoingMa
     return OutgoingMail(first["recipient"], common, notification_of(first), ids, about)
 
 
-def claim(connection: Connection, mail: OutgoingMail, ids: Sequence[int], wanted: Wanted) -> set[int]:
+def claim(connection: Connection, mail: OutgoingMail, ids: Sequence[int], wanted: ClaimFilter) -> set[int]:
     """Claim notifications of `mail`, so that other notifiers leave them alone; returns those that are still free."""
     free = and_(_table.id.in_(ids), _table.state.in_(("waiting", "pending")), _free(wanted.now))
     fixed = {"state": "pending", "message_id": mail.message_id, "claimed_until": wanted.now + wanted.lease}
@@ -145,7 +145,7 @@ def detectors(connection: Connection, about: Sequence[int]) -> list[str]:
     return sorted({name for names in found for name in names})
 
 
-def _next_summary(connection: Connection, wanted: Wanted) -> str | None:
+def _next_summary(connection: Connection, wanted: ClaimFilter) -> str | None:
     """The recipient whose oldest delayed line has waited longest, among those who may get a summary now."""
     delayed, an_hour = _table.kind == _DELAYED, _table.sent_at.between(wanted.now - SUMMARY_EVERY, wanted.now)
     served = set(wanted.unreachable)
@@ -217,7 +217,7 @@ def chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
     return (ids[first : first + CHUNK] for first in range(0, len(ids), CHUNK))
 
 
-def _due(wanted: Wanted) -> tuple[ColumnElement[bool], ...]:
+def _due(wanted: ClaimFilter) -> tuple[ColumnElement[bool], ...]:
     at = _table.next_attempt_at
     has_come = or_(_table.attempts == 0, at <= wanted.now, at > wanted.now + LONGEST_PAUSE)
     return _table.state == "pending", has_come, _free(wanted.now), _table.recipient.not_in(wanted.unreachable)

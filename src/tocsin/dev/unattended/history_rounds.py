@@ -115,9 +115,9 @@ class HistoryRounds:
         with path.open("ab") as output:
             code = self._code_of([*self._command, *words], output)
         if code is not None:
-            tell = log.info if code in _MEANT else log.error
-            tell("step of history ended", command=" ".join(words), code=code, log=str(path))
-            self._tell_failure(" ".join(words), failed=code not in _MEANT)
+            write = log.info if code in _MEANT else log.error
+            write("step of history ended", command=" ".join(words), code=code, log=str(path))
+            self._mail_failure(" ".join(words), failed=code not in _MEANT)
 
     def _code_of(self, command: Sequence[str], output: IO[bytes]) -> int | None:
         """Run `command` to its end; return its exit code, None when all is about to stop."""
@@ -129,23 +129,23 @@ class HistoryRounds:
         try:
             code = self._child.wait(_LONGEST_SECONDS)
         except subprocess.TimeoutExpired:
-            self._tell_hung(" ".join(command[len(self._command) :]))
+            self._mail_hung(" ".join(command[len(self._command) :]))
             code = _end(self._child)
         return None if self._ended.is_set() else code
 
-    def _tell_failure(self, words: str, *, failed: bool) -> None:
+    def _mail_failure(self, words: str, *, failed: bool) -> None:
         """Write a mail about a step that has failed, unless it has failed, or hung, the last time too."""
         if failed and words not in self._failing:
-            self._tell(words, "failed", f"`tocsin {words}` has failed. It will be tried again each time it is due.")
+            self._mail(words, "failed", f"`tocsin {words}` has failed. It will be tried again each time it is due.")
         self._failing = self._failing | {words} if failed else self._failing - {words}
 
-    def _tell_hung(self, words: str) -> None:
+    def _mail_hung(self, words: str) -> None:
         """Write a mail about a step that hangs."""
         log.error("step of history hung", command=words, seconds=_LONGEST_SECONDS, log=str(self._settings.log(LOG)))
-        self._tell(words, "hung", f"`tocsin {words}` was not done after {span(_LONGEST_SECONDS)}, and was ended.")
+        self._mail(words, "hung", f"`tocsin {words}` was not done after {span(_LONGEST_SECONDS)}, and was ended.")
         self._failing.add(words)
 
-    def _tell(self, words: str, what: str, sentence: str) -> None:
+    def _mail(self, words: str, what: str, sentence: str) -> None:
         """Write a mail about a step that has `failed` or `hung`."""
         now, path = datetime.now(UTC), self._settings.log(LOG)
         notice = Notice(

@@ -12,8 +12,9 @@ from tests.rig.samples.project import copy_project
 from tests.unit.alerts.backfilled_days import DAY, MORNING, publish
 from tests.unit.alerts.scene import NOON, finding
 from tocsin.alerts.backfilled.ledger_follower import FollowedBackfills
-from tocsin.alerts.backfilled.published_day import Applied, Backfilled
+from tocsin.alerts.backfilled.published_day import BackfilledDay
 from tocsin.alerts.indexer import Indexer
+from tocsin.alerts.recording import Recorded
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import FindingFilter
@@ -109,7 +110,7 @@ def test_a_new_process_stores_no_day_again_and_a_new_db_is_filled_again(
     follow(settings, database, clock).step()
     (before,) = list_backfilled(database, "failed_logins")
 
-    def never(backfilled: Backfilled) -> Generator[None, None, Applied]:
+    def never(backfilled: BackfilledDay) -> Generator[None, None, Recorded]:
         raise AssertionError(f"{backfilled.day} is in the DB")
 
     days = Indexer(settings, database).days
@@ -198,7 +199,7 @@ def test_trouble_with_the_db_is_told_once_waited_for_and_loses_nothing(
     publish(settings, [finding(60)])
     tries, indexer = [], Indexer(settings, database, clock=lambda: MORNING)
 
-    def apply(backfilled: Backfilled) -> Generator[None, None, Applied]:
+    def apply(backfilled: BackfilledDay) -> Generator[None, None, Recorded]:
         tries.append(backfilled.day)
         if len(tries) <= 2:
             raise TransientError("the disk is full")

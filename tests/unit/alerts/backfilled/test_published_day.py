@@ -38,7 +38,7 @@ def told(database: Database) -> list[tuple[str, str, str]]:
 def test_a_backfilled_day_has_the_last_word_and_the_stream_is_kept_beside_it(database: Database) -> None:
     stream(database, *burst(60))
     done = apply(database, [finding(64)], published())
-    assert (done.recorded.findings, done.superseded) == (0, 0)
+    assert (done.findings, done.superseded) == (0, 0)
     one = stored(database)
     assert (one.finding.score, one.finding.origin, one.finding.detected_at) == (64, Origin.BACKFILL, MORNING)
     assert one.first_detected_at == NOON + 5 * SECOND
@@ -133,7 +133,7 @@ def test_a_second_application_tells_nobody_and_changes_no_row(database: Database
     apply(database, day, published())
     before, said = queries.findings_of_day(database, "failed_logins", DAY), told(database)
     again = apply(database, day, published())
-    assert (again.recorded.findings, again.recorded.alerts, again.recorded.notifications) == (0, 0, {})
+    assert (again.findings, again.alerts, again.notifications) == (0, 0, {})
     assert (queries.findings_of_day(database, "failed_logins", DAY), told(database)) == (before, said)
     apply(database, day, published("r2", at=MORNING + timedelta(hours=1)))
     assert told(database) == said
@@ -180,7 +180,7 @@ def test_readers_see_a_large_day_as_before_or_whole(database: Database, monkeypa
     before = seen(database)
     (alert,) = [one for one in queries.list_alerts(database, AlertFilter()) if one.entity == {"user_id": "user-3"}]
     views, scores = [], []
-    steps = days_of(database).apply(published_day.read("failed_logins", DAY, published(), day))
+    steps = days_of(database).apply(published_day.read_day("failed_logins", DAY, published(), day))
     for _ in steps:
         views.append(seen(database))
         details = queries.show_alert(database, alert.id)
@@ -203,7 +203,7 @@ def test_a_process_that_dies_anywhere_leaves_nothing_half_done(
 ) -> None:
     day = large_day(database, monkeypatch)
     before, after = seen(database), {(f"user-{n}", 70.0, "backfill") for n in range(50)}
-    ready = published_day.read("failed_logins", DAY, published(), day)
+    ready = published_day.read_day("failed_logins", DAY, published(), day)
     for died_after in range(100):
         steps = days_of(database).apply(ready)
         ended = sum(1 for _ in itertools.islice(steps, died_after)) < died_after
@@ -231,7 +231,7 @@ def test_no_transaction_grows_with_the_day(database: Database, monkeypatch: pyte
 
     listen(database.engine, "before_execute", count)
     listen(database.engine, "begin", lambda _: written.append(0))
-    drain(days_of(database).apply(published_day.read("failed_logins", DAY, published(), day)))
+    drain(days_of(database).apply(published_day.read_day("failed_logins", DAY, published(), day)))
     assert len(written) > 20
     assert max(written) <= 5 * staging.CHUNK
 
@@ -241,7 +241,9 @@ def test_what_the_stream_says_while_a_day_comes_in_is_not_lost(
 ) -> None:
     day = large_day(database, monkeypatch)
     number = 0
-    for number, _ in enumerate(days_of(database, V2).apply(published_day.read("failed_logins", DAY, published(), day))):
+    for number, _ in enumerate(
+        days_of(database, V2).apply(published_day.read_day("failed_logins", DAY, published(), day))
+    ):
         stream(database, finding(90, user=f"late-{number}"), finding(64, user="user-0"), rules=V2)
         stream(database, finding(95, user=f"x-{number}", version="v2"), rules=V2)
     assert number > 10
@@ -286,7 +288,7 @@ def test_a_day_with_more_findings_than_a_statement_takes_values(database: Databa
     day = [finding(60, user=f"user-{number}") for number in range(1_200)]
     stream(database, *day[:700], finding(60, user="gone"))
     done = apply(database, day, published())
-    assert (done.recorded.findings, done.superseded) == (500, 1)
+    assert (done.findings, done.superseded) == (500, 1)
     assert len(queries.list_findings(database, FindingFilter(limit=5_000))) == 1_200
 
 
@@ -301,7 +303,7 @@ def test_a_day_with_more_findings_than_a_statement_takes_values(database: Databa
 )
 def test_a_day_that_holds_what_cannot_be_its_own_is_refused_whole(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(UnusableDay, match=why):
-        published_day.read("failed_logins", DAY, published(), [finding(60), finding(60, **changes)])
+        published_day.read_day("failed_logins", DAY, published(), [finding(60), finding(60, **changes)])
 
 
 def test_an_event_of_its_own_belongs_to_the_day_of_its_event(database: Database) -> None:

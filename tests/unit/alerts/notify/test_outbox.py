@@ -14,7 +14,7 @@ from tests.rig.sink_servers import emptied
 from tests.rig.waiting import await_that
 from tests.unit.alerts.scene import MINUTE, NOON, RULES, SECOND, burst
 from tocsin.alerts.notify import outbox
-from tocsin.alerts.notify.outbox import Wanted
+from tocsin.alerts.notify.outbox import ClaimFilter
 from tocsin.alerts.recording import record
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import notifications
@@ -38,10 +38,10 @@ def test_a_pause_that_is_longer_than_any_was_set_by_a_clock_that_was_ahead(
 ) -> None:
     with database.write() as connection:
         record(connection, burst(120), ALONE, NOON + 8 * SECOND)
-        mail = outbox.next_mail(connection, Wanted(NOON + 8 * SECOND, MINUTE), RULES.domain)
+        mail = outbox.next_mail(connection, ClaimFilter(NOON + 8 * SECOND, MINUTE), RULES.domain)
         assert mail is not None
         outbox.postpone(connection, mail.ids, "try again", NOON + pause)
-        again = outbox.next_mail(connection, Wanted(NOON + 9 * SECOND, MINUTE), RULES.domain)
+        again = outbox.next_mail(connection, ClaimFilter(NOON + 9 * SECOND, MINUTE), RULES.domain)
     assert (again is not None) == due
 
 
@@ -57,7 +57,7 @@ def test_of_two_notifiers_that_claim_at_the_same_time_one_gets_the_mail(
         record(connection, burst(120), ALONE, now)
     now += MINUTE
     second: list[set[int]] = []
-    wanted = Wanted(now, MINUTE)
+    wanted = ClaimFilter(now, MINUTE)
     with database.read() as connection:
         mail = outbox.next_mail(connection, wanted, RULES.domain)
     assert mail is not None
