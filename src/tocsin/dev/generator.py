@@ -122,9 +122,9 @@ def wait_for_times(lines: Iterable[Line], stop: threading.Event) -> Iterator[Lin
         yield line
 
 
-def window_start(moment: datetime, window: timedelta = WINDOW) -> datetime:
+def window_start(moment: datetime) -> datetime:
     """Start of the tumbling window that `moment` lies in; windows are counted from 1970 on, as Spark does."""
-    return moment - (moment - EPOCH) % window
+    return moment - (moment - EPOCH) % WINDOW
 
 
 def burst_times(start: datetime, burst: Burst) -> list[datetime]:

@@ -23,10 +23,10 @@ def named(entity: dict[str, str], longest: int = 200) -> str:
     return plain(entity_text(entity), longest) or "(empty)"
 
 
-def value(anything: Any, longest: int = 300) -> str:
+def value(anything: Any) -> str:
     """Write a sample event or an added fact: text as it is, the rest as JSON."""
     text = anything if isinstance(anything, str) else json.dumps(anything, ensure_ascii=False, default=str)
-    return plain(text, longest)
+    return plain(text, 300)
 
 
 def times(start: datetime, end: datetime) -> str:
