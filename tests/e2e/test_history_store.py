@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from pyarrow.fs import FileSelector, FileType
 
-from tests.rig.object_store import BUCKET, ObjectStoreServer, object_store
+from tests.rig.object_store import BUCKET, ObjectStoreServer
 from tests.rig.samples.history import DAY
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import LOGINS, events, landed, seal_day, sealed
@@ -36,12 +36,6 @@ from tocsin.platform.process_exit import ExitCode
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
 from tocsin.supervise.runners.job_command import job_environment
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStoreServer]:
-    with object_store(tmp_path_factory.mktemp("store")) as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.rig.object_store import ObjectStoreServer, object_store
+from tests.rig.object_store import ObjectStoreServer
 from tests.rig.samples.segments import segments
 from tests.rig.waiting import patient
 from tocsin.declare.blocks.storage_settings import StorageSettings
@@ -29,12 +28,6 @@ from tocsin.spark.tables.published_table import TableFolder, arrow_schema, read_
 
 JOB = "detector:bursts"
 MOMENT = datetime(2026, 11, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStoreServer]:
-    with object_store(tmp_path_factory.mktemp("store")) as one:
-        yield one
 
 
 @pytest.fixture(params=["disk", "object store"])

@@ -13,19 +13,13 @@ import pytest
 
 from tests.rig.broker import Broker
 from tests.rig.detect_job import JOB, READY_SECONDS, LiveJob, detect_job, ticking
-from tests.rig.object_store import ObjectStoreServer, object_store
+from tests.rig.object_store import ObjectStoreServer
 from tests.rig.waiting import await_that, patient
 from tocsin.declare.model.job_report import JobState
 from tocsin.platform.process_exit import ExitCode
 from tocsin.platform.storage.job_folders import stored_folder
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStoreServer]:
-    with object_store(tmp_path_factory.mktemp("store")) as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
 from pyarrow.fs import S3FileSystem
 
 from tests.rig.waiting import await_that
@@ -193,6 +194,13 @@ def object_store(folder: Path) -> Iterator[ObjectStoreServer]:
         yield server
     finally:
         server.close()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStoreServer]:
+    """One object store for all tests of a process. Take prefixes of your own, and mend what you break."""
+    with object_store(tmp_path_factory.mktemp("store")) as store:
+        yield store
 
 
 def environment_of(storage: StorageSettings) -> dict[str, str]:
