@@ -25,7 +25,6 @@ from bench.spent import Spent, spent_by
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.source import tick_value
 from tocsin.history.day_table import DayTable
-from tocsin.history.day_versions import read_version
 from tocsin.setup.paths import here
 
 SEAL = ("history", "seal", "--source", "logins")
@@ -65,7 +64,7 @@ def measure(rig: Rig, rows: int, commands: Sequence[Sequence[str]]) -> bool:
         table(figures), site.log.read_text()[-2000:] if any(one["exit code"] not in (0, 10) for one in figures) else ""
     )
     with DayTable(site.settings, read_catalog(site.settings.project).source("logins")) as days:
-        found = {day: read_version(days.places, day, name).facts.rows for day, name in days.published().items()}
+        found = {day: days.rows.version(day, name).facts.rows for day, name in days.published().items()}
     print({str(day): count for day, count in found.items()})
     return found == {past.first: rows}
 

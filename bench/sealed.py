@@ -19,7 +19,7 @@ from bench.past import Happened, Numbers, Past, events, happened, names
 from tocsin.declare.model.source import Source, columns_of
 from tocsin.declare.settings import Settings
 from tocsin.history.day_table import DayTable
-from tocsin.history.day_versions import BUCKETS, DayVersion, SealedFile, paths, write_version
+from tocsin.history.day_versions import BUCKETS, DayVersion, SealedFile, paths
 from tocsin.history.parquet_files import digest
 from tocsin.history.places import Places, end, stamp
 from tocsin.quality.day_facts import DayFacts
@@ -53,7 +53,7 @@ def seal_past(settings: Settings, source: Source, past: Past) -> list[DayVersion
     with DayTable(settings, source) as table:
         for day in past.dates:
             version = _written(settings, source, past, day, order)
-            write_version(table.places, day, version)
+            table.rows.write(day, version)
             table.publish(day, version.version, paths(table.places, day, version), {})
             versions.append(version)
     return versions

@@ -24,7 +24,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from tocsin.airflow.dags import supervisor_dag
 from tocsin.airflow.tasks import backfill_task
 from tocsin.airflow.tasks.announcement import announce
-from tocsin.history.seal_runs import DayOutcome
+from tocsin.history.seal_outcomes import DayOutcome
 from tocsin.supervise.incidents.conditions import Incident
 from tocsin.supervise.job_states import Condition
 

@@ -15,15 +15,12 @@ import pytest
 from tests.airflow.interpreter import Interpreter
 from tests.rig.mail_server import OK, MailServer
 from tests.rig.samples.backfills import published
-from tests.rig.samples.history import version
+from tests.rig.samples.history import day_rows, refuse, version
 from tests.rig.samples.project import copy_project
 from tocsin.alerts.notify.notices import NoticeFiles
 from tocsin.declare.settings import Settings
 from tocsin.history.backfill.backfill_ledger import Attempt, Backfills, End, Made
-from tocsin.history.day_versions import write_version
-from tocsin.history.places import Places
-from tocsin.history.seal_runs import begin_sealing
-from tocsin.quality.unsealed_days import Refused, note, note_refused, refusal
+from tocsin.history.seal_outcomes import refusal, refused_days
 from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 from tocsin.quality.verdict_files import Records, VerdictRecord
 
@@ -49,15 +46,16 @@ class Mails:
         attempt = Attempt(end=end, why=why, run_id=run_id, made=None, at=datetime.now(UTC), report=report)
         Backfills(self.settings, detector).note(DAY, attempt)
 
-    def refuse(self, day: date, *broken: Check) -> None:
+    def refuse(self, day: date, *broken: Check, run_id: str = "mine") -> None:
         """What a seal leaves of a day that the gate has refused."""
         at, records = datetime.now(UTC), Records(self.settings.state)
         report = records.place("logins", day, "v1")
         verdict = Verdict(subject="logins", day=day, run_id="v1", judged_at=at, checks=broken, report=report)
         records.write(VerdictRecord(verdict=verdict), "page")
-        own = {"sealed_at": at, "report": str(report)}
+        summary = verdict.model_copy(update={"report": None}).text
+        own = {"sealed_at": at, "report": str(report), "run_id": run_id, "summary": summary}
         made = version("v1", severity=verdict.severity.value, published=None).model_copy(update=own)
-        write_version(Places.of(self.settings, "logins"), day, made)
+        day_rows(self.settings).write(day, made)
 
     def fail(self, run_id: str = "mine") -> None:
         self._run("catch_up", run_id, json.dumps(OWNERS))
@@ -164,8 +162,7 @@ def test_a_mail_that_cannot_be_kept_leaves_at_once(mails: Mails) -> None:
 
 
 def test_a_night_names_the_days_that_it_lost_the_rules_that_broke_and_their_reports(mails: Mails) -> None:
-    begin_sealing(mails.settings, "logins", "mine")
-    note(mails.settings.state, "logins", DAY - timedelta(days=1), "a landed file is <broken>")
+    day_rows(mails.settings).note(DAY - timedelta(days=1), "a landed file is <broken>", "mine")
     rule = {"stage": CheckStage.DAY, "severity": Severity.CRITICAL, "passed": False}
     arrived = Check(name="events_arrived", about="rows", observed="0", limit="at least 1", **rule)
     lost = Check(name="nothing_lost", about="missing_offsets", observed="7", limit="<= 0", **rule)
@@ -187,8 +184,7 @@ def test_a_night_names_the_days_that_it_lost_the_rules_that_broke_and_their_repo
 
 
 def test_a_night_that_has_come_to_no_day_says_why_and_nothing_of_the_night_before(mails: Mails) -> None:
-    begin_sealing(mails.settings, "logins", "the night before")
-    mails.refuse(DAY)
+    mails.refuse(DAY, run_id="the night before")
     mails.fail_to_seal()
     (mail,) = mails.send()
     assert mail["Subject"] == "[tocsin] history__logins: seal failed"
@@ -225,11 +221,10 @@ def test_a_run_whose_task_was_killed_is_a_mail_and_one_that_a_task_has_told_of_n
 def test_a_run_that_leaves_a_refused_day_out_fails_without_a_mail_until_the_day_is_good(mails: Mails) -> None:
     mails.declare()
     assert mails.pass_over("first") == {}
-    why = {DAY: Refused(version="v1", at=datetime.now(UTC), reason="rows is 0")}
-    note_refused(mails.settings.state, "logins", why)
+    refuse(mails.settings, DAY)
     said = mails.pass_over("second")
     assert list(said) == ["all_well"]
-    assert set(said.values()) == {refusal("logins", why)}
+    assert set(said.values()) == {refusal("logins", refused_days(mails.settings, "logins"))}
     assert mails.send() == [], "the run that refused it has mailed"
-    note_refused(mails.settings.state, "logins", {})
+    day_rows(mails.settings).write(DAY, version("v99"))
     assert mails.pass_over("third") == {}

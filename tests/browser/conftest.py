@@ -17,6 +17,7 @@ from tests.rig.sink_servers import running as running_server
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
 from tocsin.declare.catalog import read_catalog
+from tocsin.history.seal_outcomes import write_index
 from tocsin.quality.finding_gate import FindingGate, FoundOn
 
 # tests/browser/setup.sh looks for the same.
@@ -59,7 +60,7 @@ def _judge(stack: Stack) -> None:
     source = read_catalog(stack.project).source("logins")
     gate = FindingGate(stack.settings, source)
     verdict = gate.judge(FoundOn(DETECTOR, DAY, RUN, []))
-    gate.write_index()
+    write_index(stack.settings)
     assert not verdict.publishable
 
 

@@ -17,10 +17,10 @@ import pytest
 from tests.rig.detect_job import DetectJob, Topic
 from tests.rig.waiting import await_that
 from tocsin.history.care import verify
+from tocsin.history.day_rows import DayRows
 from tocsin.history.day_table import DayTable
-from tocsin.history.day_versions import read_version
 from tocsin.history.landing_ledger import read_ledger
-from tocsin.history.places import VERSION_FILE, Places, begin
+from tocsin.history.places import Places, begin
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
 from tocsin.supervise.runners.job_command import job_environment
@@ -103,14 +103,14 @@ def published(job: DetectJob) -> tuple[str | None, int]:
     with DayTable(job.settings, job.source) as table:
         name, rows = table.published().get(DAY), sum(table.files().values())
     if name is not None:
-        assert read_version(Places.of(job.settings, "logins"), DAY, name).facts.rows == rows
+        assert DayRows(job.settings, "logins").version(DAY, name).facts.rows == rows
     return name, rows
 
 
 def versions(job: DetectJob) -> int:
     """How many versions of the day are written, published or not."""
     # Not below: what Spark writes there is gone while it is listed.
-    return sum(1 for _ in job.settings.history_folder.glob(f"days/*/*/*/{VERSION_FILE}"))
+    return sum(len(versions) for versions in DayRows(job.settings, "logins").versions().values())
 
 
 @pytest.mark.long

@@ -16,6 +16,7 @@ from tocsin.declare.model.source import Source, columns_of
 from tocsin.declare.settings import Settings
 from tocsin.declare.source_file import read_source
 from tocsin.history.day_table import DayTable
+from tocsin.history.day_versions import DayVersion
 from tocsin.history.landing_ledger import Entry, OffsetSpan, Quarantined, read_ledger, record
 from tocsin.history.places import Places, begin
 from tocsin.history.spark.seal import SealedDay, Sealer
@@ -102,6 +103,10 @@ class History:
 
     def table(self) -> DayTable:
         return DayTable(self.settings, self.source)
+
+    def version(self, day: date, name: str) -> DayVersion:
+        with self.table() as table:
+            return table.rows.version(day, name)
 
     def seal(self, spark: SparkSession, judge: DayGate | None = None, day: date = DAY) -> SealedDay:
         with self.table() as table:

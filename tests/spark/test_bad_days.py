@@ -19,7 +19,6 @@ from tocsin.declare.settings import Settings
 from tocsin.history import sealing
 from tocsin.history.care import verify
 from tocsin.history.day_status import DayStanding, known, standing
-from tocsin.history.day_versions import read_version
 from tocsin.history.places import end
 from tocsin.history.seal_planning import plan
 from tocsin.job import main
@@ -63,9 +62,8 @@ class Program:
 
     def published(self) -> dict[date, int]:
         """How many events of each day count; by the files, and by what the versions say of them."""
-        places = self.history.places
         with self.history.table() as table:
-            versions = {day: read_version(places, day, name) for day, name in table.published().items()}
+            versions = {day: table.rows.version(day, name) for day, name in table.published().items()}
             assert sum(table.files().values()) == sum(one.facts.rows for one in versions.values())
         return {day: version.facts.rows for day, version in sorted(versions.items())}
 

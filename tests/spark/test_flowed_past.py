@@ -17,7 +17,6 @@ from tocsin.cases.spark.file_run import run_on_file
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.settings import Settings
-from tocsin.history.day_versions import read_version
 from tocsin.history.spark.import_days import import_days
 from tocsin.history.spark.import_files import import_files
 from tocsin.history.spark.sealed_days import sealed_events
@@ -95,7 +94,7 @@ def test_a_file_of_raw_lines_becomes_days_of_a_source_that_a_flow_feeds(
     assert not isinstance(done, ConfigError)
     assert (done.entry.events, done.reasons) == (14, {"no_match": 1})
     version = history.seal(spark, day=DAY).version
-    days = {DAY: read_version(history.places, DAY, version.version)}
+    days = {DAY: history.version(DAY, version.version)}
     rows = sealed_events(spark, history.places, history.source, days).collect()
     assert Counter((row.program, row.word) for row in rows) == {
         ("billing", "timeout"): 3, ("billing", "after"): 3, ("billing", "<*>"): 3, ("billing", "ms"): 3,

@@ -17,7 +17,6 @@ from tests.spark.sealing import History, Judge
 from tocsin.declare.model.errors import ConfigError
 from tocsin.history.care import verify, withdraw
 from tocsin.history.day_status import known
-from tocsin.history.day_versions import read_version
 from tocsin.history.history_retention import tidy
 from tocsin.history.landing_ledger import read_ledger
 from tocsin.history.seal_planning import plan
@@ -57,9 +56,7 @@ def landed(history: History, *paths: Path) -> list[import_files.Imported]:
 
 def sealed(history: History, spark: SparkSession, day: date = DAY) -> list[Any]:
     version = history.seal(spark, day=day).version
-    read = sealed_events(
-        spark, history.places, history.source, {day: read_version(history.places, day, version.version)}
-    )
+    read = sealed_events(spark, history.places, history.source, {day: history.version(day, version.version)})
     return read.orderBy("raw_offset").collect()
 
 

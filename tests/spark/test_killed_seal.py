@@ -20,8 +20,8 @@ from tocsin.declare.blocks.storage_settings import StorageSettings
 from tocsin.declare.settings import Settings
 from tocsin.history import sealing
 from tocsin.history.care import verify
+from tocsin.history.day_rows import DayRows
 from tocsin.history.day_table import DayTable
-from tocsin.history.day_versions import read_version
 from tocsin.history.places import Places
 from tocsin.history.spark import seal
 from tocsin.platform.process_exit import ExitCode
@@ -34,7 +34,7 @@ def published(history: History) -> tuple[str | None, int]:
     with history.table() as table:
         name, rows = table.published().get(DAY), sum(table.files().values())
     if name is not None:
-        assert read_version(history.places, DAY, name).facts.rows == rows
+        assert history.version(DAY, name).facts.rows == rows
     return name, rows
 
 
@@ -54,7 +54,7 @@ def test_a_seal_that_is_killed_anywhere_publishes_nothing_or_all(
 
         return step
 
-    steps = ((seal.Sealer, "_write"), (seal, "note_version"), (Judge, "judge"), (DayTable, "publish_all"))
+    steps = ((seal.Sealer, "_write"), (DayRows, "write"), (Judge, "judge"), (DayTable, "publish_all"))
     for owner, name in steps:
         monkeypatch.setattr(owner, name, kept(getattr(owner, name)))
     sealed = history.seal(spark).version.version

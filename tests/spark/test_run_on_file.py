@@ -22,7 +22,6 @@ from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.finding import Finding
 from tocsin.declare.settings import Settings
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
-from tocsin.history.day_versions import read_version
 from tocsin.history.places import begin, end
 from tocsin.history.spark import import_files
 from tocsin.history.spark.sealed_days import sealed_events, with_tick
@@ -139,7 +138,7 @@ def test_the_findings_are_those_of_a_backfill_of_the_imported_file(
     assert report.total == {"failed_logins": 1, "each": 60}[detector]
     history = History(project / "state")
     assert len(list(import_files.import_files(history.settings, history.source, [project / "file"]))) == 1
-    sealed = read_version(history.places, DAY, history.seal(spark, day=DAY).version.version)
+    sealed = history.version(DAY, history.seal(spark, day=DAY).version.version)
     events = with_tick(sealed_events(spark, history.places, history.source, {DAY: sealed}))
     catalog: Catalog = read_catalog(project)
     wanted = Range(start=begin(DAY), end=end(DAY), run_id="file")

@@ -19,7 +19,6 @@ from tocsin.declare.settings import Settings
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.history.care import roll_back, verify
 from tocsin.history.day_table import audit_branch
-from tocsin.history.day_versions import read_version
 from tocsin.history.history_retention import tidy
 from tocsin.history.landing_ledger import read_ledger
 from tocsin.history.places import begin
@@ -50,7 +49,7 @@ def test_a_sealed_day_has_each_event_once_in_buckets_sorted_by_key_and_time(
         assert table.published() == {DAY: sealed.version.version}
         assert sum(table.files().values()) == 500
         assert table.audits() == set()
-    version = read_version(history.places, DAY, sealed.version.version)
+    version = history.version(DAY, sealed.version.version)
     assert (version.buckets, version.key, version.state) == (32, "user_id", "published")
     users: dict[str, str] = {}
     for file in version.files:
@@ -142,7 +141,7 @@ def test_keys_that_are_null_and_times_around_midnight(spark: SparkSession, tmp_p
     assert history.seal(spark, judge).version.facts.rows == 2
     assert history.seal(spark, judge, NEXT).version.facts.rows == 1
     with history.table() as table:
-        days = {day: read_version(history.places, day, name) for day, name in table.published().items()}
+        days = {day: table.rows.version(day, name) for day, name in table.published().items()}
         assert sum(table.files().values()) == 3
     read = sealed_events(spark, history.places, history.source, days).orderBy("raw_offset").collect()
     assert [(row["raw_offset"], row["user_id"]) for row in read] == [(0, "u"), (1, None), (2, "u")]

@@ -13,17 +13,18 @@ from tocsin.declare.model.errors import ConfigError, Fault, nearest
 from tocsin.declare.model.names import sealing_job
 from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings
-from tocsin.history.day_status import known, record_refused, standing
+from tocsin.history.day_status import known, standing
 from tocsin.history.day_table import DayTable
-from tocsin.history.day_versions import BrokenVersion, DayVersion, note_version, paths, read_version, whole_versions
+from tocsin.history.day_versions import DayVersion, paths
 from tocsin.history.landing_ledger import Entry, LandedFile, LandingLedger, landing_lock, read_ledger, record
 from tocsin.history.parquet_files import digest
 from tocsin.history.parquet_files import fault as fault_of
 from tocsin.history.places import Places, import_run
+from tocsin.history.seal_outcomes import write_index
 from tocsin.platform.lead import try_lead
 from tocsin.platform.storage.stored_path import find_all, remove_tree
 from tocsin.quality.data_drift import weekdays_before
-from tocsin.quality.report_page import day_page, index_page
+from tocsin.quality.report_page import day_page
 from tocsin.quality.verdict import Acceptance
 from tocsin.quality.verdict_files import Records
 
@@ -45,12 +46,12 @@ def verify(settings: Settings, source: Source, *, checksums: bool = False) -> li
     with DayTable(settings, source) as table:
         published, counted = table.published(), table.files()
         retention = known(settings, source, table).retention
-    sealed: dict[date, DayVersion] = {}
-    for day, name in published.items():
-        try:
-            sealed[day] = read_version(places, day, name)
-        except BrokenVersion as error:
-            found.append(str(error))
+        versions = {(day, one.version): one for day, known in table.rows.versions().items() for one in known}
+    sealed = {day: versions[day, name] for day, name in published.items() if (day, name) in versions}
+    unknown = sorted(published.keys() - sealed.keys())
+    found += [
+        f"{day}: the catalogue does not know what the published version holds; seal {day} again" for day in unknown
+    ]
     for day, version in sealed.items():
         found += [f"{day}: {what}" for what in _version_faults(places, day, version, checksums)]
     expected = {str(path) for day, version in sealed.items() for path in paths(places, day, version)}
@@ -74,14 +75,13 @@ def roll_back(settings: Settings, source: Source, day: date, to: str | None = No
         try_lead(settings, settings.checkpoint(sealing_job(source.name)) / "lock"),
         DayTable(settings, source) as table,
     ):
-        versions = {one.version: one for one in whole_versions(table.places).get(day, ())}
+        versions = {one.version: one for one in table.rows.versions().get(day, ())}
         version = _earlier(source.name, day, table.published().get(day), versions, to)
         faults = list(_version_faults(table.places, day, version, False))
         if faults:
             raise ConfigError([Fault(f"{source.name} {day}", fault) for fault in faults])
         about = {"tocsin.run": version.version, "tocsin.code": version.code, "tocsin.day": str(day)}
         table.publish(day, version.version, paths(table.places, day, version), about)
-        record_refused(settings, source, table)
     return version
 
 
@@ -105,7 +105,7 @@ def accept(settings: Settings, source: Source, day: date, by: str, reason: str) 
         if found is None or not found.refused:
             what = "is not refused by the quality gate" if found is None else f"is {found.state}, not refused"
             raise ConfigError.one(where, f"{what}; `tocsin history list --source {source.name}` shows the days")
-        version = whole_versions(table.places)[day][-1]
+        version = table.rows.versions()[day][-1]
         faults = list(_version_faults(table.places, day, version, False))
         if faults:
             raise ConfigError([Fault(where, fault) for fault in faults])
@@ -114,9 +114,8 @@ def accept(settings: Settings, source: Source, day: date, by: str, reason: str) 
         about |= {"tocsin.report": version.report or "", "tocsin.accepted_by": by}
         table.publish(day, version.version, paths(table.places, day, version), about)
         version = version.model_copy(update={"published_at": acceptance.at, "accepted": acceptance})
-        note_version(settings, table.places, day, version)
+        table.rows.write(day, version)
         log.warning("refused day accepted", source=source.name, day=str(day), by=by, reason=reason)
-        record_refused(settings, source, table)
         _show_accepted(settings, source, version, acceptance)
     return version
 
@@ -130,7 +129,7 @@ def _show_accepted(settings: Settings, source: Source, version: DayVersion, acce
         record = record.model_copy(update={"verdict": verdict})
         before = records.profiles(source.name, weekdays_before(day))
         records.write(record, day_page(record, records, before, source))
-    records.write_index(index_page(records))
+    write_index(settings)
 
 
 def _earlier(
@@ -218,7 +217,10 @@ def withdraw(settings: Settings, source: Source, what: date | Path) -> Withdrawn
         days = sorted({day for _, own in chosen for day in own})
         emptied = tuple(day for day in days if not left.runs(day))
         table.withdraw([day for day in emptied if day in table.published()], {"tocsin.run": "withdrawal"})
-        record_refused(settings, source, table)
+        for day in emptied:
+            for version in table.rows.versions().get(day, ()):
+                if version.refused:
+                    table.rows.remove(day, version.version)  # nothing is left to judge again
     files = tuple(entry.imported.name for entry, _ in chosen if entry.imported is not None)
     events = sum(file.total for entry, own in chosen for day in own for file in entry.of(day))
     log.info("import withdrawn", source=source.name, files=files, days=[str(day) for day in days])

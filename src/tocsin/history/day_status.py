@@ -13,14 +13,12 @@ from pydantic import BaseModel
 from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings
 from tocsin.history.day_table import DayTable
-from tocsin.history.day_versions import BrokenVersion, DayVersion, read_version, whole_versions
+from tocsin.history.day_versions import DayVersion
 from tocsin.history.landing_ledger import LandingLedger, read_ledger
 from tocsin.history.places import Places, begin, end
 from tocsin.history.seal_planning import SealFacts, SealPlan, missing, oldest_kept, plan
-from tocsin.history.seal_runs import verdict_text
-from tocsin.platform.storage.stored_path import read_each
 from tocsin.quality.suites.suite_catalog import rules_digest
-from tocsin.quality.unsealed_days import Refused, judge_or_accept, note_refused, unsealed_days
+from tocsin.quality.verdict import judge_or_accept
 
 _MISSING = "nothing has landed for it; unless the day was empty, import it: tocsin history import"
 
@@ -92,12 +90,12 @@ def known(settings: Settings, source: Source, table: DayTable) -> SealFacts:
     """
     return SealFacts(
         ledger=read_ledger(Places.of(settings, source.name)),
-        versions=whole_versions(table.places),
+        versions=table.rows.versions(),
         published=table.published(),
         now=datetime.now(UTC),
         grace=settings.history.grace,
         kept=timedelta(days=source.history_days),
-        unsealed=unsealed_days(settings.state, source.name),
+        unsealed=table.rows.unsealed(),
         rules=day_rules(settings, source.name),
     )
 
@@ -130,17 +128,13 @@ def published_days(settings: Settings, source: Source) -> dict[date, DayVersion]
         TransientError: the catalogue does not answer; a retry helps.
     """
     with DayTable(settings, source) as table:
-        published, places = sorted(table.published().items()), table.places
-
-    def read(one: tuple[date, str]) -> DayVersion | None:
-        try:
-            return read_version(places, *one)
-        except BrokenVersion as error:
-            log.error("published day unreadable, seal it again", day=str(one[0]), error=str(error))
-            return None
-
-    versions = read_each(read, published, places.days)
-    return {day: found for (day, _), found in zip(published, versions, strict=True) if found and found.whole}
+        published, versions = table.published(), table.rows.versions()
+    found = {
+        day: version for day, known in versions.items() for version in known if version.version == published.get(day)
+    }
+    for day in published.keys() - found.keys():
+        log.error("published day unreadable, seal it again", source=source.name, day=str(day))
+    return {day: version for day, version in found.items() if version.whole}
 
 
 def why_not(settings: Settings, source: Source) -> Callable[[date], str]:
@@ -161,31 +155,13 @@ def why_not(settings: Settings, source: Source) -> Callable[[date], str]:
 def list_days(settings: Settings, source: Source) -> list[DayStanding]:
     """List the state of every day of `source`, the oldest first; errors as for `known`."""
     with DayTable(settings, source) as table:
-        found = standing(source.name, known(settings, source, table))
-    return [one.model_copy(update={"note": _refusal(settings, one)}) if one.refused else one for one in found]
+        return standing(source.name, known(settings, source, table))
 
 
-def record_refused(settings: Settings, source: Source, table: DayTable) -> None:
-    """Note which days of `source` the gate refuses, see `refused_days`. Only for the holder of the sealing lock.
-
-    Raises:
-        BrokenLedger, TransientError: as for `known`.
-        OSError: the disk is full or cannot be written; the next call notes them.
-    """
-    facts = known(settings, source, table)
-    latest = {one.day: facts.versions[one.day][-1] for one in standing(source.name, facts) if one.refused}
-    refused = {
-        day: Refused(version=one.version, at=one.sealed_at, reason=verdict_text(settings, one.report))
-        for day, one in latest.items()
-    }
-    note_refused(settings.state, source.name, refused)
-
-
-def _refusal(settings: Settings, day: DayStanding) -> str:
+def _refusal(source: str, day: date, version: DayVersion) -> str:
     """Say which rules refused the latest version of a day, and what judges the day again, or publishes it as it is."""
-    again, accept = judge_or_accept(day.source, day.day)
-    mended = f"{verdict_text(settings, day.report)} When the rule or the data is mended: {again}"
-    return f"{mended}. To publish it as it is: {accept}"
+    again, accept = judge_or_accept(source, day)
+    return f"{version.summary} When the rule or the data is mended: {again}. To publish it as it is: {accept}"
 
 
 def _obstacle(source: Source, day: date, standing: DayStanding | None) -> str:
@@ -235,6 +211,8 @@ def _standing(source: str, day: date, facts: SealFacts, planned: SealPlan) -> Da
     latest = versions[-1] if versions else None
     state = _state(day, facts, planned, current)
     accepted = current.accepted.text if current and current.accepted else ""
+    note = "; ".join(filter(None, (_reason(day, facts, planned), accepted, *_withdrawn(day, facts.ledger))))
+    refused = latest if latest and latest.refused and state not in (DayState.WITHDRAWN, DayState.TOO_OLD) else None
     return DayStanding(
         source=source,
         day=day,
@@ -247,8 +225,8 @@ def _standing(source: str, day: date, facts: SealFacts, planned: SealPlan) -> Da
         severity=latest.severity if latest else None,
         report=latest.report if latest else None,
         published_at=current.published_at if current else None,
-        refused=latest is not None and latest.refused and state not in (DayState.WITHDRAWN, DayState.TOO_OLD),
-        note="; ".join(filter(None, (_reason(day, facts, planned), accepted, *_withdrawn(day, facts.ledger)))),
+        refused=refused is not None,
+        note=_refusal(source, day, refused) if refused and state is not DayState.FAILED else note,
     )
 
 

@@ -35,6 +35,7 @@ from sqlalchemy.exc import DBAPIError
 from tocsin.declare.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.declare.model.source import Source, columns_of
 from tocsin.declare.settings import Settings
+from tocsin.history.day_rows import DayRows
 from tocsin.history.places import Places, begin, end
 from tocsin.platform.storage.s3_store import file_io_of
 from tocsin.platform.storage.stored_path import StoredPath
@@ -72,6 +73,10 @@ class BrokenTable(TocsinError):
 class DayTable:
     """The published days of one source. Use it in a `with` statement.
 
+    Attributes:
+        places: of its files.
+        rows: what is known of all versions, in the same database.
+
     Raises from every method:
         TransientError: the catalogue cannot be reached, or others publish at the same time again and again; a retry
             helps.
@@ -87,6 +92,8 @@ class DayTable:
         own = file_io_of(settings.storage) if settings.storage.has_remote_history else {}
         address = settings.history_catalog
         self._catalog = self._reached(lambda: SqlCatalog(NAMESPACE, uri=address, warehouse=str(root), **own))
+        self.rows = DayRows(settings, source.name)
+        self.rows.prepare()
 
     def __enter__(self) -> DayTable:
         return self

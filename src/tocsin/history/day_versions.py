@@ -1,28 +1,37 @@
-"""Versions of a sealed day: folders that are written once, and a small file in each that says what it holds."""
+"""Versions of a sealed day: folders that are written once, and what is known of each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, datetime
 
-import structlog
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from tocsin.declare.model.errors import TocsinError
-from tocsin.declare.settings import Settings
-from tocsin.history.places import VERSION_FILE, Places, end
-from tocsin.platform import state_file
-from tocsin.platform.storage.stored_path import ObjectPath, StoredPath, find_all, read_each
+from tocsin.history.places import Places, end
+from tocsin.platform.storage.stored_path import StoredPath
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.verdict import Acceptance
 
-log = structlog.get_logger()
 BUCKETS = 32
 """Files of a day that is sealed now, each with its share of the keys; a version notes its own number."""
 
 
 class BrokenVersion(TocsinError):
     """A version cannot be read; a retry does not help, sealing the day again may."""
+
+
+class Unsealed(BaseModel, frozen=True, extra="forbid"):
+    """Why a day could not be sealed at the last attempt, when that was (UTC), and in which run of a schedule."""
+
+    reason: str
+    at: datetime
+    run_id: str = ""
+
+    @property
+    def text(self) -> str:
+        """The same in one sentence, for people."""
+        return f"could not be sealed at {self.at:%Y-%m-%d %H:%M} UTC: {self.reason}"
 
 
 class SealedFile(BaseModel, frozen=True, extra="forbid"):
@@ -50,9 +59,11 @@ class DayVersion(BaseModel, frozen=True, extra="forbid"):
         files: all of it.
         severity: of its verdict: pass, warning or critical; None while it is not judged.
         report: of its verdict, relative to the state folder.
+        summary: its verdict in words.
         published_at: when it was, UTC; None while it was not.
         rules: digest of the suites by which it was judged; None for versions from before 2026-11-26.
         accepted: who published it though the gate refused it; None when nobody did.
+        run_id: the run of a schedule that sealed it; empty if it was sealed by hand, or before 2026-11-27.
     """
 
     version: str
@@ -67,9 +78,11 @@ class DayVersion(BaseModel, frozen=True, extra="forbid"):
     files: tuple[SealedFile, ...]
     severity: str | None = None
     report: str | None = None
+    summary: str = ""
     published_at: datetime | None = None
     rules: str | None = None
     accepted: Acceptance | None = None
+    run_id: str = ""
 
     @property
     def bytes(self) -> int:
@@ -92,53 +105,6 @@ class DayVersion(BaseModel, frozen=True, extra="forbid"):
         if self.published_at is not None:
             return "published"
         return "refused" if self.refused else "unfinished"
-
-
-def write_version(places: Places, day: date, version: DayVersion) -> None:
-    """Say what a version holds: from now on it is whole.
-
-    Raises:
-        OSError: the disk is full or the folder cannot be written.
-    """
-    folder = places.version(day, version.version)
-    state_file.write(folder / VERSION_FILE, DayVersion, version)
-
-
-def note_version(settings: Settings, places: Places, day: date, version: DayVersion) -> None:
-    """Say what a version holds, on this machine too: Airflow has no client of an object store. Errors as above."""
-    write_version(places, day, version)
-    if isinstance(places.root, ObjectPath):
-        write_version(Places(settings.history_folder, places.source), day, version)
-
-
-def read_version(places: Places, day: date, name: str) -> DayVersion:
-    """One version.
-
-    Raises:
-        BrokenVersion: it is not there, or not whole.
-    """
-    path = places.version(day, name) / VERSION_FILE
-    try:
-        return DayVersion.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise BrokenVersion(f"{path} cannot be read: {str(error).splitlines()[0]}; seal {day} again") from error
-
-
-def whole_versions(places: Places) -> dict[date, list[DayVersion]]:
-    """All versions that were written to their end, by day, the oldest first; one that cannot be read is none."""
-    days = places.day_folders()
-    found = read_each(lambda one: _whole(places, *one), days, places.days)
-    return {day: versions for (day, _), versions in zip(days, found, strict=True) if versions}
-
-
-def _whole(places: Places, day: date, folder: StoredPath) -> list[DayVersion]:
-    found = []
-    for file in find_all(folder, f"*/{VERSION_FILE}"):
-        try:
-            found.append(read_version(places, day, file.parent.name))
-        except BrokenVersion as error:
-            log.error("version unreadable", error=str(error))
-    return found
 
 
 def paths(places: Places, day: date, version: DayVersion) -> Sequence[StoredPath]:

@@ -15,13 +15,12 @@ import structlog
 from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings
 from tocsin.history.day_table import KEPT, DayTable
-from tocsin.history.day_versions import DayVersion, whole_versions
+from tocsin.history.day_versions import DayVersion
 from tocsin.history.landing_ledger import LandingLedger, forget, landing_lock, read_ledger, sweep
-from tocsin.history.places import VERSION_FILE, Places, end
+from tocsin.history.places import Places, end
 from tocsin.history.seal_planning import Retention
 from tocsin.platform.lock import LockHeld
 from tocsin.platform.storage.stored_path import StoredPath, modified_at, remove_tree
-from tocsin.quality import unsealed_days
 
 _UNCOMMITTED_SECONDS = 3600.0
 """A file of metadata that no commit names may belong to a commit under way, for so long."""
@@ -84,7 +83,7 @@ def tidy(settings: Settings, source: Source, table: DayTable) -> Leftovers:
         OSError: the disk is full or not writable; the next time removes the rest.
     """
     places, now = table.places, datetime.now(UTC)
-    published, versions = table.published(), whole_versions(places)
+    published, versions = table.published(), table.rows.versions()
     held = Held(
         published=published,
         versions=versions,
@@ -100,11 +99,12 @@ def tidy(settings: Settings, source: Source, table: DayTable) -> Leftovers:
         if not any(branch.endswith(f"{day}-{name}") for day, name in _waiting(held, gone)):
             table.drop_audit(branch)
     table.expire(now - KEPT)
-    for kept in (places, Places(settings.history_folder, source.name)):
-        _remove(kept.version(day, name) for day, name in gone.versions)
+    for day, name in gone.versions:
+        table.rows.remove(day, name)
+    _remove(places.version(day, name) for day, name in gone.versions)
     _sweep_metadata(table)
     _tidy_landing(settings, places, gone, held)
-    unsealed_days.forget(settings.state, source.name, held.retention.first)
+    table.rows.forget_unsealed(held.retention.first)
     if gone.days:
         log.info("old days removed", source=source.name, days=[str(day) for day in gone.days])
     return gone
@@ -164,8 +164,6 @@ def _sweep_metadata(table: DayTable) -> None:
 
 def _remove(folders: Iterable[StoredPath]) -> None:
     for folder in folders:
-        # First what says that it is whole: a folder that is half removed must not be taken for a version.
-        (folder / VERSION_FILE).unlink(missing_ok=True)
         remove_tree(folder)
         if folder.parent.exists() and not any(folder.parent.iterdir()):
             remove_tree(folder.parent)

@@ -7,10 +7,10 @@
       landing/<source>/reading/...                                   what a seal is reading from Kafka
       ledger/<source>/<run>.json                                     what each run landed; its last act
       days/<source>/dt=2026-11-21/<version>/*.parquet                sealed, one file for each bucket
-      days/<source>/dt=2026-11-21/<version>/_version.json            what the version holds; the last act of sealing
       refused/<source>/<run>.jsonl                                   rows of imported files that cannot be used
       tables/<source>/metadata/...                                   of the Iceberg table
-      catalog.db                                                     the Iceberg catalogue, unless a setting says else
+      catalog.db                                                     the Iceberg catalogue and the state of days, unless
+                                                                     a setting says else
 
 Beside them lie, if `storage.history` is set, `versions/` of `tocsin.spark.tables.dated_versions`; and while a batch
 runs on a cluster, `scratch/` of `tocsin.history.spark.shared_scratch`.
@@ -28,7 +28,6 @@ from tocsin.declare.settings import Settings
 from tocsin.platform.storage.job_folders import folder_at
 from tocsin.platform.storage.stored_path import StoredPath, find_all
 
-VERSION_FILE = "_version.json"
 IMPORTED = "import-"
 """How the run of an imported file begins; as many digits of the hash of the file follow as `RUN_DIGITS` says."""
 RUN_DIGITS = 12

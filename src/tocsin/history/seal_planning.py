@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
-from tocsin.history.day_versions import DayVersion
+from tocsin.history.day_versions import DayVersion, Unsealed
 from tocsin.history.landing_ledger import LandingLedger
 from tocsin.history.places import end
-from tocsin.quality.unsealed_days import Unsealed
 
 
 @dataclass(frozen=True)

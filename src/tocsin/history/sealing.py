@@ -16,12 +16,12 @@ from tocsin.declare.model.errors import TocsinError, TransientError
 from tocsin.declare.model.names import sealing_job
 from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings
-from tocsin.history.day_status import known, record_refused
+from tocsin.history.day_status import known
 from tocsin.history.day_table import DayTable
 from tocsin.history.history_retention import tidy
 from tocsin.history.landing_ledger import LandingLedger
+from tocsin.history.seal_outcomes import write_index
 from tocsin.history.seal_planning import plan
-from tocsin.history.seal_runs import Sealing, begin_sealing, sealed_since
 from tocsin.history.spark.landing import land_new
 from tocsin.history.spark.seal import SealedDay, Sealer
 from tocsin.job import Batch
@@ -29,11 +29,8 @@ from tocsin.platform.failures import in_a_line, is_disk
 from tocsin.platform.lead import try_lead
 from tocsin.platform.process_exit import ExitCode
 from tocsin.platform.progress import report_progress
-from tocsin.quality.report_page import index_page
 from tocsin.quality.spark.day_gate import DayGate
-from tocsin.quality.unsealed_days import note
 from tocsin.quality.verdict import Severity
-from tocsin.quality.verdict_files import Records
 from tocsin.spark.batch_session import running_batch
 
 Afterwards = Callable[[Settings, Source], None]
@@ -97,7 +94,6 @@ def seal(
     ):
         session = cache(lambda: stack.enter_context(running_batch(settings, job)))
         table.check()
-        run = begin_sealing(settings, source.name, run_id) if run_id else None
         gate = DayGate(settings, source)
         if reads:
             outcome.unread = _land_new(settings, source, session)
@@ -106,12 +102,13 @@ def seal(
         wanted = tuple(sorted(set(days))) or planned.ready
         outcome.waiting = {day: why for day, why in planned.waiting.items() if day not in wanted}
         if wanted:
-            _seal_days(Sealer(session(), settings, source, table, gate), wanted, facts.ledger, outcome)
-        if run is not None:
-            outcome.refused_before = _refused_before(settings, source, run, outcome)
+            _seal_days(Sealer(session(), settings, source, table, gate, run_id), wanted, facts.ledger, outcome)
+        if run_id:
+            done = {sealed.day for sealed in outcome.sealed} | outcome.failed.keys()
+            refused = table.rows.refused().items()
+            outcome.refused_before = tuple(d for d, one in refused if one.run_id == run_id and d not in done)
         if not outcome.disk:
             tidy(settings, source, table)
-            record_refused(settings, source, table)
     return outcome
 
 
@@ -150,7 +147,7 @@ def _seal_days(sealer: Sealer, days: Sequence[date], ledger: LandingLedger, outc
         done = sealer.seal_all(chunk, ledger)
         for day in chunk:
             _add(outcome, day, done[day])
-        _record(sealer.settings, sealer.source, outcome, chunk)
+        _record(sealer, outcome, chunk)
 
 
 def _add(outcome: SealingOutcome, day: date, done: SealedDay | Exception) -> None:
@@ -164,18 +161,11 @@ def _add(outcome: SealingOutcome, day: date, done: SealedDay | Exception) -> Non
     log.error("seal failed", day=str(day), error=outcome.failed[day], exc_info=None if is_known else done)
 
 
-def _record(settings: Settings, source: Source, outcome: SealingOutcome, days: Sequence[date]) -> None:
-    """Keep why `days` could not be sealed, until they are, and all verdicts, where people look."""
-    records = Records(settings.state)
+def _record(sealer: Sealer, outcome: SealingOutcome, days: Sequence[date]) -> None:
+    """Record why `days` could not be sealed, until they are, and all verdicts, where people look."""
     try:
         for day in days:
-            note(settings.state, source.name, day, outcome.failed.get(day))
-        records.write_index(index_page(records))
-    except OSError as error:
+            sealer.table.rows.note(day, outcome.failed.get(day), sealer.run_id)
+        write_index(sealer.settings)
+    except (OSError, TransientError) as error:
         log.warning("outcome of days not recorded", days=[str(day) for day in days], error=str(error))
-
-
-def _refused_before(settings: Settings, source: Source, run: Sealing, outcome: SealingOutcome) -> tuple[date, ...]:
-    now = {one.day for one in outcome.sealed} | outcome.failed.keys()
-    since = sealed_since(settings, source.name, run.began_at)
-    return tuple(day for day, version in since.items() if version.refused and day not in now)

@@ -18,7 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from tocsin.declare.model.errors import ConfigError
 
-FORM = 1
+FORM = 2
 """Of the small files in a state folder and in checkpoints. A change that the release before cannot read raises it."""
 FORM_FILE = "form.json"
 _Value = TypeVar("_Value")

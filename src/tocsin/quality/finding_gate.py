@@ -10,7 +10,7 @@ from tocsin.declare.model.finding import Finding
 from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings
 from tocsin.quality.judging import finding_checks
-from tocsin.quality.report_page import day_page, index_page
+from tocsin.quality.report_page import day_page
 from tocsin.quality.suites.suite_catalog import read_suites
 from tocsin.quality.verdict import Verdict
 from tocsin.quality.verdict_files import Records, VerdictRecord, subject_of
@@ -65,11 +65,3 @@ class FindingGate:
         record = VerdictRecord(verdict=verdict)
         self._records.write(record, day_page(record, self._records, [], self._source))
         return verdict
-
-    def write_index(self) -> None:
-        """Write the page of all verdicts; once for many, since it is made of all records of the last 60 days.
-
-        Raises:
-            OSError: it cannot be written; a retry helps once there is room.
-        """
-        self._records.write_index(index_page(self._records))

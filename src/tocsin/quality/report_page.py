@@ -16,8 +16,7 @@ from tocsin.declare.model.sizes import printable
 from tocsin.declare.model.source import Source
 from tocsin.quality.day_profile import Profile
 from tocsin.quality.profile_figures import by_hour, columns, drift, tiles
-from tocsin.quality.unsealed_days import Unsealed, judge_or_accept, unsealed_days
-from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
+from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict, judge_or_accept
 from tocsin.quality.verdict_files import Records, VerdictRecord, detector_of
 
 _pages = Environment(
@@ -77,10 +76,11 @@ def day_page(record: VerdictRecord, records: Records, before: Sequence[Profile],
     )
 
 
-def index_page(records: Records) -> str:
-    """The page of all subjects and the last 60 days."""
-    verdicts = {subject: _verdicts(records, subject) for subject in records.subjects()}
-    unsealed = {subject: unsealed_days(records.state, subject) for subject in verdicts}
+def index_page(records: Records, reasons: Mapping[str, Mapping[date, str]]) -> str:
+    """The page of all subjects and the last 60 days; `reasons` say by source why days could not be sealed."""
+    subjects = sorted({*records.subjects(), *reasons})
+    verdicts = {subject: _verdicts(records, subject) for subject in subjects}
+    unsealed = {subject: reasons.get(subject, {}) for subject in subjects}
     ends = [day for known in (verdicts, unsealed) for of in known.values() for day in of]
     days = [max(ends) - timedelta(days=back) for back in range(_GRID - 1, -1, -1)] if ends else []
     months = groupby(days, key=lambda day: f"{day:%B %Y}")
@@ -102,20 +102,18 @@ def _verdicts(records: Records, subject: str) -> dict[date, Verdict]:
     return {day: record.verdict for day, record in found.items() if record is not None}
 
 
-def _cell(verdicts: Mapping[date, Verdict], unsealed: Mapping[date, Unsealed], day: date) -> dict[str, Any]:
+def _cell(verdicts: Mapping[date, Verdict], unsealed: Mapping[date, str], day: date) -> dict[str, Any]:
     shown = _linked(verdicts[day]) if day in verdicts else _UNJUDGED | {"date": str(day)}
     return shown | _UNSEALED if day in unsealed else shown
 
 
-def _troubled(
-    name: str, verdicts: Mapping[date, Verdict], unsealed: Mapping[date, Unsealed]
-) -> Iterator[dict[str, Any]]:
+def _troubled(name: str, verdicts: Mapping[date, Verdict], unsealed: Mapping[date, str]) -> Iterator[dict[str, Any]]:
     """List what was not well: verdicts, and days that came to none; these may have an earlier verdict to lead to."""
     for day, verdict in verdicts.items():
         if verdict.severity is not Severity.PASS and day not in unsealed:
             yield _linked(verdict) | {"name": name, "failed": _failed(verdict)}
-    for day, one in unsealed.items():
-        yield _cell(verdicts, unsealed, day) | {"name": name, "failed": f"It {one.text}"}
+    for day, reason in unsealed.items():
+        yield _cell(verdicts, unsealed, day) | {"name": name, "failed": f"It {reason}"}
 
 
 def _linked(verdict: Verdict) -> dict[str, str]:

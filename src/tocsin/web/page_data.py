@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.errors import TocsinError
 from tocsin.declare.model.names import (
     DETECTOR,
     JobName,
@@ -22,9 +23,9 @@ from tocsin.declare.model.names import (
 )
 from tocsin.declare.model.sizes import printable
 from tocsin.declare.settings import Settings
+from tocsin.history.seal_outcomes import refusal, refused_days
 from tocsin.platform.code_versions import FollowedCatalog
 from tocsin.platform.kafka.probe import ask
-from tocsin.quality.unsealed_days import refusal, refused_days
 from tocsin.supervise.incidents.event_log import event_log_path, read_events
 from tocsin.supervise.incidents.process_ends import ProcessEnd, process_ends
 from tocsin.supervise.job_status import Severity, Snapshot, look, unsupervised_reason
@@ -149,9 +150,12 @@ class Installation:
         if unsupervised := unsupervised_reason(snapshot.looked_seconds if snapshot else None):
             text = f"{unsupervised[0].upper()}{unsupervised[1:]}. Is its DAG paused, or the scheduler down?"
             found.append(Note(severity=problem, text=text))
-        for source in snapshot.catalog.sources if snapshot else ():
-            if days := refused_days(self.settings.state, source):
-                found.append(Note(severity=problem, text=f"{refusal(source, days)}."))
+        try:
+            for source in snapshot.catalog.sources if snapshot else ():
+                if days := refused_days(self.settings, source):
+                    found.append(Note(severity=problem, text=f"{refusal(source, days)}."))
+        except (TocsinError, OSError) as error:
+            found.append(Note(severity=problem, text=f"{printable(str(error))}."))
         usage = self._usage.known()
         if usage.error:
             effect = "it is not known" if usage.at is None else "what is shown is older"

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+from tocsin.declare.settings import Settings
+from tocsin.history.day_rows import DayRows
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.landing_ledger import Entry, ImportedFile, LandedFile, LandingLedger, OffsetSpan
 from tocsin.quality.day_facts import DayFacts, Hole
@@ -90,3 +92,16 @@ def version(
         severity=severity,
         published_at=published,
     )
+
+
+def day_rows(settings: Settings, source: str = "logins") -> DayRows:
+    rows = DayRows(settings, source)
+    rows.prepare()
+    return rows
+
+
+def refuse(settings: Settings, *days: date, summary: str = "rows is 0") -> None:
+    """A version of each of `days` of `logins` that the gate refuses."""
+    for day in days:
+        made = version(f"v{day.day}", published=None, severity="critical").model_copy(update={"summary": summary})
+        day_rows(settings).write(day, made)

@@ -16,7 +16,7 @@ from tocsin.declare.model.source import Source, columns_of
 from tocsin.declare.settings import Settings
 from tocsin.declare.source_file import read_source
 from tocsin.history.day_table import DayTable
-from tocsin.history.day_versions import DayVersion, SealedFile, paths, write_version
+from tocsin.history.day_versions import DayVersion, SealedFile, paths
 from tocsin.history.landing_ledger import Entry, OffsetSpan, read_ledger, record
 from tocsin.history.parquet_files import digest
 from tocsin.history.places import Places, begin, stamp
@@ -92,11 +92,12 @@ def _publish(settings: Settings, rows: pa.Table, given: dict[str, Any]) -> DayVe
         base=None,
         files=(SealedFile(name=path.name, rows=rows.num_rows, bytes=size_of(path), sha256=digest(path)),),
         report="quality/logins/report.html",
+        summary=f"the verdict is {given['severity']}.",
         published_at=given["sealed_at"] if is_published else None,
         **given,
     )
-    write_version(places, facts.day, version)
-    if is_published:
-        with DayTable(settings, LOGINS) as table:
+    with DayTable(settings, LOGINS) as table:
+        table.rows.write(facts.day, version)
+        if is_published:
             table.publish(facts.day, facts.version, paths(places, facts.day, version), {})
     return version

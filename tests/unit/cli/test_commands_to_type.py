@@ -14,7 +14,7 @@ import pytest
 import typer.main
 
 from tocsin.cli.app import app
-from tocsin.quality.unsealed_days import judge_or_accept
+from tocsin.quality.verdict import judge_or_accept
 
 ROOT = Path(__file__).resolve().parents[3]
 # ADRs and the changelog tell of the past; `cli.md` is made from the command.

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.samples.history import DAY, imported
+from tests.rig.samples.history import DAY, day_rows, imported
 from tests.rig.samples.sealed_days import LOGINS, landed, seal_day, sealed
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.settings import Settings
 from tocsin.history.care import accept, roll_back, verify, withdraw
+from tocsin.history.day_rows import DayRows
 from tocsin.history.day_status import DayState, list_days
 from tocsin.history.day_table import DayTable
-from tocsin.history.day_versions import read_version
 from tocsin.history.landing_ledger import record
 from tocsin.history.parquet_files import digest
-from tocsin.history.places import IMPORTED, VERSION_FILE, Places, begin
+from tocsin.history.places import IMPORTED, Places, begin
+from tocsin.history.seal_outcomes import refused_days
 from tocsin.history.sealing import seal
 from tocsin.platform.state_file import write_whole
 from tocsin.platform.storage.stored_path import remove_tree
-from tocsin.quality.unsealed_days import refused_days
 from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 from tocsin.quality.verdict_files import INDEX, Records, VerdictRecord
 
@@ -65,11 +65,15 @@ def _forget(places: Places) -> None:
         table.publish(DAY, "v2", [], {})
 
 
+def _lose_row(places: Places) -> None:
+    day_rows(Settings(state=places.root.parent)).remove(DAY, "v2")
+
+
 DAMAGES: dict[str, tuple[Callable[[Places], object], str]] = {
     "cut": (lambda p: _cut(_sealed(p)), "bytes, not"),
     "gone": (lambda p: _sealed(p).unlink(), "is gone"),
     "stranger": (lambda p: shutil.copy(_sealed(p), _sealed(p).with_name("b.parquet")), "does not belong there"),
-    "version": (lambda p: write_whole(p.version(DAY, "v2") / VERSION_FILE, "{"), "seal 2026-11-19 again"),
+    "version": (_lose_row, "seal 2026-11-19 again"),
     "landed": (lambda p: _cut(_landed(p, "r1")), "bytes, not"),
     "garbage": (lambda p: _landed(p, "r1").write_bytes(b"x" * _landed(p, "r1").stat().st_size), "not a Parquet file"),
     "table": (_forget, "missing in the catalogue"),
@@ -199,7 +203,7 @@ def test_a_day_that_the_gate_refuses_is_published_by_name(settings: Settings, pl
     with pytest.raises(ConfigError, match="is published, not refused"):
         accept(settings, LOGINS, DAY, "ann", "a holiday")
     _refuse(settings, "v3")
-    assert list(refused_days(settings.state, "logins")) == [DAY]
+    assert list(refused_days(settings, "logins")) == [DAY]
     assert [one.refused for one in list_days(settings, LOGINS)] == [True]
     accept(settings, LOGINS, DAY, "ann <ops>", "a holiday")
     with DayTable(settings, LOGINS) as table:
@@ -209,15 +213,15 @@ def test_a_day_that_the_gate_refuses_is_published_by_name(settings: Settings, pl
     assert (day.state, day.refused, day.version) == (DayState.PUBLISHED, False, "v3")
     assert day.note.startswith("Accepted by ann <ops> at ")
     assert day.note.endswith("UTC: a holiday.")
-    assert refused_days(settings.state, "logins") == {}
+    assert refused_days(settings, "logins") == {}
     seal(settings, LOGINS, reads=False)
-    assert refused_days(settings.state, "logins") == {}, "it stays accepted"
+    assert refused_days(settings, "logins") == {}, "it stays accepted"
     records = Records(settings.state)
     page = (settings.state / records.place("logins", DAY, "v3")).read_text()
     assert "Accepted by ann &lt;ops&gt; at " in page
     assert "tocsin history accept" not in page
     assert "published, accepted by ann &lt;ops&gt;" in (records.folder / INDEX).read_text()
-    accepted = read_version(places, DAY, "v3").accepted
+    accepted = day_rows(settings).version(DAY, "v3").accepted
     assert accepted is not None
     assert (accepted.by, accepted.reason) == ("ann <ops>", "a holiday")
 
@@ -231,12 +235,12 @@ def test_an_acceptance_that_was_cut_off_goes_on_and_a_later_version_is_judged_an
         raise OSError("no room")
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="no room"):
-        patched.setattr("tocsin.history.care.note_version", full)
+        patched.setattr(DayRows, "write", full)
         accept(settings, LOGINS, DAY, "ann", "a holiday")
-    assert list(refused_days(settings.state, "logins")) == [DAY]
+    assert list(refused_days(settings, "logins")) == [DAY]
     assert accept(settings, LOGINS, DAY, "ann", "a holiday").version == "v3"
     _refuse(settings, "v4")
-    assert list(refused_days(settings.state, "logins")) == [DAY]
+    assert list(refused_days(settings, "logins")) == [DAY]
     with DayTable(settings, LOGINS) as table:
         assert table.published() == {DAY: "v3"}
 
@@ -247,12 +251,12 @@ def test_what_is_not_whole_is_not_accepted(settings: Settings, places: Places) -
     _cut(Path(str(file)))
     with pytest.raises(ConfigError, match="bytes"):
         accept(settings, LOGINS, DAY, "ann", "a holiday")
-    assert list(refused_days(settings.state, "logins")) == [DAY]
+    assert list(refused_days(settings, "logins")) == [DAY]
 
 
 def test_a_refused_day_whose_import_was_withdrawn_is_refused_no_more(settings: Settings, tmp_path: Path) -> None:
     _bring_in(settings, tmp_path / "bad.jsonl", (DAY,))
     _refuse(settings, "v3")
-    assert list(refused_days(settings.state, "logins")) == [DAY]
+    assert list(refused_days(settings, "logins")) == [DAY]
     withdraw(settings, LOGINS, DAY)
-    assert refused_days(settings.state, "logins") == {}
+    assert refused_days(settings, "logins") == {}

@@ -11,9 +11,9 @@ from tests.rig.samples.history import DAY, NOON, entry, imported, ledger, versio
 from tests.rig.samples.sealed_days import LOGINS, ROOT
 from tocsin.declare.settings import Settings
 from tocsin.history.day_status import DayStanding, DayState, list_days, standing, why_not
+from tocsin.history.day_versions import Unsealed
 from tocsin.history.landing_ledger import LandingLedger
 from tocsin.history.seal_planning import SealFacts
-from tocsin.quality.unsealed_days import Unsealed
 
 FAILED = {DAY: Unsealed(reason="a landed file is broken", at=datetime(2026, 11, 20, 2, 10, tzinfo=UTC))}
 SEAL = "tocsin history seal --source logins --day"
@@ -58,7 +58,7 @@ def test_a_day_that_cannot_be_read_says_why_and_which_command_makes_it(tmp_path:
     assert why_not(settings, LOGINS)(DAY) == f"is not published: it has not been sealed since it was over; run {seal}"
     sealed_days.sealed(settings, "v1", 5, severity="critical")
     assert why_not(settings, LOGINS)(DAY).startswith(
-        "is not published: the quality gate refused it; its verdict is unreadable"
+        "is not published: the quality gate refused it; the verdict is critical."
     )
 
 
@@ -66,7 +66,7 @@ def test_a_refused_day_says_why_and_what_judges_it_again_also_while_an_earlier_v
     settings = Settings(state=tmp_path, project=ROOT)
     sealed_days.landed(settings, "r1", 5)
     accept = f"tocsin history accept logins --day {DAY} --by NAME --reason TEXT"
-    mended = f"its verdict is unreadable; seal the day again. When the rule or the data is mended: {SEAL} {DAY}"
+    mended = f"the verdict is critical. When the rule or the data is mended: {SEAL} {DAY}"
     again = f"{mended}. To publish it as it is: {accept}"
     steps = [("critical", (DayState.REFUSED, again)), ("pass", (DayState.PUBLISHED, ""))]
     for number, (severity, found) in enumerate([*steps, ("critical", (DayState.PUBLISHED, again))]):

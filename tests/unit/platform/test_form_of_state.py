@@ -16,12 +16,12 @@ def test_the_form_is_noted_once_and_raised_by_a_later_release(tmp_path: Path, mo
     note = tmp_path / state_file.FORM_FILE
     private.protect(tmp_path)
     assert json.loads(note.read_text()) == {"form": state_file.FORM, "tocsin": version("tocsin")}
-    note.write_text('{"form": 1, "tocsin": "0.0.9"}')
+    note.write_text(f'{{"form": {state_file.FORM}, "tocsin": "0.0.9"}}')
     private.protect(tmp_path)
     assert "0.0.9" in note.read_text(), "nothing has changed since"
-    monkeypatch.setattr(state_file, "FORM", 2)
+    monkeypatch.setattr(state_file, "FORM", later := state_file.FORM + 1)
     private.protect(tmp_path)
-    assert json.loads(note.read_text()) == {"form": 2, "tocsin": version("tocsin")}
+    assert json.loads(note.read_text()) == {"form": later, "tocsin": version("tocsin")}
 
 
 def test_nothing_begins_on_the_folder_of_a_later_release(tmp_path: Path) -> None:

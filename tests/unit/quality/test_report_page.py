@@ -91,7 +91,7 @@ def test_values_from_data_are_text(tmp_path: Path) -> None:
     assert "\u202e" not in page
     assert r"<script>alert(1)</script>\x1b[2J\u202e" in Read(page).text
     records.write(record(DAY, check(NASTY), of=profile()), page)
-    assert Read(index_page(records)).loads == []
+    assert Read(index_page(records, {})).loads == []
 
 
 def test_nothing_is_loaded_from_anywhere(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_pages_lead_to_each_other(tmp_path: Path) -> None:
         day = DAY - timedelta(days=back)
         of = record(day, *([check()] if back == 2 else []), of=profile(day))
         records.write(of, day_page(of, records, [], VISITS))
-        records.write_index(index_page(records))
+        records.write_index(index_page(records, {}))
     index = Read((records.folder / INDEX).read_text())
     assert len(index.links) == 4 + 1, "four days, and the one that was not well again"
     assert all((records.folder / link).is_file() for link in index.links)
@@ -154,7 +154,7 @@ def test_pages_lead_to_each_other(tmp_path: Path) -> None:
 
 
 def test_an_index_of_nothing_says_so(tmp_path: Path) -> None:
-    assert "No day has been judged yet." in Read(index_page(Records(tmp_path))).text
+    assert "No day has been judged yet." in Read(index_page(Records(tmp_path), {})).text
 
 
 def test_a_refused_day_is_red_and_names_what_to_type_until_it_is_accepted(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_refused_day_is_red_and_names_what_to_type_until_it_is_accepted(tmp_pa
     assert f"<code>tocsin history seal --source visits --day {DAY}</code>" in page
     assert 'class="card verdict critical"' in page
     records.write(refused, page)
-    assert f'title="{DAY}: not published"' in index_page(records)
+    assert f'title="{DAY}: not published"' in index_page(records, {})
     who = Acceptance(by="ann", at=datetime(2026, 11, 23, tzinfo=UTC), reason=NASTY)
     accepted = VerdictRecord(verdict=refused.verdict.model_copy(update={"accepted": who}))
     text = Read(day_page(accepted, records, [], VISITS)).text

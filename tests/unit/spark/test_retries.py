@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from tocsin.history import sealing
 from tocsin.history.backfill.backfill_ledger import Backfills, End
 from tocsin.history.backfill.spark import backfill_run
 from tocsin.history.backfill.spark.backfill_run import BackfillOutcome
-from tocsin.history.day_versions import DayVersion, write_version
+from tocsin.history.day_table import DayTable
+from tocsin.history.day_versions import DayVersion
 from tocsin.history.landing_ledger import record
 from tocsin.history.places import Places
 from tocsin.history.spark.seal import SealedDay
@@ -44,6 +45,8 @@ class Room:
     settings: Settings
     source: Source = LOGINS
     is_there: bool = False
+    table: DayTable = field(init=False)
+    run_id: str = ""
 
     def chunks(self, days: Iterable[date], _ledger: object) -> list[tuple[date, ...]]:
         return [tuple(days)]
@@ -55,8 +58,8 @@ class Room:
         if day == GOOD and not self.is_there:
             return OSError("broken")
         severity = Severity.CRITICAL if day == DAY else Severity.PASS
-        judged = _version(severity, "run-1", day)
-        write_version(Places.of(self.settings, "logins"), day, judged)
+        judged = _version(severity, "run-1", day).model_copy(update={"run_id": self.run_id})
+        self.table.rows.write(day, judged)
         passed = severity is Severity.PASS
         check = Check(
             name="a", stage=CheckStage.DAY, severity=Severity.CRITICAL, passed=passed, observed="1", limit="0"
@@ -81,7 +84,12 @@ def room(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Room:
         yield None
 
     monkeypatch.setattr(sealing, "running_batch", no_spark)
-    monkeypatch.setattr(sealing, "Sealer", lambda *given: room)
+
+    def sealer(_spark: object, _settings: object, _source: object, table: DayTable, _gate: object, run: str) -> Room:
+        room.table, room.run_id = table, run
+        return room
+
+    monkeypatch.setattr(sealing, "Sealer", sealer)
     monkeypatch.setattr(sealing, "tidy", lambda *given: None)
     monkeypatch.setattr(sealing, "land_new", lambda *given: None)
     places = Places.of(settings, "logins")

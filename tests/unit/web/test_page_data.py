@@ -6,12 +6,13 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.rig.samples.history import refuse
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, patient
 from tests.unit.supervise.dummies import SLEEP, launch
@@ -19,7 +20,6 @@ from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.settings import Settings
 from tocsin.platform.heartbeat import beat, note_look
-from tocsin.quality.unsealed_days import Refused, note_refused
 from tocsin.supervise.incidents.event_log import EventKind, JobEvent, record
 from tocsin.supervise.job_states import Condition, History, Past, memory_of, write_history
 from tocsin.supervise.job_status import Severity, Snapshot, look
@@ -415,8 +415,7 @@ def test_fifty_detectors_are_looked_at_in_no_time(place: Place, monkeypatch: pyt
 
 
 def test_a_day_that_the_gate_refuses_is_a_note(place: Place) -> None:
-    at = datetime(2026, 2, 1, tzinfo=UTC)
-    note_refused(place.settings.state, "logins", {at.date(): Refused(version="v1", at=at, reason="rows is 0")})
+    refuse(place.settings, date(2026, 2, 1))
     (note,) = place.jobs().notes
     assert note.severity is Severity.PROBLEM
     assert note.text.startswith("logins: the quality gate refuses 2026-02-01.")

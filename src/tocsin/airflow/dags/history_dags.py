@@ -18,8 +18,7 @@ from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.names import backfill_dag, history_dag
 from tocsin.declare.model.source import Source
 from tocsin.declare.settings import load_settings
-from tocsin.history.seal_runs import seal_outcomes
-from tocsin.quality.unsealed_days import refusal, refused_days
+from tocsin.history.seal_outcomes import refusal, refused_days, seal_outcomes
 
 _DOC = """
 The run at 02:10 UTC and triggered runs read what is new in Kafka, seal all days that need it, judge them and publish
@@ -106,5 +105,5 @@ def check_refused(source: str) -> None:
     Raises:
         DaysRefused: there is one; it says what to type.
     """
-    if days := refused_days(load_settings().state, source):
+    if days := refused_days(load_settings(), source):
         raise DaysRefused(refusal(source, days))

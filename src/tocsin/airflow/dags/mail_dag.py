@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import structlog
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
@@ -16,10 +17,12 @@ from tocsin.airflow.addresses import address_of
 from tocsin.alerts.notify.channel import SENDING_SECONDS
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.alerts.notify.notices import PATIENCE_SECONDS, NoticeFiles, list_overdue, post, send_overdue
-from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.errors import TocsinError, TransientError
 from tocsin.declare.model.names import MAILS_DAG
 from tocsin.declare.settings import load_settings
-from tocsin.history.seal_runs import DayOutcome
+from tocsin.history.seal_outcomes import DayOutcome
+
+log = structlog.get_logger()
 
 _DOC = """
 The notifier sends the messages about jobs and failed runs. While it, or the alerts DB, is down, `supervisor` starts the
@@ -95,7 +98,12 @@ class LostDaysMail:
 
     def __call__(self, context: Any) -> None:
         """Let them leave. One that can neither be stored nor leave is logged by the task, and holds no other back."""
-        lost = [outcome for outcome in self.outcomes(context["dag_run"].run_id) if not outcome.published]
+        try:
+            outcomes = self.outcomes(context["dag_run"].run_id)
+        except (TocsinError, OSError) as error:
+            log.warning("what became of the days cannot be read", error=str(error))
+            outcomes = []
+        lost = [outcome for outcome in outcomes if not outcome.published]
         owners = {self.owners[outcome.subject] for outcome in lost} or set(self.owners.values())
         failed = None
         for owner in sorted(owners):

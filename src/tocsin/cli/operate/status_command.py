@@ -126,10 +126,16 @@ def _addresses(settings: Settings, job: str | None) -> Iterator[tuple[str, str]]
 def _refusals(settings: Settings, job: str | None) -> Iterator[tuple[str, str]]:
     """Say, in red, which days the gates refuse, unless only one job is asked about."""
     from tocsin.declare.catalog import read_catalog
-    from tocsin.quality.unsealed_days import refusal, refused_days
+    from tocsin.declare.model.errors import TocsinError
+    from tocsin.history.seal_outcomes import refusal, refused_days
 
     for source in () if job else read_catalog(settings.project).sources:
-        if days := refused_days(settings.state, source):
+        try:
+            days = refused_days(settings, source)
+        except (TocsinError, OSError) as error:
+            yield str(error), "red"
+            return
+        if days:
             yield refusal(source, days), "red"
 
 

@@ -25,7 +25,7 @@ from tocsin.declare.model.errors import TocsinError
 from tocsin.declare.model.finding import Finding
 from tocsin.declare.settings import Settings
 from tocsin.history.places import stamp
-from tocsin.history.seal_runs import DayOutcome
+from tocsin.history.seal_outcomes import DayOutcome
 from tocsin.platform import state_file
 from tocsin.platform.state_file import write_whole
 

@@ -20,11 +20,11 @@ from tocsin.history.backfill.backfill_ledger import Backfills, Made, Published, 
 from tocsin.history.backfill.deleted_detectors import forget_deleted
 from tocsin.history.backfill.parity.parity_report import forget
 from tocsin.history.day_status import kept_from
+from tocsin.history.seal_outcomes import write_index
 from tocsin.job import Batch
 from tocsin.platform.lead import try_lead
 from tocsin.platform.lock import LockHeld
 from tocsin.quality.data_drift import WEEKS
-from tocsin.quality.report_page import index_page
 from tocsin.quality.verdict_files import Records, detector_of, subject_of
 
 log = structlog.get_logger()
@@ -62,8 +62,8 @@ def tidy_beside(settings: Settings, source: Source, catalog: Catalog, now: datet
         for detector, day in before.items():
             _tidy(settings, records, detector, day)
         forget_deleted(settings, catalog, now.date())
-        records.write_index(index_page(records))
-    except OSError as error:
+        write_index(settings)
+    except (OSError, TransientError) as error:
         log.warning("clean-up failed", error=str(error))
 
 

@@ -29,15 +29,7 @@ from tocsin.declare.model.source import Source, columns_of
 from tocsin.declare.settings import Settings
 from tocsin.history.day_status import day_rules
 from tocsin.history.day_table import DayTable
-from tocsin.history.day_versions import (
-    BUCKETS,
-    BrokenVersion,
-    DayVersion,
-    SealedFile,
-    note_version,
-    paths,
-    read_version,
-)
+from tocsin.history.day_versions import BUCKETS, BrokenVersion, DayVersion, SealedFile, paths
 from tocsin.history.landing_ledger import Entry, LandedFile, LandingLedger
 from tocsin.history.parquet_files import digest, fault, rows_in
 from tocsin.history.places import IMPORTED, Places, begin, end, stamp
@@ -103,6 +95,7 @@ class Sealer:
         source: whose days.
         table: its published days.
         gate: judges each of them.
+        run_id: the run of a schedule that seals; empty if there is none.
     """
 
     spark: SparkSession
@@ -110,6 +103,7 @@ class Sealer:
     source: Source
     table: DayTable
     gate: DayGate
+    run_id: str = ""
 
     @property
     def places(self) -> Places:
@@ -169,7 +163,7 @@ class Sealer:
             self._write(self._events(inputs), folders, rows)
             versions = {day: self._describe(day, name, ledger, one) for day, one in inputs.items()}
             for day, version in versions.items():
-                note_version(self.settings, self.places, day, version)
+                self.table.rows.write(day, version)
         except (PySparkException, Py4JError) as error:  # the latter where Java has thrown an Error, as on a full disk
             _discard(folders.values())
             if failure := disk_failure(self.places, f"sealing {what}", error):
@@ -184,7 +178,7 @@ class Sealer:
 
     def _version(self, day: date, name: str | None) -> DayVersion | None:
         try:
-            return None if name is None else read_version(self.places, day, name)
+            return None if name is None else self.table.rows.version(day, name)
         except BrokenVersion as error:
             log.error("published version unreadable, sealing from landed files alone", error=str(error))
             return None
@@ -288,6 +282,7 @@ class Sealer:
             facts=facts,
             files=tuple(files),
             rules=day_rules(self.settings, self.source.name),
+            run_id=self.run_id,
         )
 
     def _judge(self, versions: Mapping[date, DayVersion]) -> dict[date, SealedDay | Exception]:
@@ -300,10 +295,12 @@ class Sealer:
                 of_day = sealed.where(F.col(DAY) == F.lit(day)).drop(DAY)
                 verdict = self.gate.judge(day, of_day, version.facts, profiles.get(day))
                 report = None if verdict.report is None else str(verdict.report)
-                judged = version.model_copy(update={"severity": verdict.severity.value, "report": report})
+                summary = verdict.model_copy(update={"report": None}).text
+                own = {"severity": verdict.severity.value, "report": report, "summary": summary}
+                judged = version.model_copy(update=own)
                 if not verdict.publishable:
                     self._refuse(day, judged, verdict)
-                note_version(self.settings, self.places, day, judged)
+                self.table.rows.write(day, judged)
                 done[day] = SealedDay(day, judged, verdict)
             except Exception as error:
                 done[day] = error
@@ -327,7 +324,7 @@ class Sealer:
         done: dict[date, SealedDay | Exception] = {}
         for one in days:
             version = one.version.model_copy(update={"published_at": datetime.now(UTC)})
-            note_version(self.settings, self.places, one.day, version)
+            self.table.rows.write(one.day, version)
             tell = log.warning if one.verdict.severity is Severity.WARNING else log.info
             tell("published", source=self.source.name, day=str(one.day), version=version.version,
                  verdict=one.verdict.text)  # fmt: skip

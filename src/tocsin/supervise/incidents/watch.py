@@ -17,12 +17,15 @@ from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.alerts.notify.notices import operators, post, put
 from tocsin.declare.catalog import Catalog, read_catalog
 from tocsin.declare.model.durations import days_text
+from tocsin.declare.model.errors import TocsinError
 from tocsin.declare.model.job_report import SILENT_SECONDS
 from tocsin.declare.model.names import DETECTOR, INDEXER, INGEST, JobName, detector_job
 from tocsin.declare.settings import Settings
+from tocsin.history.day_versions import DayVersion
+from tocsin.history.seal_outcomes import refused_days
 from tocsin.platform import state_file
 from tocsin.platform.heartbeat import read_beat
-from tocsin.quality.unsealed_days import Refused, judge_or_accept, refused_days
+from tocsin.quality.verdict import judge_or_accept
 from tocsin.supervise.incidents.conditions import CALM_SECONDS, Bounds, Facts, Incident, Memory, is_due, judge
 from tocsin.supervise.job_kinds import broken_jobs, declared, wanted_kinds
 from tocsin.supervise.job_states import Condition, memory_of, read_history
@@ -79,7 +82,11 @@ class Watch:
 
     def _write_refused(self, catalog: Catalog, memory: Memory) -> None:
         """Write a mail to the owner of each source whose gate refuses further days, and remember these."""
-        known = {name: refused_days(self._settings.state, name) for name in catalog.sources}
+        try:
+            known = {name: refused_days(self._settings, name) for name in catalog.sources}
+        except (TocsinError, OSError) as error:
+            log.warning("refused days not read", error=str(error))
+            return
         refused = {name: tuple(days) for name, days in known.items() if days}
         for name, own in refused.items():
             if new := {day: known[name][day] for day in own if day not in memory.refused.get(name, ())}:
@@ -224,7 +231,7 @@ def notice_of(incident: Incident, log: str, lines: Sequence[str]) -> Notice:
     )
 
 
-def refused_notice(source: str, days: Mapping[date, Refused]) -> Notice:
+def refused_notice(source: str, days: Mapping[date, DayVersion]) -> Notice:
     """Describe `days` of `source` that its gate refuses, at least one."""
     newest = max(days)
     return Notice(
@@ -237,7 +244,7 @@ def refused_notice(source: str, days: Mapping[date, Refused]) -> Notice:
             f"Runbook: {RUNBOOKS}#refused-day",
         ),
         commands=[*judge_or_accept(source, newest), f"tocsin history list --source {source}"],
-        days=[((source, str(day), refusal.reason), "") for day, refusal in days.items()],
+        days=[((source, str(day), version.summary), "") for day, version in days.items()],
     )
 
 

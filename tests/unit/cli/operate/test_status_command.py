@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.command_line import invoke
+from tests.rig.samples.history import day_rows, refuse
 from tests.rig.samples.project import copy_project
 from tocsin.cli.operate import status_command
 from tocsin.declare.catalog import Catalog
@@ -21,7 +22,6 @@ from tocsin.declare.model.job_report import FailureCause, JobReport, JobState
 from tocsin.declare.settings import Settings
 from tocsin.platform import heartbeat
 from tocsin.platform.heartbeat import note_look
-from tocsin.quality.unsealed_days import Refused, note_refused
 from tocsin.supervise.job_states import Condition, Past
 from tocsin.supervise.job_status import JobStatus, Severity, Snapshot
 
@@ -143,7 +143,7 @@ class TestVerb:
     def test_a_day_that_the_gate_refuses_is_told_until_it_is_good(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reports(monkeypatch, *self.all_well())
         day = date(2026, 1, 31)
-        note_refused(self.state, "logins", {day: Refused(version="v1", at=NOW, reason="rows is 0")})
+        refuse(settings := Settings(project=ROOT, state=self.state), day)
         code, out, err = self.call()
         assert code == 1
         assert "logins: the quality gate refuses 2026-01-31. Why: tocsin history list --source logins." in err
@@ -151,7 +151,7 @@ class TestVerb:
         code, out, _ = self.call("--json")
         assert (code, len(json.loads(out))) == (1, 4)
         assert self.call("notifier")[0] == 0, "who asks about one job gets an answer about that one"
-        note_refused(self.state, "logins", {})
+        day_rows(settings).remove(day, "v31")
         assert self.call()[0] == 0
 
     def test_all_well(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from tocsin.history.backfill.backfill_ledger import (
     backfilled,
     counts,
 )
-from tocsin.history.seal_runs import DayOutcome
+from tocsin.history.seal_outcomes import DayOutcome
 from tocsin.platform import state_file
 from tocsin.platform.state_file import write_whole
 

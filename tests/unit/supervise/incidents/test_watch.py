@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.mail_server import MailServer
+from tests.rig.samples.history import day_rows, refuse
 from tests.rig.samples.project import copy_project
 from tocsin.alerts.notify.notices import list_overdue, send_overdue
 from tocsin.declare.catalog import read_catalog
@@ -17,7 +18,6 @@ from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.setting_blocks import AlertSettings, SmtpSettings
 from tocsin.declare.settings import Settings
 from tocsin.platform.heartbeat import beat
-from tocsin.quality.unsealed_days import Refused, note_refused
 from tocsin.supervise.incidents.watch import Watch
 from tocsin.supervise.job_states import Condition, History, Past, memory_of, write_history
 from tocsin.supervise.runners.local import LocalRunner
@@ -171,9 +171,10 @@ def test_a_source_says_how_long_it_may_be_quiet(one: Installation) -> None:
 
 
 def _refuse(one: Installation, *days: int) -> None:
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-    made = {date(2026, 1, day): Refused(version=f"v{day}", at=at, reason="rows is <0>") for day in days}
-    note_refused(one.settings.state, "logins", made)
+    rows = day_rows(one.settings)
+    for day, version in rows.refused().items():
+        rows.remove(day, version.version)
+    refuse(one.settings, *(date(2026, 1, day) for day in days), summary="rows is <0>")
 
 
 def test_days_that_a_gate_refuses_are_a_mail_until_they_are_good(one: Installation) -> None:

@@ -16,8 +16,9 @@ from tocsin.history.backfill.parity.comparison import Difference, DifferenceReas
 from tocsin.history.backfill.parity.parity_report import ParityReport, keep, summed
 from tocsin.history.backfill.parity.reasons import Circumstances, Lack, explained, proved, unexplained
 from tocsin.history.backfill.spark.recompute import Doubt, Identity, recompute, stream_lacks
+from tocsin.history.day_rows import DayRows
 from tocsin.history.day_status import published_days, why_not
-from tocsin.history.day_versions import BrokenVersion, DayVersion, read_version
+from tocsin.history.day_versions import BrokenVersion, DayVersion
 from tocsin.history.landing_ledger import LandingLedger, read_ledger
 from tocsin.history.places import Places, begin, end
 from tocsin.ingest.quarantine import Selection, list_quarantined
@@ -85,7 +86,7 @@ def _backfilled(settings: Settings, catalog: Catalog, name: str, day: date | Non
 def _circumstances(settings: Settings, catalog: Catalog, name: str, published: Published) -> Circumstances:
     source = catalog.history_source(catalog.detector(name))
     places = Places.of(settings, source.name)
-    history = lacks(read_ledger(places), source, inputs(places, published))
+    history = lacks(read_ledger(places), source, inputs(settings, source, published))
     return circumstances(settings, catalog, name, published.made.version, history)
 
 
@@ -129,7 +130,7 @@ def _prove(
     doubt = Doubt(
         spec=spec,
         source=source,
-        days=inputs(Places.of(settings, source.name), published),
+        days=inputs(settings, source, published),
         differences=left,
         quarantined=quarantined(settings, source, min(one.start for one in left)),
     )
@@ -143,14 +144,16 @@ def quarantined(settings: Settings, source: Source, since: datetime) -> list[Ide
     return [one.identity for one in found]
 
 
-def inputs(places: Places, published: Published) -> dict[date, DayVersion]:
+def inputs(settings: Settings, source: Source, published: Published) -> dict[date, DayVersion]:
     """The versions of the days that a backfill has read.
 
     Raises:
         ConfigError: one of them is gone or cannot be read; when the day has been backfilled again, it helps to retry.
     """
+    rows = DayRows(settings, source.name)
+    rows.prepare()
     try:
-        return {day: read_version(places, day, name) for day, name in published.made.inputs.items()}
+        return {day: rows.version(day, name) for day, name in published.made.inputs.items()}
     except BrokenVersion as error:
         what = f"the files that the backfill read are gone ({error}); backfill the day again"
         raise ConfigError.one(f"parity of {published.run_id}", what) from error

@@ -16,6 +16,7 @@ import structlog
 from pyspark.sql import SparkSession
 
 from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.finding import Finding
 from tocsin.declare.model.names import backfill_job
 from tocsin.declare.model.source import Source
@@ -27,6 +28,7 @@ from tocsin.history.backfill.backfill_status import declared, finding_rules, tab
 from tocsin.history.backfill.spark.day_findings import ROWS_AT_ONCE, Days
 from tocsin.history.day_status import kept_from, why_not
 from tocsin.history.places import writing_history
+from tocsin.history.seal_outcomes import write_index
 from tocsin.history.seal_planning import chunks
 from tocsin.job import Batch
 from tocsin.platform.failures import in_a_line, is_disk
@@ -179,8 +181,8 @@ class _Work:
                 self._publish(spec, day, found.by_day[day], found.cpu_seconds * self.rows[day] / total)
             except Exception as error:
                 self._fail(spec, day, error)
-        with contextlib.suppress(OSError):  # the next run writes it
-            self._gate.write_index()
+        with contextlib.suppress(OSError, TransientError):  # the next run writes it
+            write_index(self._settings)
 
     def tidy(self, specs: Iterable[DetectorSpec]) -> None:
         """Remove what lies further back than history is kept; what cannot be removed now is, the next time."""

@@ -41,7 +41,6 @@ def test_what_landed_after_the_version_that_was_read_lacks_in_its_day(tmp_path: 
 
 def test_the_versions_that_a_backfill_has_read_are_found_or_it_is_told(tmp_path: Path) -> None:
     settings = Settings(state=tmp_path)
-    places = Places.of(settings, "logins")
     landed(settings, "r1", 5)
     version = sealed(settings, "v1", 5)
 
@@ -49,6 +48,6 @@ def test_the_versions_that_a_backfill_has_read_are_found_or_it_is_told(tmp_path:
         made = Made(version="a", inputs={DAY: name})
         return Published(run="r", run_id="test", made=made, at=NOON, findings=0, sha256="", severity="pass")
 
-    assert inputs(places, of("v1"))[DAY].version == version.version
+    assert inputs(settings, LOGINS, of("v1"))[DAY].version == version.version
     with pytest.raises(ConfigError, match="backfill the day again"):
-        inputs(places, of("v0"))
+        inputs(settings, LOGINS, of("v0"))

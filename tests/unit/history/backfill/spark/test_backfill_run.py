@@ -59,9 +59,7 @@ def history(monkeypatch: pytest.MonkeyPatch) -> History:
     monkeypatch.setattr(module, "Days", lambda *_: made)
     monkeypatch.setattr(module, "running_batch", lambda *_: nullcontext())
     passes = SimpleNamespace(publishable=True, report=None, severity=Severity.PASS)
-    monkeypatch.setattr(
-        module, "FindingGate", lambda *_: SimpleNamespace(judge=lambda _: passes, write_index=lambda: None)
-    )
+    monkeypatch.setattr(module, "FindingGate", lambda *_: SimpleNamespace(judge=lambda _: passes))
     return made
 
 
