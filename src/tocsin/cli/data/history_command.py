@@ -44,7 +44,8 @@ _Checksums = Annotated[bool, typer.Option("--checksums", help="Compare checksums
 def seal(source: _Source, days: _Days = None) -> None:
     """Read a source's new events from Kafka, then seal and publish all days that need it, or the named ones.
 
-    Starts Spark. Exit code 1 when a day is not published, or Kafka could not be read.
+    Starts Spark. If Kafka cannot be read, seals what has landed before, such as imports. Exit code 1 when a day is not
+    published, or there was nothing to seal but what Kafka holds.
     """
     settings, declared = _project(source)
     if not seal_and_tell(settings, declared, [day.date() for day in days or ()]):

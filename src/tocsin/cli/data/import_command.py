@@ -112,7 +112,7 @@ def withdraw(
 
 
 def seal_and_tell(settings: Settings, declared: Source, days: Sequence[date] = (), *, reads: bool = True) -> bool:
-    """Seal `days`, or all that need it, and tell the outcome; return whether each is published.
+    """Seal `days`, or all that need it, and tell the outcome; return whether each is published that could be.
 
     `reads` says whether new events are read from Kafka before.
     """
@@ -125,7 +125,7 @@ def seal_and_tell(settings: Settings, declared: Source, days: Sequence[date] = (
         if not outcome.disk:
             tidy_after_sealing(settings, declared)
     if outcome.unread:
-        note(f"new events not read: {outcome.unread}", style="red")
+        note(f"new events not read: {outcome.unread}", style="yellow" if outcome.sealed else "red")
     for sealed in outcome.sealed:
         part = "" if sealed.version.whole else " up to now; backfills wait until it is over and sealed again"
         line(f"{sealed.day} {sealed.version.version}: {sealed.version.state}{part}. {sealed.verdict.text}")
@@ -135,7 +135,8 @@ def seal_and_tell(settings: Settings, declared: Source, days: Sequence[date] = (
         line(f"{day} {why}")
     if not outcome.sealed and not outcome.failed:
         line("nothing to seal")
-    return not outcome.failed and not outcome.unread and all(sealed.verdict.publishable for sealed in outcome.sealed)
+    has_looked = not outcome.unread or bool(outcome.sealed)
+    return has_looked and not outcome.failed and all(sealed.verdict.publishable for sealed in outcome.sealed)
 
 
 def _imported(
