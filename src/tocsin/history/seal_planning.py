@@ -122,6 +122,12 @@ def plan(facts: SealFacts) -> SealPlan:
     return SealPlan(tuple(ready), waiting, tuple(too_old))
 
 
+def overdue(facts: SealFacts, planned: SealPlan) -> dict[date, str]:
+    """The days that ended since the last night and still wait, and why: their ingest is behind, or does not run."""
+    since = {day: facts.now - facts.grace - end(day) for day in planned.waiting}
+    return {day: why for day, why in planned.waiting.items() if timedelta() <= since[day] < timedelta(days=1)}
+
+
 def missing(facts: SealFacts, days: Iterable[date]) -> tuple[date, ...]:
     """The days between the first and the last of `days` of which there is nothing, as far as they are history.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import date
@@ -21,7 +21,7 @@ from tocsin.history.day_table import DayTable
 from tocsin.history.history_retention import tidy
 from tocsin.history.landing_ledger import LandingLedger
 from tocsin.history.seal_outcomes import write_index
-from tocsin.history.seal_planning import plan
+from tocsin.history.seal_planning import overdue, plan
 from tocsin.history.spark.landing import land_new
 from tocsin.history.spark.seal import SealedDay, Sealer
 from tocsin.job import Batch
@@ -78,7 +78,7 @@ def seal(
     If `reads` is false, or Kafka cannot be reached, it seals what has landed before.
 
     A day that fails harms no other: the next one is sealed. With a `run_id`, what an earlier try of that run was
-    refused counts too, for it is not sealed again.
+    refused counts too, for it is not sealed again, and a day that ended since the last night and waits has failed.
 
     Raises:
         LockHeld: another seal of this source, or an import, runs; a retry helps once it has ended.
@@ -101,15 +101,28 @@ def seal(
         planned = plan(facts)
         wanted = tuple(sorted(set(days))) or planned.ready
         outcome.waiting = {day: why for day, why in planned.waiting.items() if day not in wanted}
+        if run_id:
+            _fail(table, overdue(facts, planned), run_id, outcome)
         if wanted:
             _seal_days(Sealer(session(), settings, source, table, gate, run_id), wanted, facts.ledger, outcome)
         if run_id:
-            done = {sealed.day for sealed in outcome.sealed} | outcome.failed.keys()
-            refused = table.rows.refused().items()
-            outcome.refused_before = tuple(d for d, one in refused if one.run_id == run_id and d not in done)
+            outcome.refused_before = _refused_before(table, run_id, outcome)
         if not outcome.disk:
             tidy(settings, source, table)
     return outcome
+
+
+def _refused_before(table: DayTable, run_id: str, outcome: SealingOutcome) -> tuple[date, ...]:
+    done = {sealed.day for sealed in outcome.sealed} | outcome.failed.keys()
+    refused = table.rows.refused().items()
+    return tuple(day for day, version in refused if version.run_id == run_id and day not in done)
+
+
+def _fail(table: DayTable, late: Mapping[date, str], run_id: str, outcome: SealingOutcome) -> None:
+    """Let days that should be ready fail: a retry comes in minutes, and the mail names them. Later nights only wait."""
+    for day in sorted(late.keys() & outcome.waiting.keys()):
+        outcome.failed[day] = late[day]
+        table.rows.note(day, late[day], run_id)
 
 
 def run(batch: Batch, afterwards: Afterwards) -> int:

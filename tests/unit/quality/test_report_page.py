@@ -120,7 +120,7 @@ def test_drift_is_drawn_beside_the_weeks_before(tmp_path: Path) -> None:
     checks = drift_checks(today, usual_figures(before))
     page = day_page(record(DAY, *checks, of=today), Records(tmp_path), before, VISITS)
     text = " ".join(Read(page).text.split())
-    assert "ComparedDay with the Saturdays before" in text
+    assert "Compared with the Saturdays before" in text
     assert "rows 1,000 2,400 2,160 to 2,640" in text
     assert "usual on Saturdays (median of 8)" in text
     assert page.count("<polyline") == 2, "rows and page.null_ratio"

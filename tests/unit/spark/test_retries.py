@@ -14,6 +14,7 @@ import pytest
 from tests.rig.samples.backfills import attempt
 from tests.rig.samples.history import DAY, entry, version
 from tests.rig.samples.sealed_days import LOGINS
+from tocsin.declare.blocks.history_settings import HistorySettings
 from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings
 from tocsin.history import sealing
@@ -23,7 +24,8 @@ from tocsin.history.backfill.spark.backfill_run import BackfillOutcome
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.landing_ledger import record
-from tocsin.history.places import Places
+from tocsin.history.places import Places, begin
+from tocsin.history.seal_outcomes import seal_outcomes
 from tocsin.history.spark.seal import SealedDay
 from tocsin.job import Batch
 from tocsin.platform.process_exit import ExitCode
@@ -104,6 +106,22 @@ def test_a_night_that_a_second_try_mends_is_refused_for_the_day_of_the_first(roo
     second = sealing.seal(room.settings, LOGINS, run_id=NIGHT)
     assert [one.day for one in second.sealed] == [GOOD], "what is refused is not sealed again"
     assert (second.code, second.refused_before) == (ExitCode.REFUSED, (DAY,))
+
+
+def test_a_night_has_failed_while_the_day_that_it_is_for_waits_and_the_next_one_only_waits(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment = datetime.now(UTC)
+    waits, before = moment.date() - timedelta(days=1), moment.date() - timedelta(days=2)
+    late = entry("run-2", before, waits, tick=begin(before) + timedelta(hours=12))
+    record(Places.of(room.settings, "logins"), late)
+    monkeypatch.setattr(room, "chunks", lambda *_: [])
+    settings = room.settings.model_copy(update={"history": HistorySettings(grace=timedelta())})
+    night = sealing.seal(settings, LOGINS, run_id=NIGHT)
+    assert (night.code, [*night.failed], "Kafka was read up to" in night.failed[waits]) == (1, [waits], True)
+    (outcome,) = seal_outcomes(settings, "logins", NIGHT)
+    assert (outcome.day, outcome.said) == (waits, f"failed: {night.failed[waits]}")
+    assert sealing.seal(settings, LOGINS).code == ExitCode.OK, "who seals by hand sees what waits"
 
 
 def test_the_night_after_hears_nothing_of_it_nor_does_who_seals_by_hand(room: Room) -> None:
