@@ -28,7 +28,7 @@ from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.source import Source
 from tocsin.history.backfill.backfill_ledger import Backfills
 from tocsin.history.care import verify
-from tocsin.history.day_status import DayState, known, standing
+from tocsin.history.day_status import DayState, known, statuses
 from tocsin.history.day_table import DayTable
 from tocsin.history.places import begin
 from tocsin.platform.storage.s3a import VARIABLES, prepare_s3a
@@ -159,7 +159,7 @@ def logins(job: DetectJob) -> Source:
 def states(job: DetectJob, source: Source | None = None) -> dict[date, DayState]:
     settings, source = job.settings, source or logins(job)
     with DayTable(settings, source) as table:
-        return {one.day: one.state for one in standing(source.name, known(settings, source, table))}
+        return {one.day: one.state for one in statuses(source.name, known(settings, source, table))}
 
 
 def test_seal_and_backfill_find_exactly_what_was_planted_when_kafka_holds_it_no_more(job: DetectJob) -> None:

@@ -18,7 +18,7 @@ from tocsin.declare.catalog import read_catalog
 from tocsin.declare.settings import Settings
 from tocsin.history import sealing
 from tocsin.history.care import verify
-from tocsin.history.day_status import DayStanding, known, standing
+from tocsin.history.day_status import DayStatus, known, statuses
 from tocsin.history.places import end
 from tocsin.history.seal_planning import plan
 from tocsin.job import main
@@ -79,11 +79,11 @@ class Program:
     def index(self) -> str:
         return _text(Records(self.history.settings.state).folder / INDEX)
 
-    def listed(self) -> dict[date, DayStanding]:
+    def listed(self) -> dict[date, DayStatus]:
         """What `tocsin history list` shows."""
         with self.history.table() as table:
             facts = known(self.history.settings, self.history.source, table)
-        return {one.day: one for one in standing("logins", facts)}
+        return {one.day: one for one in statuses("logins", facts)}
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from tocsin.dev.diagnosis import Diagnosis
 from tocsin.history.backfill.backfill_status import BackfillDay
 from tocsin.history.backfill.parity.parity_report import ParityReport
 from tocsin.history.backfill.trial_report import Backtest, Diff
-from tocsin.history.day_status import DayStanding
+from tocsin.history.day_status import DayStatus
 from tocsin.history.day_versions import DayVersion
 from tocsin.ingest.quarantined_record import QuarantinedRecord
 from tocsin.ingest.replay.outcomes import ReplayReport
@@ -55,7 +55,7 @@ SHAPES: dict[str, Any] = {
     "tocsin findings": list[StoredFinding] | list[InvalidFinding],
     "tocsin alerts": list[Alert] | AlertDetails,
     "tocsin quarantine": list[QuarantinedRecord],
-    "tocsin history list": list[DayStanding] | list[DayVersion],
+    "tocsin history list": list[DayStatus] | list[DayVersion],
     "tocsin quality": list[DaySummary] | Verdict | list[ProfileRow],
     "tocsin view": list[ViewSummary] | list[RowShape],
     "tocsin table": list[TableShape],

@@ -13,7 +13,7 @@ from tocsin.declare.model.errors import ConfigError, Fault, nearest
 from tocsin.declare.model.names import sealing_job
 from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings
-from tocsin.history.day_status import known, standing
+from tocsin.history.day_status import known, statuses
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import DayVersion, paths
 from tocsin.history.landing_ledger import Entry, LandedFile, LandingLedger, landing_lock, read_ledger, record
@@ -101,7 +101,7 @@ def accept(settings: Settings, source: Source, day: date, by: str, reason: str) 
         try_lead(settings, settings.checkpoint(sealing_job(source.name)) / "lock"),
         DayTable(settings, source) as table,
     ):
-        found = {one.day: one for one in standing(source.name, known(settings, source, table))}.get(day)
+        found = {one.day: one for one in statuses(source.name, known(settings, source, table))}.get(day)
         if found is None or not found.refused:
             what = "is not refused by the quality gate" if found is None else f"is {found.state}, not refused"
             raise ConfigError.one(where, f"{what}; `tocsin history list --source {source.name}` shows the days")

@@ -48,7 +48,7 @@ class DayState(StrEnum):
     """Events have landed for it, but it is further back than history is kept."""
 
 
-class DayStanding(BaseModel, frozen=True):
+class DayStatus(BaseModel, frozen=True):
     """One UTC day of a source.
 
     Attributes:
@@ -146,16 +146,16 @@ def why_not(settings: Settings, source: Source) -> Callable[[date], str]:
     """
 
     @cache
-    def standings() -> dict[date, DayStanding]:
+    def by_day() -> dict[date, DayStatus]:
         return {one.day: one for one in list_days(settings, source)}
 
-    return lambda day: f"is not published: {_obstacle(source, day, standings().get(day))}"
+    return lambda day: f"is not published: {_obstacle(source, day, by_day().get(day))}"
 
 
-def list_days(settings: Settings, source: Source) -> list[DayStanding]:
+def list_days(settings: Settings, source: Source) -> list[DayStatus]:
     """List the state of every day of `source`, the oldest first; errors as for `known`."""
     with DayTable(settings, source) as table:
-        return standing(source.name, known(settings, source, table))
+        return statuses(source.name, known(settings, source, table))
 
 
 def _refusal(source: str, day: date, version: DayVersion) -> str:
@@ -164,23 +164,23 @@ def _refusal(source: str, day: date, version: DayVersion) -> str:
     return f"{version.summary} When the rule or the data is mended: {again}. To publish it as it is: {accept}"
 
 
-def _obstacle(source: Source, day: date, standing: DayStanding | None) -> str:
+def _obstacle(source: Source, day: date, status: DayStatus | None) -> str:
     name, now = source.name, datetime.now(UTC)
     seal = f"`tocsin history seal --source {name}`"
     if now < begin(day):
         return "it has not begun yet"
     if now < end(day):
-        part = ", and only a part of it is sealed" if standing is not None and standing.version else ""
+        part = ", and only a part of it is sealed" if status is not None and status.version else ""
         return f"it is not over yet{part}; then {seal} publishes it"
-    state = DayState.MISSING if standing is None else standing.state
+    state = DayState.MISSING if status is None else status.state
     if state is DayState.READY or (
-        standing is not None and standing.version
+        status is not None and status.version
     ):  # a version that counts is one of half the day
         return f"it has not been sealed since it was over; run {seal}"
     reasons = {
-        DayState.WAITING: f"{standing.note if standing else ''}; run {seal}",
-        DayState.FAILED: f"{standing.note if standing else ''}; {seal} retries",
-        DayState.REFUSED: f"the quality gate refused it; {standing.note if standing else ''}",
+        DayState.WAITING: f"{status.note if status else ''}; run {seal}",
+        DayState.FAILED: f"{status.note if status else ''}; {seal} retries",
+        DayState.REFUSED: f"the quality gate refused it; {status.note if status else ''}",
         DayState.TOO_OLD: f"history is kept for {source.history_days} days (history_days)",
     }
     load = f"`tocsin history import --source {name} FILE`"
@@ -188,7 +188,7 @@ def _obstacle(source: Source, day: date, standing: DayStanding | None) -> str:
     return reasons.get(state, nothing)
 
 
-def standing(source: str, facts: SealFacts) -> list[DayStanding]:
+def statuses(source: str, facts: SealFacts) -> list[DayStatus]:
     """Every day of which there is anything, and those that are missing between them, the oldest first."""
     planned = plan(facts)
     days = {
@@ -199,13 +199,13 @@ def standing(source: str, facts: SealFacts) -> list[DayStanding]:
         *facts.unsealed,
         *planned.ready,
     }
-    gaps = {day: DayStanding(source=source, day=day, state=DayState.MISSING, note=_MISSING)
+    gaps = {day: DayStatus(source=source, day=day, state=DayState.MISSING, note=_MISSING)
             for day in missing(facts, days)}  # fmt: skip
-    return [gaps.get(day) or _standing(source, day, facts, planned)
+    return [gaps.get(day) or _status(source, day, facts, planned)
             for day in sorted(days | gaps.keys())]  # fmt: skip
 
 
-def _standing(source: str, day: date, facts: SealFacts, planned: SealPlan) -> DayStanding:
+def _status(source: str, day: date, facts: SealFacts, planned: SealPlan) -> DayStatus:
     versions = facts.versions.get(day, ())
     current = next((one for one in versions if one.version == facts.published.get(day)), None)
     latest = versions[-1] if versions else None
@@ -213,7 +213,7 @@ def _standing(source: str, day: date, facts: SealFacts, planned: SealPlan) -> Da
     accepted = current.accepted.text if current and current.accepted else ""
     note = "; ".join(filter(None, (_reason(day, facts, planned), accepted, *_withdrawn(day, facts.ledger))))
     refused = latest if latest and latest.refused and state not in (DayState.WITHDRAWN, DayState.TOO_OLD) else None
-    return DayStanding(
+    return DayStatus(
         source=source,
         day=day,
         state=state,

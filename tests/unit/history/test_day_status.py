@@ -10,7 +10,7 @@ from tests.rig.samples import sealed_days
 from tests.rig.samples.history import DAY, NOON, entry, imported, ledger, version
 from tests.rig.samples.sealed_days import LOGINS, ROOT
 from tocsin.declare.settings import Settings
-from tocsin.history.day_status import DayStanding, DayState, list_days, standing, why_not
+from tocsin.history.day_status import DayState, DayStatus, list_days, statuses, why_not
 from tocsin.history.day_versions import Unsealed
 from tocsin.history.landing_ledger import LandingLedger
 from tocsin.history.seal_planning import SealFacts
@@ -20,10 +20,10 @@ SEAL = "tocsin history seal --source logins --day"
 SAID = "could not be sealed at 2026-11-20 02:10 UTC: a landed file is broken"
 
 
-def days(known: LandingLedger, **changed: Any) -> dict[date, DayStanding]:
+def days(known: LandingLedger, **changed: Any) -> dict[date, DayStatus]:
     facts: dict[str, Any] = {"versions": {}, "published": {}, "now": NOON, "grace": timedelta(hours=1)}
     facts |= {"kept": timedelta(days=60)} | changed
-    return {one.day: one for one in standing("logins", SealFacts(ledger=known, **facts))}
+    return {one.day: one for one in statuses("logins", SealFacts(ledger=known, **facts))}
 
 
 def back(count: int) -> date:

@@ -16,7 +16,7 @@ from tocsin.cli.output import as_json, counted, line, table, utc
 if TYPE_CHECKING:
     from tocsin.declare.model.source import Source
     from tocsin.declare.settings import Settings
-    from tocsin.history.day_status import DayStanding
+    from tocsin.history.day_status import DayStatus
     from tocsin.history.day_versions import DayVersion
 
 app = typer.Typer(help="Keep days of events beyond Kafka: seal, inspect, roll back.", no_args_is_help=True)
@@ -161,7 +161,7 @@ def _project(source: str) -> tuple[Settings, Source]:
     return settings, declared
 
 
-def _rows(days: Sequence[DayStanding]) -> Iterator[tuple[object, ...]]:
+def _rows(days: Sequence[DayStatus]) -> Iterator[tuple[object, ...]]:
     """Make one row for each day, the newest first; consecutive missing days share one."""
     for _, group in groupby(enumerate(days), key=lambda pair: _together(*pair)):
         own = [day for _, day in group]
@@ -172,12 +172,12 @@ def _rows(days: Sequence[DayStanding]) -> Iterator[tuple[object, ...]]:
         yield newest
 
 
-def _together(number: int, day: DayStanding) -> tuple[object, ...]:
+def _together(number: int, day: DayStatus) -> tuple[object, ...]:
     """Equal for missing days that follow one another: the further down the list, the earlier the day."""
     return (day.source, day.day.toordinal() + number) if day.state == "missing" else (number,)
 
 
-def _row(day: DayStanding) -> tuple[object, ...]:
+def _row(day: DayStatus) -> tuple[object, ...]:
     size = None if day.bytes is None else f"{day.bytes / 1e6:,.1f} MB"
     rows = None if day.rows is None else f"{day.rows:,}"
     return (day.source, day.day, day.state, rows, f"{day.landed:,}", size, day.severity, day.version, day.note)

@@ -121,7 +121,7 @@ def list_days(
         tables=table_queries(settings, catalog),
         rules=finding_rules(settings, source.name),
     )
-    return [one for spec in specs for one in standing(Backfills(settings, spec.name).read(), spec, readable, days)]
+    return [one for spec in specs for one in statuses(Backfills(settings, spec.name).read(), spec, readable, days)]
 
 
 def without_table(settings: Settings, catalog: Catalog | None = None) -> Callable[[str, date], str]:
@@ -164,7 +164,7 @@ def finding_rules(settings: Settings, source: str) -> str:
     return rules_digest(settings.project, source, "findings")
 
 
-def standing(ledger: BackfillLedger, spec: DetectorSpec, sealed: Sealed, days: Iterable[date]) -> list[BackfillDay]:
+def statuses(ledger: BackfillLedger, spec: DetectorSpec, sealed: Sealed, days: Iterable[date]) -> list[BackfillDay]:
     """Each of `days`, the oldest first.
 
     Args:

@@ -19,7 +19,7 @@ from tocsin.history.backfill.backfill_status import (
     CPU_SECONDS_PER_DAY,
     CPU_SECONDS_PER_MILLION,
     BackfillState,
-    standing,
+    statuses,
     without_table,
 )
 from tocsin.setup.paths import here
@@ -35,7 +35,7 @@ def test_each_day_stands_as_it_is_and_says_why() -> None:
         published={DAY: published(made_of(DAY, SPEC, Sealed(sealed)))},
         attempts={held: attempt(End.HELD, made_of(held, SPEC, Sealed(sealed)))},
     )
-    found = standing(ledger, SPEC, Sealed(sealed, ROWS), [gone, NEXT, DAY, held])
+    found = statuses(ledger, SPEC, Sealed(sealed, ROWS), [gone, NEXT, DAY, held])
     assert [(one.day, one.state, one.why) for one in found] == [
         (held, BackfillState.HELD, "so it is"),
         (DAY, BackfillState.DONE, ""),
@@ -47,13 +47,13 @@ def test_each_day_stands_as_it_is_and_says_why() -> None:
 
 
 def test_what_a_day_takes_is_what_days_before_took_for_each_event() -> None:
-    first = standing(BackfillLedger(), SPEC, Sealed(SEALED, ROWS), [DAY])[0].expected_cpu_seconds
+    first = statuses(BackfillLedger(), SPEC, Sealed(SEALED, ROWS), [DAY])[0].expected_cpu_seconds
     assert first == CPU_SECONDS_PER_DAY + 2 * CPU_SECONDS_PER_MILLION
     ran = published(made_of(NEXT, SPEC, Sealed(SEALED))).model_copy(update={"rows": 1_000_000, "cpu_seconds": 7.0})
     known = BackfillLedger(published={NEXT: ran})
-    assert standing(known, SPEC, Sealed(SEALED, ROWS), [DAY])[0].expected_cpu_seconds == CPU_SECONDS_PER_DAY + 14
+    assert statuses(known, SPEC, Sealed(SEALED, ROWS), [DAY])[0].expected_cpu_seconds == CPU_SECONDS_PER_DAY + 14
     sliding = replace(SPEC, window=timedelta(minutes=10), slide=timedelta(minutes=1))
-    assert standing(known, sliding, Sealed(SEALED, ROWS), [DAY])[0].expected_cpu_seconds == CPU_SECONDS_PER_DAY + 21
+    assert statuses(known, sliding, Sealed(SEALED, ROWS), [DAY])[0].expected_cpu_seconds == CPU_SECONDS_PER_DAY + 21
 
 
 def test_a_detector_of_several_sources_is_refused_on_history() -> None:
