@@ -11,7 +11,6 @@ from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings
-from tocsin.ingest.backlog import FeederLag
 from tocsin.ingest.flows.spark.flow_plan import PlannedFlow, apply_flow, plan_flow
 from tocsin.ingest.flows.spark.flow_rows import OBSERVATION, make_events
 from tocsin.ingest.flows.spark.last_version import begin_version, forget_topics
@@ -26,6 +25,7 @@ from tocsin.spark.declared_function import DeclaredFunction
 from tocsin.spark.entry import run_query
 from tocsin.spark.events import count_ticks
 from tocsin.spark.query.checkpoint import Checkpoint
+from tocsin.spark.query.drain import FeederLag
 from tocsin.spark.query.poison import Poison, Read
 from tocsin.spark.query.stream_job import StreamJob, StreamSpec
 from tocsin.spark.query.stream_tables import StreamTables
