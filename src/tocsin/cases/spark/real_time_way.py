@@ -9,17 +9,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # as in tocsin.platform.kafka.topics
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tocsin.cases.spark.case_query import CaseQuery, LatestFindings
 from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.sizes import EVENT_BYTES
 from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.declare.settings import Settings
 from tocsin.platform.failures import cause
 from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.kafka.record_writer import RecordWriter
+from tocsin.platform.kafka.topics import ensure_event_topic
 from tocsin.spark.query.work import REAL_TIME
 from tocsin.spark.query_plan import set_trigger
 from tocsin.spark.session import findings_sink, kafka_options
@@ -68,16 +69,11 @@ class RealTimeWay:
         return self._base.model_copy(update={"state": self._folder, "kafka": kafka})
 
     def _fill(self, settings: Settings, topic: str, values: list[bytes]) -> None:
-        admin = AdminClient(settings.kafka.for_librdkafka())  # it must live until it has answered
-        topics = [NewTopic(name, num_partitions=1) for name in (topic, settings.names.findings)]
-        for made in admin.create_topics(topics).values():
-            made.result(_SECONDS)
-        producer = Producer(settings.kafka.for_librdkafka())
-        for value in values:
-            producer.produce(topic, value, partition=0)
-            producer.poll(0)
-        if producer.flush(_SECONDS):
-            raise TransientError("the broker for the cases took no records")
+        for name in (topic, settings.names.findings):
+            ensure_event_topic(settings, name, 1, timeout_seconds=_SECONDS)
+        with RecordWriter(settings, EVENT_BYTES, timeout_seconds=_SECONDS) as writer:
+            for value in values:
+                writer.write(topic, value, partition=0)
 
     def _findings(self, settings: Settings) -> list[str]:
         with TopicReader(settings, "cases", settings.names.findings) as topic:

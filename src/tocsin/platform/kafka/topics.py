@@ -183,7 +183,7 @@ def empty_topic(settings: Settings, name: str, ends: Mapping[int, int]) -> None:
     Raises: see `ensure_topics`.
     """
     admin = AdminClient(settings.kafka.for_librdkafka())
-    for future in admin.delete_records([TopicPartition(name, *one) for one in ends.items()]).values():
+    for future in admin.delete_records([TopicPartition(name, *place) for place in ends.items()]).values():
         _answer(future.result)
 
 
