@@ -135,7 +135,7 @@ def read_besides(state: Path, jobs: Iterable[str]) -> dict[str, Beat]:
 def beats_since(state: Path, job: str, started_at: float) -> list[Beat]:
     """Read the last heartbeats of processes of `job` that began at `started_at` (epoch seconds) or later."""
     beats = [beat for beside in (True, False) if (beat := read_beat(state, job, beside=beside)) is not None]
-    return [one for one in beats if one.report.started_at and one.report.started_at.timestamp() >= started_at]
+    return [beat for beat in beats if beat.report.started_at and beat.report.started_at.timestamp() >= started_at]
 
 
 def end_beside(state: Path, job: str) -> None:

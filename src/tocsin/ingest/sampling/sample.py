@@ -84,7 +84,7 @@ def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
         unread=len(lines) - len(records),
         left_out=tuple(fields.unread(types) if fields else (name for name in every if name not in names)),
         goes_on=goes_on,
-        busiest=max(Counter((str(one[key]), _minute(one[time], time_format)) for one in records).values()),
+        busiest=max(Counter((str(record[key]), _minute(record[time], time_format)) for record in records).values()),
     )
 
 
