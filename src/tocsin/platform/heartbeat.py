@@ -115,14 +115,14 @@ def read_beat(state: Path, job: str, *, beside: bool = False) -> Beat | None:
         return None
 
 
-def note_look(state: Path, charge: str) -> None:
-    """Note that the supervisor of `charge` has just looked, with success. Never raises OSError."""
-    beat(state, JobReport(job=f"supervisor:{charge}", at=datetime.now(UTC), pid=os.getpid(), state=JobState.RUNNING))
+def note_look(state: Path, kind: str) -> None:
+    """Note that the supervisor of `kind` has just looked, with success. Never raises OSError."""
+    beat(state, JobReport(job=f"supervisor:{kind}", at=datetime.now(UTC), pid=os.getpid(), state=JobState.RUNNING))
 
 
-def seconds_since_look(state: Path, charge: str = "jobs") -> float | None:
-    """Return how long ago the supervisor of `charge` last looked with success; None when none ever has here."""
-    last = read_beat(state, f"supervisor:{charge}")
+def seconds_since_look(state: Path, kind: str = "jobs") -> float | None:
+    """Return how long ago the supervisor of `kind` last looked with success; None when none ever has here."""
+    last = read_beat(state, f"supervisor:{kind}")
     return None if last is None else last.age_seconds
 
 

@@ -34,7 +34,7 @@ class Lead:
     """The right to lead one job, held or waited for until `close`.
 
     Attributes:
-        held: this process leads.
+        is_leading: whether this process leads.
     """
 
     def __init__(self, settings: Settings, job: str, *, beside: bool = False) -> None:
@@ -56,13 +56,13 @@ class Lead:
                 raise
 
     @property
-    def held(self) -> bool:
+    def is_leading(self) -> bool:
         """See the class."""
         return self._lock is not None
 
     def follow(self, took: Callable[[], None]) -> None:
-        """Wait for the lock in the background if it is not held, and call `took` from there once it is."""
-        if not self.held:
+        """Wait for the lock in the background unless this process leads, and call `took` from there once it is."""
+        if not self.is_leading:
             self._thread = threading.Thread(target=self._wait, args=(took,), name="lead", daemon=True)
             self._thread.start()
 
