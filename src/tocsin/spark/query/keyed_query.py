@@ -97,7 +97,7 @@ class KeyedQuery(ABC, Generic[_Plan]):
         """Name the topics that hold the events of `source`; one Kafka source of the query reads them."""
         return [self._settings.names.events(source.name)]
 
-    def _select(self, events: DataFrame) -> DataFrame:
+    def select(self, events: DataFrame) -> DataFrame:
         """Leave out events that the function is not to see."""
         return events
 
@@ -140,7 +140,7 @@ class KeyedQuery(ABC, Generic[_Plan]):
         def events_of(source: Source) -> DataFrame:
             events = parse_events(read(self._topics_of(source)), source, self.used.get(source.name), is_only=is_only)
             delay = self.decision.delay + source.lateness - self._shortest  # it was chosen for the shortest
-            return self._select(prepare_events(events, declared, delay, is_only=is_only))
+            return self.select(prepare_events(events, declared, delay, is_only=is_only))
 
         events = by_source(self.sources, declared.path, declared, events_of)
         return self._call(events, self.tables.newest())

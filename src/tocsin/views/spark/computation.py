@@ -131,8 +131,8 @@ class Computation(KeyedQuery[QueryPlan]):
             return timedelta(0)
         return datetime.now(UTC) - since
 
-    def _select(self, events: DataFrame) -> DataFrame:
-        # History has the others: the latest of them must not take the place of a later one.
+    def select(self, events: DataFrame) -> DataFrame:
+        """Leave the events to history that it has: the latest of them must not take the place of a later one."""
         if self._history is None or not self.spec.shows_latest:
             return events
         return events.where(F.col("event_time") >= F.lit(self._history.since))
