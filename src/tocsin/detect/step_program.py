@@ -41,11 +41,7 @@ class _Overrun(BaseException):
 
 
 class StepProgram:
-    """The code of one detector.
-
-    Attributes:
-        codec: of its state.
-    """
+    """The code of one detector."""
 
     def __init__(self, path: Path, text: bytes) -> None:
         """Run `text`, the file `path`.

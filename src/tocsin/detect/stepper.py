@@ -67,7 +67,6 @@ class KeyState:
 
     Attributes:
         snapshot: its state as JSON; None for an entity that is new.
-        last: time of its last event.
         timer: the time for which its state sets a timer; None for none.
     """
 
@@ -81,8 +80,6 @@ class StepTask:
     """All that a worker needs to run `step` of a detector.
 
     Attributes:
-        name, version, entity, levels: of the detector.
-        path, text: its file.
         forget_after: in microseconds.
         columns: the declared columns of its source, and their types.
     """

@@ -34,7 +34,6 @@ class FoundTime:
     """The event time of a line.
 
     Attributes:
-        moment: the time.
         with_time: makes the line with another time.
     """
 

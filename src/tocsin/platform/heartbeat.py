@@ -37,7 +37,6 @@ class Beat:
     """The last sign of life of one job.
 
     Attributes:
-        report: what the job said of itself.
         age_seconds: since then, without the time for which the machine was suspended or its clock was set forward.
     """
 

@@ -31,11 +31,7 @@ def try_lead(settings: Settings, path: Path) -> Lock:
 
 
 class Lead:
-    """The right to lead one job, held or waited for until `close`.
-
-    Attributes:
-        is_leading: whether this process leads.
-    """
+    """The right to lead one job, held or waited for until `close`."""
 
     def __init__(self, settings: Settings, job: str, *, beside: bool = False) -> None:
         """Take the right to lead `job`; a process that is started `beside` another one may wait for it.
@@ -57,7 +53,7 @@ class Lead:
 
     @property
     def is_leading(self) -> bool:
-        """See the class."""
+        """Return whether this process leads."""
         return self._lock is not None
 
     def follow(self, took: Callable[[], None]) -> None:

@@ -31,11 +31,7 @@ class Sent:
 
 
 class BatchSender:
-    """Sends lines. Use it from one thread.
-
-    Attributes:
-        sent: what became of them.
-    """
+    """Sends lines. Use it from one thread."""
 
     def __init__(self, url: str, source: str, password: str, *, repeat: float = 0.0, patience: float = 60.0) -> None:
         """Send to the drain at `url`.

@@ -64,7 +64,6 @@ class Mover:
 
     Attributes:
         query: folder of Spark's checkpoint.
-        sink: options of Kafka's sink.
         ticker: from the first start on.
     """
 

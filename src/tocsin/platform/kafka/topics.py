@@ -73,7 +73,6 @@ class TopicsReport:
     """The result of `ensure_topics`: what it did and found.
 
     Attributes:
-        created: names of new topics.
         grown: one sentence for each topic that was given more partitions.
         differences: one sentence for each setting that is not as it should be and was left alone.
     """

@@ -38,7 +38,6 @@ class Backlog:
     """The records that a job has not read yet.
 
     Attributes:
-        records: how many.
         oldest: a time before which none of them came into the platform, UTC; None when there are none.
     """
 
@@ -56,8 +55,6 @@ class Decision:
 
     Attributes:
         is_draining: with the delay widened.
-        delay: of the watermark.
-        reason: one sentence.
         is_short: the backlog is one that a single real-time batch reads, and nothing follows it but what is new.
     """
 
@@ -159,7 +156,6 @@ class _PartitionLook:
 
     Attributes:
         chunks: for about each 1,000 records, the offset after the last and the oldest moment among them.
-        end: the next offset to look at.
         tick: offset of a tick at which the looking ended; None else.
     """
 
@@ -210,11 +206,7 @@ class FeederLag:
 
 
 class WatermarkDelay:
-    """Chooses the watermark delay of one job, and says when to choose again.
-
-    Attributes:
-        decision: the one in force.
-    """
+    """Chooses the watermark delay of one job, and says when to choose again."""
 
     def __init__(self, lateness: timedelta, ingest_lag: Callable[[], timedelta], few: int = FEW_RECORDS) -> None:
         """Take up to `few` records for a short backlog; `ingest_lag` asks how far behind the ingest is."""

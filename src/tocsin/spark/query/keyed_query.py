@@ -48,11 +48,8 @@ class KeyedQuery(ABC, Generic[_Plan]):
     """What detectors and the computations of views have in common.
 
     Attributes:
-        job, sources: its name, and what it reads.
-        folders, poison: of the job.
         plan: of the query; from the first start on.
         used: the columns of events that the query uses, by source; empty until the plan is known.
-        tables: that the function joins.
         incomplete: spans of which events never came: they were removed before an ingest or a flow had read them.
     """
 

@@ -40,7 +40,6 @@ class Choice:
     Attributes:
         mode: "real-time" or "micro-batch".
         reason: why this mode and state, one sentence.
-        state: RUNNING or DRAINING.
         delay_seconds: watermark delay in force; None without a watermark.
         skips_removed: records were removed before they were read, and are stepped over.
     """
@@ -64,9 +63,6 @@ class Run:
     """One run of a job; the query loop keeps it up to date.
 
     Attributes:
-        settings, reporter: of the job.
-        job: its name.
-        topics: those it reads, beside Spark.
         topic_ids: Kafka's ids of these, as they were when the query began to read them; a start sets them.
         places: their partitions; the slots fit them.
         spark: the session; a new one after partitions were added.

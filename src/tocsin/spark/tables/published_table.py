@@ -44,7 +44,6 @@ class PublishedRows:
 
     Attributes:
         number: of its folder, counted up.
-        rows: versions in it.
         complete_at: it says of every record that was appended by then, UTC.
         declared: hash of the declaration that it was made by.
         made_by: `VersionStore.id` of the versions that it shows; "" if it was made of none.
