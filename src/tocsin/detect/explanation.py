@@ -46,6 +46,8 @@ class DetectorExplanation(BaseModel, frozen=True):
 
     Attributes:
         name: the file name without `.py`.
+        doc: its docstring.
+        path: the file.
         keys: in the order of docs/write/reference.md, and then what follows from them.
     """
 

@@ -55,6 +55,7 @@ class QuarantinedRecord(BaseModel, frozen=True, extra="ignore"):
         payload_sha256: of the whole original value, hexadecimal; None if it was null.
         reasons: all of them, as in `tocsin.ingest.parsing_rules.Reason`, with the column where there is one.
         error: of a record that was set aside: why the query of the ingest ended; empty else.
+        origin: where it came from.
         source, schema_version: what it was read as.
         rules_version, rules: of the rules that judged it, see `rule_parts`.
         replays: how often it has been replayed.

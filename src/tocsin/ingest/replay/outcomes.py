@@ -24,6 +24,7 @@ class Counted(BaseModel, frozen=True):
     """What a replay would send.
 
     Attributes:
+        events: how many.
         left_out: how many not, by reason.
         first, last: their event times, UTC; null without events.
         seconds: how long it takes at its pace.
@@ -45,6 +46,7 @@ class ReplayReport(BaseModel, frozen=True):
         outcomes: how many had each HTTP status, "no answer", "written" or "refused".
         left_out: how many were not sent, by reason.
         latency: seconds until the answer, or until Kafka had it, by "p50", "p95", "p99" and "max"; null without any.
+        failure: the last one, in words.
     """
 
     planned: Counted
@@ -77,6 +79,7 @@ class Progress:
         outcomes: how many events had each status, or other outcome.
         left_out: how many were not sent, by reason.
         latencies: seconds of each that was sent.
+        failure: the last one, in words.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
