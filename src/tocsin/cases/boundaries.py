@@ -61,7 +61,7 @@ def _base(spec: DetectorSpec, written: Written, found: Mapping[str, CaseFinding]
             event for event in events if finding.start and finding.end and finding.start <= event.time < finding.end
         ]
         for event in inside:
-            like = [other for other in inside if _said(other) == _said(event)]
+            like = [other for other in inside if _columns_of(other) == _columns_of(event)]
             is_of = all(str(event.columns.get(name)) == value for name, value in finding.entity.items())
             if is_of and len(like) == finding.score and finding.start is not None:
                 return _Base(spec, case, event, starts_of(finding.start, spec)[0])
@@ -130,7 +130,7 @@ class _Base:
         return Case(name, events=timeline, expect=expect, tables=self._case.tables, place=place), events
 
 
-def _said(event: DeclaredEvent) -> dict[str, Any]:
+def _columns_of(event: DeclaredEvent) -> dict[str, Any]:
     return {name: value for name, value in event.columns.items() if value != event.time}
 
 

@@ -45,13 +45,13 @@ def _runs(events: Sequence[DeclaredEvent]) -> Iterator[list[DeclaredEvent]]:
 
 
 def _continues(run: list[DeclaredEvent], event: DeclaredEvent) -> bool:
-    if (run[-1].is_tick, _shown(run[-1])) != (event.is_tick, _shown(event)):
+    if (run[-1].is_tick, _columns(run[-1])) != (event.is_tick, _columns(event)):
         return False
     return len(run) == 1 or event.time - run[-1].time == run[1].time - run[0].time
 
 
 def _line(run: list[DeclaredEvent]) -> str:
-    said = ", ".join(f"{name}={value!r}" for name, value in _shown(run[0]).items())
+    said = ", ".join(f"{name}={value!r}" for name, value in _columns(run[0]).items())
     text = f"{clock(run[0].time)}  {'tick' if run[0].is_tick else said}"
     if len(run) == 1:
         return text
@@ -60,5 +60,5 @@ def _line(run: list[DeclaredEvent]) -> str:
     return f"{text}  x {len(run)}{every}"
 
 
-def _shown(event: DeclaredEvent) -> Mapping[str, Any]:
+def _columns(event: DeclaredEvent) -> Mapping[str, Any]:
     return {name: value for name, value in event.columns.items() if value not in (None, "", event.time)}

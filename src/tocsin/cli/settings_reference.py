@@ -108,17 +108,17 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    return "" if value is None or value in ((), {}, "") else f"`{_written(value)}`"
+    return "" if value is None or value in ((), {}, "") else f"`{_toml(value)}`"
 
 
-def _written(value: Any) -> str:
+def _toml(value: Any) -> str:
     """Write a value as TOML has it."""
     if isinstance(value, timedelta):
         return json.dumps(exact_text(value))
     if isinstance(value, Path | Enum):
         return json.dumps(str(value))
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_written(item)}" for key, item in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
     return json.dumps(value)
 
 

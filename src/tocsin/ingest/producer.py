@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaError, Message
 
-from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.sizes import RAW_BYTES
 from tocsin.declare.model.source import Format, Source, numbered_groups
 from tocsin.declare.settings import Settings
 from tocsin.ingest.line_forms import field_at, logfmt_reader
 from tocsin.platform.kafka.record_writer import RecordWriter
+from tocsin.platform.kafka.topics import missing_topic
 
 _BATCH_BYTES = 1_000_000
 
@@ -34,7 +34,7 @@ class LineProducer(RecordWriter):
         super().__init__(settings, RAW_BYTES, timeout_seconds=timeout_seconds, config=config)
         self._topic, self._key_of = settings.names.raw(source.name), key_reader(source)
         if not self.has_topic(self._topic):
-            raise ConfigError.one(self._topic, "does not exist; `tocsin dev up` creates the topics of all sources")
+            raise missing_topic(self._topic)
 
     def send(self, line: bytes) -> None:
         """Hand over one line (without line end); see `write`. A line longer than 2 MiB is counted as refused."""

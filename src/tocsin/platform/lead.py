@@ -31,7 +31,11 @@ def try_lead(settings: Settings, path: Path) -> Lock:
 
 
 class Lead:
-    """The right to lead one job, held or waited for until `close`."""
+    """The right to lead one job, held or waited for until `close`.
+
+    Attributes:
+        held: this process leads.
+    """
 
     def __init__(self, settings: Settings, job: str, *, beside: bool = False) -> None:
         """Take the right to lead `job`; a process that is started `beside` another one may wait for it.
@@ -52,13 +56,13 @@ class Lead:
                 raise
 
     @property
-    def is_leading(self) -> bool:
-        """Return whether this process leads."""
+    def held(self) -> bool:
+        """See the class."""
         return self._lock is not None
 
     def follow(self, took: Callable[[], None]) -> None:
-        """Wait for the lock in the background unless this process leads, and call `took` from there once it is."""
-        if not self.is_leading:
+        """Wait for the lock in the background if it is not held, and call `took` from there once it is."""
+        if not self.held:
             self._thread = threading.Thread(target=self._wait, args=(took,), name="lead", daemon=True)
             self._thread.start()
 

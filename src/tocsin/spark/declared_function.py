@@ -35,8 +35,6 @@ class Declared(Prepared, Protocol):
     @property
     def version(self) -> str: ...  # noqa: D102
     @property
-    def sources(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
     def tables(self) -> tuple[str, ...]: ...  # noqa: D102
     @property
     def resources(self) -> Resources | None: ...  # noqa: D102

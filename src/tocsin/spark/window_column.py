@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import reduce
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -55,7 +54,8 @@ def from_clock(shown: Column, spec: Windowed) -> Column:
 
 def knows_zone(spark: SparkSession, name: str) -> bool:
     """Return whether Spark can count by the clock of this place: Java brings rules of its own."""
-    jvm: Any = spark._jvm
+    jvm = spark._jvm
+    assert jvm is not None
     return not name or name[0] in "+-" or bool(jvm.java.time.ZoneId.getAvailableZoneIds().contains(name))
 
 

@@ -66,7 +66,7 @@ def import_(
     with progress(), shared_session():
         done = [
             (not isinstance(outcome, ConfigError), _tell_import(declared, name, outcome))
-            for name, outcome in _imported(settings, catalog, (declared, origin), files, form)
+            for name, outcome in _import_each(settings, catalog, (declared, origin), files, form)
         ]
         is_good, has_landed = all(is_whole for _, is_whole in done), any(landed for landed, _ in done)
         if not done:
@@ -139,7 +139,7 @@ def seal_and_tell(settings: Settings, declared: Source, days: Sequence[date] = (
     return has_looked and not outcome.failed and all(sealed.verdict.publishable for sealed in outcome.sealed)
 
 
-def _imported(
+def _import_each(
     settings: Settings,
     catalog: Catalog,
     sources: tuple[Source, Source],

@@ -57,7 +57,7 @@ def quarantine(
     settings, catalog = load_project()
     wanted = Selection(reason=reason, since=options.since(since), limit=limit or (1000 if replay else 100))
     if records:
-        found = [_named(settings, catalog, record) for record in records]
+        found = [_find_record(settings, catalog, record) for record in records]
     elif json or replay:
         found = newest_quarantined(settings, _sources(catalog, source), wanted)
     if replay:
@@ -131,7 +131,7 @@ def _show_count(found: QuarantineCount) -> None:
         line(f"\n{many}; by reason: {', '.join(f'{why} {count}' for why, count in found.reasons)}")
 
 
-def _named(settings: Settings, catalog: Catalog, record: str) -> QuarantinedRecord:
+def _find_record(settings: Settings, catalog: Catalog, record: str) -> QuarantinedRecord:
     from tocsin.ingest.quarantine import find_quarantined
 
     return find_quarantined(settings, catalog.recorded_source(record.partition("/")[0]), record)

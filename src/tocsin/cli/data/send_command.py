@@ -95,7 +95,7 @@ def _refuse(*mistakes: tuple[object, str, str]) -> None:
 def _send_generated(rate: float | None, bursts: list[str], seconds: float | None, count: int | None) -> None:
     stop = threading.Event()
     on_signals(stop, interactive=True)
-    lines, total = _generated(rate, _parsed(bursts), seconds, stop)
+    lines, total = _generate(rate, _parse_bursts(bursts), seconds, stop)
     _send(GENERATED, itertools.islice(lines, count), count or total)
 
 
@@ -114,7 +114,7 @@ def _send_file(
     with open_lines(file) as (stream, size), _stopped_after(seconds, stop):
         lines = _read(stream, rate, stop)
         if speed is not None:
-            lines = _shifted(lines, source, speed, stop)
+            lines = _shift(lines, source, speed, stop)
         lines = itertools.islice(lines, count)
         if repeat is None:
             _send(source, lines, None if count else size)
@@ -122,7 +122,7 @@ def _send_file(
             _drain(source, lines, repeat)
 
 
-def _shifted(lines: Lines, source: str, speed: float, stop: threading.Event) -> Lines:
+def _shift(lines: Lines, source: str, speed: float, stop: threading.Event) -> Lines:
     """Pass on the lines of the past as if they happened now, and tell in the end what was left out."""
     from tocsin.declare.catalog import load_project
     from tocsin.ingest.replay.shifted_lines import ShiftedLines
@@ -184,7 +184,7 @@ def _hand_over(producer: LineProducer, lines: Lines, advance: Callable[[float], 
         advance(step)
 
 
-def _parsed(texts: list[str]) -> tuple[Burst, ...]:
+def _parse_bursts(texts: list[str]) -> tuple[Burst, ...]:
     from tocsin.dev.generator import parse_burst
 
     try:
@@ -193,7 +193,7 @@ def _parsed(texts: list[str]) -> tuple[Burst, ...]:
         raise typer.BadParameter(str(error), param_hint="'--burst'") from None
 
 
-def _generated(
+def _generate(
     rate: float | None, bursts: tuple[Burst, ...], seconds: float | None, stop: threading.Event
 ) -> tuple[Lines, float | None]:
     """Made-up logins in real time, and how many there will be, if they end."""

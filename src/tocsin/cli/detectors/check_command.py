@@ -111,7 +111,7 @@ class Planned:
     faults: list[Fault]
 
 
-def planned(settings: Settings, catalog: Catalog) -> Planned:
+def plan_all(settings: Settings, catalog: Catalog) -> Planned:
     """Have Spark plan all detectors, flows, views and queries of tables of `catalog`."""
     from tocsin.detect.spark.plan_check import detector_plans
     from tocsin.history.spark.table_versions import query_faults
@@ -130,7 +130,7 @@ def _plans(catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
     """Have Spark plan what is code: a line on each plan, how many there are of a kind, and all faults."""
     from tocsin.declare.settings import load_settings
 
-    found = planned(load_settings(), catalog)
+    found = plan_all(load_settings(), catalog)
     lines = [
         f"{name}: {plan.mode} ({plan.reason}); the score is {plan.score.kind} ({plan.score.why})"
         for name, plan in found.detectors.items()

@@ -83,10 +83,10 @@ def _of_detector(settings: Settings, catalog: Catalog, name: str, *, plan: bool)
     sources = catalog.sources_of(spec)
     limit = f"{memory_limit(settings, sources, spec.memory) / 1e6:,.0f} MB"
     besides = [("memory limit", limit, "Python and JVM together; a job that takes more is restarted")]
-    return explained(spec, sources, besides + (_planned(settings, catalog, spec) if plan else []))
+    return explained(spec, sources, besides + (_plan_rows(settings, catalog, spec) if plan else []))
 
 
-def _planned(settings: Settings, catalog: Catalog, spec: DetectorSpec) -> list[tuple[str, str, str]]:
+def _plan_rows(settings: Settings, catalog: Catalog, spec: DetectorSpec) -> list[tuple[str, str, str]]:
     from tocsin.detect.spark.plan_check import plan_of
     from tocsin.spark.session import planning_session
 
@@ -128,7 +128,7 @@ def _facts(found: FindingExplanation) -> list[tuple[str, str]]:
         ("origin", f"{finding.origin}, first detected {utc(stored.first_detected_at)}"),
         ("superseded", superseded),
         ("alert", about),
-        *(("notification", _sent(notification)) for notification in found.notifications),
+        *(("notification", _notification_text(notification)) for notification in found.notifications),
     ]
 
 
@@ -140,7 +140,7 @@ def _version(found: FindingExplanation) -> str:
     return f"{made}, the one in force{ran}" if made == now else f"{made}{ran}; {now} is in force now"
 
 
-def _sent(notification: Notification) -> str:
+def _notification_text(notification: Notification) -> str:
     what = utc(notification.sent_at) if notification.sent_at else notification.error
     return f"{notification.kind} to {notification.recipient}: {notification.state} {what}".rstrip()
 

@@ -28,10 +28,10 @@ def render(
 
     for manifest in manifests(load_settings(), storage=storage, storage_class=storage_class):
         line("---")
-        line(_written(manifest))
+        line(_as_yaml(manifest))
 
 
-def _written(manifest: dict[str, Any]) -> str:
+def _as_yaml(manifest: dict[str, Any]) -> str:
     """Write YAML as people do: lists indented, nothing by reference."""
     import yaml  # type: ignore[import-untyped]
 

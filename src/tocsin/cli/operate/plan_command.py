@@ -76,16 +76,16 @@ def _jobs() -> list[str]:
 
 def _states(settings: Settings, catalog: Catalog) -> StateNames:
     """Have Spark plan all code, and name the state that each asks for."""
-    from tocsin.cli.detectors.check_command import planned
+    from tocsin.cli.detectors.check_command import plan_all
     from tocsin.declare.model.names import compute_job, detector_job
     from tocsin.platform.storage.job_folders import stored_folder
     from tocsin.supervise.planning.deploy_plan import StateNames
     from tocsin.views.rebuild.rebuild_request import next_build, read_rebuild
 
-    found = planned(settings, catalog)
+    found = plan_all(settings, catalog)
     # A job plans with the rows of its tables, and its plan names where they are; what joins some is left out here.
-    alone = {name: planned for name, planned in found.detectors.items() if not catalog.detectors[name].tables}
-    names = {detector_job(name): planned.fingerprint for name, planned in alone.items()}
+    alone = {name: plan for name, plan in found.detectors.items() if not catalog.detectors[name].tables}
+    names = {detector_job(name): plan.fingerprint for name, plan in alone.items()}
     for name, view in found.views.items():
         if not catalog.views[name].tables:
             base, version = stored_folder(settings, compute_job(name)), catalog.views[name].version

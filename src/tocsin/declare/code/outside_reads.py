@@ -64,7 +64,7 @@ def outside_reads(tree: ast.Module, functions: Collection[str]) -> list[OutsideR
     defined = {node.name: node for node in tree.body if isinstance(node, _Definition)}
     at_import = [part for statement in tree.body for part in _run_at_import(statement)]
     own = {*defined, *_bound(at_import)}
-    names = {name: full for name, full in _imported(tree).items() if name not in own}
+    names = {name: full for name, full in _imports(tree).items() if name not in own}
     found = set(_reads(at_import, names))
     reached, waiting = set[str](), {*functions, *_used(at_import)} & defined.keys()
     while waiting:
@@ -88,7 +88,7 @@ def _run_at_import(statement: ast.stmt) -> Iterator[ast.AST]:
         yield statement
 
 
-def _imported(tree: ast.Module) -> dict[str, str]:
+def _imports(tree: ast.Module) -> dict[str, str]:
     """Map each name that an import binds, and the builtins that read, to what it stands for."""
     names = {"open": "open", "input": "input"}
     for node in ast.walk(tree):
@@ -129,11 +129,11 @@ def _reads(code: Collection[ast.AST], names: dict[str, str]) -> Iterator[Outside
     inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
     for node in nodes:
         if isinstance(node, ast.Attribute) and _reads_by_session(node):
-            yield OutsideRead(node.lineno, f"{_shown(node)} {_FILE}")
+            yield OutsideRead(node.lineno, f"{_text(node)} {_FILE}")
         elif isinstance(node, ast.Name | ast.Attribute) and id(node) not in inner:
             why = _reason(_full_name(node, names), is_bare=id(node) in bare)
             if why is not None:
-                yield OutsideRead(node.lineno, f"{_shown(node)} {why}")
+                yield OutsideRead(node.lineno, f"{_text(node)} {why}")
 
 
 def _reads_by_session(node: ast.Attribute) -> bool:
@@ -158,5 +158,5 @@ def _reason(name: str, *, is_bare: bool) -> str | None:
     return next((_REASONS[call] for call in known if call in _REASONS), None)
 
 
-def _shown(node: ast.expr) -> str:
+def _text(node: ast.expr) -> str:
     return ast.unparse(node)[-80:]

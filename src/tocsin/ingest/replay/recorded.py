@@ -47,6 +47,7 @@ class RecordedEvent:
     Attributes:
         time: its event time, UTC.
         values: of its envelope and of the declared columns.
+        partition, offset: of its record.
     """
 
     time: datetime

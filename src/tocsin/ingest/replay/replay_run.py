@@ -8,7 +8,6 @@ from collections import Counter
 from datetime import datetime
 from typing import Protocol, Self
 
-from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings
 from tocsin.ingest.replay.outcomes import Counted, Progress, Ticket
@@ -16,6 +15,7 @@ from tocsin.ingest.replay.pace import PacedClock, ReplayPace
 from tocsin.ingest.replay.recorded import RecordedEvent, ReplayRange, find_range, read_range
 from tocsin.platform import state_file
 from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.kafka.topics import missing_topic
 
 
 class Target(Protocol):
@@ -41,6 +41,7 @@ class Replay:
 
     Attributes:
         range: what is replayed; that of the first run when this one goes on from there.
+        resumed: it goes on.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Replay:
         self._file = settings.state / "replays" / f"{source.name}.{name}.json"
         self._topic = TopicReader(settings, f"replay.{source.name}.{name}", settings.names.events(source.name))
         if not self._topic.partitions():
-            raise ConfigError.one(self._topic.name, "does not exist; `tocsin dev up` creates the topics of all sources")
+            raise missing_topic(self._topic.name)
         earlier = None if restart else state_file.read(self._file, ReplayRange, None)
         self.resumed = earlier is not None
         self.range = earlier or find_range(self._topic, source, *wanted)

@@ -16,6 +16,7 @@ from tocsin.ingest.parsing_rules import BATCH_HEADER
 from tocsin.ingest.replay.outcomes import REFUSED, Progress, Ticket
 from tocsin.ingest.replay.recorded import RecordedEvent
 from tocsin.platform.kafka.record_writer import RecordWriter
+from tocsin.platform.kafka.topics import missing_topic
 
 
 class TopicTarget:
@@ -45,7 +46,7 @@ class TopicTarget:
         self._trouble = ""
         self._writer = RecordWriter(settings, RAW_BYTES, config={"linger.ms": 5, "compression.type": "lz4"})
         if not self._writer.has_topic(topic):
-            raise ConfigError.one(topic, "does not exist; `tocsin dev up` creates the topics of all sources")
+            raise missing_topic(topic)
 
     def refuses(self, event: RecordedEvent) -> str | None:
         """Leave out nothing."""

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
 )
 
 from tocsin.declare.catalog import Catalog
-from tocsin.declare.model.errors import TocsinError, TransientError
+from tocsin.declare.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.declare.model.sizes import EVENT_BYTES, FINDING_BYTES, QUARANTINE_BYTES, RAW_BYTES, VIEW_BYTES
 from tocsin.declare.settings import Settings
 
@@ -73,6 +73,7 @@ class TopicsReport:
     """The result of `ensure_topics`: what it did and found.
 
     Attributes:
+        created: names of new topics.
         grown: one sentence for each topic that was given more partitions.
         differences: one sentence for each setting that is not as it should be and was left alone.
     """
@@ -87,6 +88,11 @@ class _Found:
     created: list[str] = field(default_factory=list)
     grown: list[str] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)
+
+
+def missing_topic(name: str) -> ConfigError:
+    """Make the error about a topic that does not exist."""
+    return ConfigError.one(name, "does not exist; `tocsin dev up` creates the topics of all sources")
 
 
 def wanted_topics(settings: Settings, catalog: Catalog) -> dict[str, TopicSpec]:
@@ -182,7 +188,7 @@ def empty_topic(settings: Settings, name: str, ends: Mapping[int, int]) -> None:
     Raises: see `ensure_topics`.
     """
     admin = AdminClient(settings.kafka.for_librdkafka())
-    for future in admin.delete_records([TopicPartition(name, *place) for place in ends.items()]).values():
+    for future in admin.delete_records([TopicPartition(name, *one) for one in ends.items()]).values():
         _answer(future.result)
 
 

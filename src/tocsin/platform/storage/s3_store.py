@@ -31,6 +31,7 @@ class S3Store:
 
     Attributes:
         files: a `pyarrow.fs.FileSystem`; use it in a block of `answering`.
+        storage: the settings that name it.
     """
 
     files: Any

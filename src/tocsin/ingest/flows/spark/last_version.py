@@ -46,6 +46,7 @@ class Begin(BaseModel, frozen=True):
     """The place where a version begins.
 
     Attributes:
+        version: that begins.
         offsets: events before these are made, by a version before.
     """
 
