@@ -174,7 +174,7 @@ def _run_job(kind: JobKind, name: str, run: Callable[[Job], None] | None, *, bes
         settings = load_settings()
         private.protect(settings.state)
         with Lead(settings, job, beside=beside) as lead:
-            reporter = Reporter(settings, job, beside=not lead.held)
+            reporter = Reporter(settings, job, beside=not lead.is_leading)
             lead.follow(reporter.lead)
             made = Job(name, settings, reporter, stop)
             threading.Thread(target=_end_in_time, args=(made, ended), name="deadline", daemon=True).start()

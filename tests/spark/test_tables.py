@@ -175,7 +175,7 @@ def test_what_is_planned_after_a_pause_joins_the_newest_rows(spark: SparkSession
     declared: Any = SimpleNamespace(path=WHERE, tables=("segments",))
     tables = StreamTables(installed, declared, [SOURCE], batch_seconds=5)
     assert tables.newest() is None
-    run: Any = SimpleNamespace(spark=spark, is_stopping=False)
+    run: Any = SimpleNamespace(spark=spark, is_stopping=False, retry=lambda: None)
     assert tables.await_rows(run)
     tables.refresh()
     folder.publish([version("a", "family", at("00"))], datetime.now(UTC))

@@ -78,7 +78,7 @@ def keyword_meanings() -> list[KeywordMeaning]:
         )
         for name, field in fields
     ]
-    return sorted(found, key=lambda one: one.default is not None)
+    return sorted(found, key=lambda keyword: keyword.default is not None)
 
 
 def explained(
@@ -88,12 +88,12 @@ def explained(
     written = written_keywords(spec.path)
     keys = [
         ExplainedKey(
-            key=one.name,
-            value=written.get(one.name) or one.default or NONE,
-            origin=ValueOrigin.DECLARED if one.name in written else ValueOrigin.DEFAULT,
-            meaning=one.meaning,
+            key=keyword.name,
+            value=written.get(keyword.name) or keyword.default or NONE,
+            origin=ValueOrigin.DECLARED if keyword.name in written else ValueOrigin.DEFAULT,
+            meaning=keyword.meaning,
         )
-        for one in keyword_meanings()
+        for keyword in keyword_meanings()
     ]
     keys += [
         ExplainedKey(key=key, value=value, origin=ValueOrigin.DERIVED, meaning=meaning)

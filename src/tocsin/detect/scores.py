@@ -40,7 +40,6 @@ class Score:
     Attributes:
         kind: rising or final; None when it cannot be told.
         counts: it grows by at most one with each event, so that leaving values out loses nothing but size.
-        why: one sentence.
     """
 
     kind: ScoreKind | None

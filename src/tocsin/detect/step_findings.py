@@ -28,7 +28,7 @@ class StepRecords:
         Raises:
             TypeError: a score is not a number.
         """
-        return max((one for one in found if _is_number(one.score)), key=_score, default=None)
+        return max((finding for finding in found if _is_number(finding.score)), key=_score, default=None)
 
     def record(self, key: tuple[str, ...], at: datetime, place: str, found: StepFinding) -> tuple[str, str] | None:
         """Make finding_id and JSON of `found` for the entity `key` at the event, or timer, `place`; None below a limit.
@@ -60,8 +60,8 @@ class StepRecords:
 
 def bounded(evidence: Sequence[Any], context: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Cut what is too long for a finding, as `tocsin.detect.spark.findings` does; the context says what was cut."""
-    samples = [_plain(one) for one in evidence[:MAX_EVIDENCE]]
-    short = [one for one in samples if _length(one) <= SAMPLE_BYTES]
+    samples = [_plain(event) for event in evidence[:MAX_EVIDENCE]]
+    short = [event for event in samples if _length(event) <= SAMPLE_BYTES]
     cut = ["evidence"] if len(short) < len(samples) else []
     kept = {}
     for name, value in context.items():
@@ -101,11 +101,11 @@ def _plain(value: Any) -> Any:
         case datetime():
             plain = f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
         case Event():
-            plain = {name: _plain(one) for name, one in vars(value).items() if one is not None}
+            plain = {name: _plain(item) for name, item in vars(value).items() if item is not None}
         case Mapping():
-            plain = {str(name): _plain(one) for name, one in value.items()}
+            plain = {str(name): _plain(item) for name, item in value.items()}
         case Sequence():
-            plain = [_plain(one) for one in value]
+            plain = [_plain(item) for item in value]
         case _:
             raise TypeError(f"{type(value).__name__} is nothing that a finding can hold")
     return plain

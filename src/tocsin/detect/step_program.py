@@ -41,11 +41,7 @@ class _Overrun(BaseException):
 
 
 class StepProgram:
-    """The code of one detector.
-
-    Attributes:
-        codec: of its state.
-    """
+    """The code of one detector."""
 
     def __init__(self, path: Path, text: bytes) -> None:
         """Run `text`, the file `path`.
@@ -108,7 +104,7 @@ class StepProgram:
         if not (isinstance(result, tuple) and len(result) == 2):
             raise self.fault(f"{name} must return (state, findings), not {result!r:.60}")
         state, found = result
-        if not isinstance(found, Sequence) or not all(isinstance(one, StepFinding) for one in found):
+        if not isinstance(found, Sequence) or not all(isinstance(finding, StepFinding) for finding in found):
             raise self.fault(f"{name} must return a list of StepFinding, not {found!r:.60}")
         try:
             snapshot = self.codec.encode(state)

@@ -67,7 +67,6 @@ class KeyState:
 
     Attributes:
         snapshot: its state as JSON; None for an entity that is new.
-        last: time of its last event.
         timer: the time for which its state sets a timer; None for none.
     """
 
@@ -81,8 +80,6 @@ class StepTask:
     """All that a worker needs to run `step` of a detector.
 
     Attributes:
-        name, version, entity, levels: of the detector.
-        path, text: its file.
         forget_after: in microseconds.
         columns: the declared columns of its source, and their types.
     """
@@ -139,9 +136,10 @@ class Stepper:
 
     def pass_time(self, key: tuple[str, ...], kept: KeyState, until: int) -> Iterator[StepOutcome]:
         """Call `on_timer` for each timer of the entity `key` up to and with `until`."""
-        while kept.timer is not None and kept.timer <= until and not self.is_forgotten(kept, kept.timer):
+        while kept.snapshot is not None and kept.timer is not None and kept.timer <= until:
+            if self.is_forgotten(kept, kept.timer):
+                return
             at, place = kept.timer, f"{TIMER_PLACE}{kept.timer}"
-            assert kept.snapshot is not None, "the state sets the timer"
             try:
                 made = self.program.on_timer(_shown(key), kept.snapshot, EPOCH + at * MICROSECOND)
                 timer = self._timer(made[1], at, at + _LEAST_TIMER)

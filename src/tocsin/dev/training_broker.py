@@ -10,14 +10,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # as in tocsin.platform.kafka.topics
-
 from tocsin.declare.blocks.spark_settings import SparkSettings
-from tocsin.declare.model.errors import TocsinError, TransientError
-from tocsin.declare.setting_blocks import KafkaSettings
+from tocsin.declare.model.errors import TocsinError
+from tocsin.declare.model.sizes import EVENT_BYTES
 from tocsin.declare.settings import Settings
 from tocsin.dev.servers.kafka_server import temporary_broker
+from tocsin.platform.kafka.record_writer import RecordWriter
+from tocsin.platform.kafka.topics import ensure_event_topic
 from tocsin.setup.java import find_java
 from tocsin.spark.engine.class_training import make_archive
 
@@ -31,26 +30,24 @@ def main(archive: Path) -> int:
     """Write `archive`, which must not exist; returns the exit code."""
     try:
         with tempfile.TemporaryDirectory() as folder, temporary_broker(Path(folder) / "kafka", _PURPOSE) as kafka:
-            _fill(kafka)
             os.environ["JAVA_HOME"] = str(find_java().home)
             spark = SparkSettings(archive=False)  # else the JVMs would use, and write, one that is there
-            make_archive(archive, Settings(state=Path(folder) / "state", kafka=kafka, spark=spark), _TOPICS)
+            settings = Settings(state=Path(folder) / "state", kafka=kafka, spark=spark)
+            _fill(settings)
+            make_archive(archive, settings, _TOPICS)
     except TocsinError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
-def _fill(kafka: KafkaSettings) -> None:
+def _fill(settings: Settings) -> None:
     """Make the topics, and write a few records into the one that is read."""
-    admin = AdminClient(kafka.for_librdkafka())  # it must live until it has answered
-    for made in admin.create_topics([NewTopic(name, num_partitions=2) for name in _TOPICS]).values():
-        made.result(_SECONDS)
-    producer = Producer(kafka.for_librdkafka())
-    for partition in (0, 0, 1):
-        producer.produce(_TOPICS[0], _EVENT, partition=partition)
-    if producer.flush(_SECONDS):
-        raise TransientError("the broker took no records")
+    for name in _TOPICS:
+        ensure_event_topic(settings, name, 2, timeout_seconds=_SECONDS)
+    with RecordWriter(settings, EVENT_BYTES, timeout_seconds=_SECONDS) as writer:
+        for partition in (0, 0, 1):
+            writer.write(_TOPICS[0], _EVENT, partition=partition)
 
 
 if __name__ == "__main__":

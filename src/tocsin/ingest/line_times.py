@@ -34,7 +34,6 @@ class FoundTime:
     """The event time of a line.
 
     Attributes:
-        moment: the time.
         with_time: makes the line with another time.
     """
 
@@ -161,7 +160,7 @@ def _in_logfmt(column: str) -> Finder:
         if column in SYSLOG_COLUMNS:
             return None if header is None else header.span(SYSLOG_COLUMNS.index(column) + 1)
         begin = header.end() if header else 0
-        found = next((one for one in pair.finditer(line[begin:]) if one[1] == column.encode()), None)
+        found = next((match for match in pair.finditer(line[begin:]) if match[1] == column.encode()), None)
         if found is None:
             return None
         quotes = found[2].startswith(b'"')
@@ -178,7 +177,7 @@ def _in_groups(source: Source, where: str) -> Finder:
 
     def find(line: bytes) -> tuple[int, int] | None:
         begin, text = len(line) - len(line.lstrip(_BLANK)), line.strip(_BLANK)
-        found = next(((match, group) for one, group in groups if (match := one.search(text))), None)
+        found = next(((match, group) for form, group in groups if (match := form.search(text))), None)
         if found is None or not found[1] or (value := found[0][found[1]]) is None:
             return None
         start = begin + found[0].start(found[1]) + len(value) - len(value.lstrip(_BLANK))

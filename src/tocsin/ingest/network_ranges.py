@@ -95,16 +95,16 @@ def read_ranges(path: Path, column: str, content: bytes | None = None) -> Networ
     elif not networks and not faults:
         faults = [Fault(str(path), "has no network; remove the column from `enrich` if nothing is to be looked up")]
     if faults:
-        raise ConfigError(sorted(faults, key=lambda one: one.line or 0))
+        raise ConfigError(sorted(faults, key=lambda fault: fault.line or 0))
     return _ranges(networks)
 
 
 def faults_of_networks(sources: Iterable[Source]) -> list[Fault]:
     """List what is wrong with the files that `sources` look up in."""
     faults: list[Fault] = []
-    for column, one in ((column, one) for source in sources for column, one in source.enrich.items()):
+    for column, ranges in ((column, ranges) for source in sources for column, ranges in source.enrich.items()):
         try:
-            read_ranges(one.file, column)
+            read_ranges(ranges.file, column)
         except ConfigError as error:
             faults += error.faults
     return faults
@@ -197,15 +197,15 @@ def with_usable_networks(source: Source, folder: Path) -> tuple[Source, list[Fau
     """
     faults: list[Fault] = []
     enrich: dict[str, Enrichment] = {}
-    for column, one in source.enrich.items():
+    for column, ranges in source.enrich.items():
         kept = folder / f"{column}.csv"
         try:
-            content = read_content(one.file)
-            read_ranges(one.file, column, content)
+            content = read_content(ranges.file)
+            read_ranges(ranges.file, column, content)
             write_whole(kept, content)
         except ConfigError as error:
             if not kept.exists():
                 raise
             faults += error.faults
-        enrich[column] = one.model_copy(update={"file": kept, "digest": digest_of(kept)})
+        enrich[column] = ranges.model_copy(update={"file": kept, "digest": digest_of(kept)})
     return source.model_copy(update={"enrich": enrich}), faults

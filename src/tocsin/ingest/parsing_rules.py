@@ -99,7 +99,7 @@ def rule_parts(source: Source, expected: Iterable[RowRule] = ()) -> dict[str, st
             source.ignore,
             source.nulls,
         ),
-        "schema": [*schema, [(name, one.by, one.digest) for name, one in source.enrich.items()]],
+        "schema": [*schema, [(name, lookup.by, lookup.digest) for name, lookup in source.enrich.items()]],
         "event_time": (
             source.event_time,
             source.event_time_format,

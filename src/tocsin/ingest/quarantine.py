@@ -128,7 +128,9 @@ def count_quarantined(settings: Settings, sources: Iterable[Source], selection: 
             reasons.update(record.reasons)
             if number < selection.limit:
                 found.append(record)
-    return QuarantineCount(_newest(found, selection), total, sorted(reasons.items(), key=lambda one: (-one[1], one[0])))
+    return QuarantineCount(
+        _newest(found, selection), total, sorted(reasons.items(), key=lambda reason: (-reason[1], reason[0]))
+    )
 
 
 def _newest(found: Iterable[QuarantinedRecord], selection: Selection) -> list[QuarantinedRecord]:

@@ -1,4 +1,4 @@
-"""Become a command that ends when its parent ends, however that one ends: `python tether.py PARENT COMMAND...`.
+"""Become a command that ends when its parent ends, however that one ends: `python child_process.py PARENT COMMAND...`.
 
 Linux sends SIGKILL to the process when the thread that started it is gone; elsewhere the command simply runs. A program
 of its own, since code between fork and exec of a parent with threads may never come back. Standard library only.

@@ -65,15 +65,15 @@ def keep_version(settings: Settings, job: str, version: str, text: bytes, finger
     Raises:
         OSError: the folder cannot be written.
     """
-    known = {one.version: one for one in kept_versions(settings, job)}
+    known = {entry.version: entry for entry in kept_versions(settings, job)}
     now = datetime.now(UTC)
     first = known[version].first_at if version in known else now
     known[version] = Version(version=version, fingerprint=fingerprint, first_at=first, last_at=now)
-    recent = sorted(known.values(), key=lambda one: one.last_at)[-KEPT:]
-    for gone in known.keys() - {one.version for one in recent}:
+    recent = sorted(known.values(), key=lambda entry: entry.last_at)[-KEPT:]
+    for gone in known.keys() - {entry.version for entry in recent}:
         shutil.rmtree(kept_file(settings, job, gone).parent, ignore_errors=True)
     write_whole(kept_file(settings, job, version), text)
-    recent.sort(key=lambda one: one.first_at)
+    recent.sort(key=lambda entry: entry.first_at)
     state_file.write(_folder(settings, job) / "versions.json", list[Version], recent)
     return recent
 
@@ -127,7 +127,7 @@ def kept_detector(settings: Settings, name: str, version: str) -> DetectorSpec:
         ConfigError: no such version is kept, or its copy cannot be read any more. A retry does not help.
     """
     job = detector_job(name)
-    known = {one.version: one for one in kept_versions(settings, job)}
+    known = {entry.version: entry for entry in kept_versions(settings, job)}
     return read_spec(kept_file(settings, job, _known(name, known, version).version))
 
 

@@ -37,7 +37,6 @@ class Beat:
     """The last sign of life of one job.
 
     Attributes:
-        report: what the job said of itself.
         age_seconds: since then, without the time for which the machine was suspended or its clock was set forward.
     """
 
@@ -115,14 +114,14 @@ def read_beat(state: Path, job: str, *, beside: bool = False) -> Beat | None:
         return None
 
 
-def note_look(state: Path, charge: str) -> None:
-    """Note that the supervisor of `charge` has just looked, with success. Never raises OSError."""
-    beat(state, JobReport(job=f"supervisor:{charge}", at=datetime.now(UTC), pid=os.getpid(), state=JobState.RUNNING))
+def note_look(state: Path, kind: str) -> None:
+    """Note that the supervisor of `kind` has just looked, with success. Never raises OSError."""
+    beat(state, JobReport(job=f"supervisor:{kind}", at=datetime.now(UTC), pid=os.getpid(), state=JobState.RUNNING))
 
 
-def seconds_since_look(state: Path, charge: str = "jobs") -> float | None:
-    """Return how long ago the supervisor of `charge` last looked with success; None when none ever has here."""
-    last = read_beat(state, f"supervisor:{charge}")
+def seconds_since_look(state: Path, kind: str = "jobs") -> float | None:
+    """Return how long ago the supervisor of `kind` last looked with success; None when none ever has here."""
+    last = read_beat(state, f"supervisor:{kind}")
     return None if last is None else last.age_seconds
 
 
@@ -135,7 +134,7 @@ def read_besides(state: Path, jobs: Iterable[str]) -> dict[str, Beat]:
 def beats_since(state: Path, job: str, started_at: float) -> list[Beat]:
     """Read the last heartbeats of processes of `job` that began at `started_at` (epoch seconds) or later."""
     beats = [beat for beside in (True, False) if (beat := read_beat(state, job, beside=beside)) is not None]
-    return [one for one in beats if one.report.started_at and one.report.started_at.timestamp() >= started_at]
+    return [beat for beat in beats if beat.report.started_at and beat.report.started_at.timestamp() >= started_at]
 
 
 def end_beside(state: Path, job: str) -> None:

@@ -31,11 +31,7 @@ def try_lead(settings: Settings, path: Path) -> Lock:
 
 
 class Lead:
-    """The right to lead one job, held or waited for until `close`.
-
-    Attributes:
-        held: this process leads.
-    """
+    """The right to lead one job, held or waited for until `close`."""
 
     def __init__(self, settings: Settings, job: str, *, beside: bool = False) -> None:
         """Take the right to lead `job`; a process that is started `beside` another one may wait for it.
@@ -56,13 +52,13 @@ class Lead:
                 raise
 
     @property
-    def held(self) -> bool:
-        """See the class."""
+    def is_leading(self) -> bool:
+        """Return whether this process leads."""
         return self._lock is not None
 
     def follow(self, took: Callable[[], None]) -> None:
-        """Wait for the lock in the background if it is not held, and call `took` from there once it is."""
-        if not self.held:
+        """Wait for the lock in the background unless this process leads, and call `took` from there once it is."""
+        if not self.is_leading:
             self._thread = threading.Thread(target=self._wait, args=(took,), name="lead", daemon=True)
             self._thread.start()
 

@@ -14,7 +14,6 @@ class LockHeld(TocsinError):
     """Another process holds the lock; a retry helps only once that one has ended.
 
     Attributes:
-        path: the lock file.
         pid: of the holder, as it wrote it down; None when it could not be read.
     """
 
@@ -25,11 +24,7 @@ class LockHeld(TocsinError):
 
 
 class Lock:
-    """A held lock: keep it until the work is done, or use it in a `with` statement.
-
-    Attributes:
-        path: the lock file.
-    """
+    """A held lock: keep it until the work is done, or use it in a `with` statement."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path

@@ -35,6 +35,8 @@ class Declared(Prepared, Protocol):
     @property
     def version(self) -> str: ...  # noqa: D102
     @property
+    def sources(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
     def tables(self) -> tuple[str, ...]: ...  # noqa: D102
     @property
     def resources(self) -> Resources | None: ...  # noqa: D102

@@ -29,7 +29,6 @@ class Node:
     Attributes:
         kind: Catalyst's class name without its package, such as "Aggregate" or "Count".
         fields: what Catalyst tells about it; trees among them are lists of `Node`.
-        children: the operators or expressions below.
     """
 
     kind: str

@@ -133,8 +133,7 @@ def source_faults(
 
 def refusal_of(rows: DataFrame, output: str) -> str:
     """Say what Spark has against a stream of this plan, as it would when the query starts; "" for nothing."""
-    jvm = rows.sparkSession._jvm
-    assert jvm is not None
+    jvm: Any = rows.sparkSession._jvm
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     modes = jvm.org.apache.spark.sql.streaming.OutputMode
     mode = modes.Append() if output == "append" else modes.Update()
@@ -162,8 +161,7 @@ def _event_times(plan: Any) -> list[str]:
 
 def _reach(rows: DataFrame, join: Any) -> timedelta | None:
     """Ask Spark how far behind the watermark the state of `join` reaches; None where it has no end."""
-    jvm = rows.sparkSession._jvm
-    assert jvm is not None
+    jvm: Any = rows.sparkSession._jvm
     helper = jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper
     if helper.isWatermarkInJoinKeys(join):
         return timedelta(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -54,8 +55,7 @@ def from_clock(shown: Column, spec: Windowed) -> Column:
 
 def knows_zone(spark: SparkSession, name: str) -> bool:
     """Return whether Spark can count by the clock of this place: Java brings rules of its own."""
-    jvm = spark._jvm
-    assert jvm is not None
+    jvm: Any = spark._jvm
     return not name or name[0] in "+-" or bool(jvm.java.time.ZoneId.getAvailableZoneIds().contains(name))
 
 

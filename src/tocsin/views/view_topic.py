@@ -91,13 +91,13 @@ class SharedViewTopic(ViewTopic):
         starts = {partition: max(low, applied.get(partition, 0)) for partition, low in first.items()}
         _log.info("partitions taken over", partitions=partitions)
         self.partitions |= {*partitions}
-        self._next = (self._next or {}) | starts
+        self._next = self._next | starts
         return starts
 
     def _give_up(self, partitions: list[int]) -> None:
         _log.info("partitions given up", partitions=partitions)
         self.partitions -= {*partitions}
-        self._next = {partition: at for partition, at in (self._next or {}).items() if partition in self.partitions}
+        self._next = {partition: at for partition, at in self._next.items() if partition in self.partitions}
 
     def _expect_partitions(self, there: list[int], position: Offsets) -> None:
         del position

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tocsin.declare.model.job_report import JobReport, JobState
-from tocsin.ingest.backlog import not_ready
+from tocsin.ingest.spark.mover import not_ready
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

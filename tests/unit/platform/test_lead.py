@@ -17,16 +17,16 @@ from tocsin.platform.lock import LockHeld
 def test_who_is_started_beside_leads_once_the_other_has_ended(tmp_path: Path) -> None:
     settings, took = Settings(state=tmp_path), threading.Event()
     first = Lead(settings, "detector:x")
-    assert first.held
+    assert first.is_leading
     with pytest.raises(LockHeld):
         Lead(settings, "detector:x")
     with Lead(settings, "detector:x", beside=True) as second:
         second.follow(took.set)
-        assert not second.held
+        assert not second.is_leading
         assert not took.wait(0.3)
         first.close()
         assert took.wait(30)
-        assert second.held
+        assert second.is_leading
     Lead(settings, "detector:x").close()
 
 

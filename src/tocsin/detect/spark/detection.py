@@ -24,20 +24,19 @@ from tocsin.declare.settings import Settings
 from tocsin.detect.spark.exact_scores import ExactScores
 from tocsin.detect.spark.expected_windows import ClosedByBatch
 from tocsin.detect.spark.findings import FAULTS, OBSERVATION, STEPS, WRITTEN, Emission, make_findings
-from tocsin.detect.spark.plan import read_plan
+from tocsin.detect.spark.plan import DetectorPlan, read_plan
 from tocsin.detect.spark.seen_entities import Silence
 from tocsin.detect.spark.step_query import NULL_ENTITY, detector_function
-from tocsin.ingest.backlog import FeederLag
 from tocsin.ingest.spark.mover import PassedOn
 from tocsin.job import Job
 from tocsin.platform.code_versions import keep_version
-from tocsin.platform.storage.job_folders import JobFolders
+from tocsin.spark.declared_function import QueryFunction
 from tocsin.spark.entry import run_query
 from tocsin.spark.query.checkpoint import Checkpoint, Retention, open_checkpoint
-from tocsin.spark.query.drain import SLACK, unread_upstream
-from tocsin.spark.query.keyed_query import EXCHANGES, KeyedQuery, KeyedSpec
+from tocsin.spark.query.drain import SLACK, FeederLag, unread_upstream
+from tocsin.spark.query.keyed_query import EXCHANGES, KeyedQuery
 from tocsin.spark.query.leadership import remove_other_checkpoints
-from tocsin.spark.query.poison import Poison, SetAside
+from tocsin.spark.query.poison import SetAside
 from tocsin.spark.query.progress import BatchProgress
 from tocsin.spark.query.stream_job import StreamJob, StreamSpec, write_to_kafka
 from tocsin.spark.query.work import REAL_TIME, Choice, Run
@@ -90,54 +89,50 @@ class ClosedWindows:
         return now - self._sent_at < self._wait_seconds
 
 
-class Detection:
+class Detection(KeyedQuery[DetectorPlan]):
     """What `detector:<name>` does."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         catalog = read_catalog(settings.project)
-        self.spec, self._settings = catalog.detector(name), settings
-        self.sources, feeders = catalog.sources_of(self.spec), catalog.feeders_of(self.spec.sources)
-        self.job, self._unread = detector_job(name), functools.partial(unread_upstream, settings, feeders)
-        self.folders = JobFolders.of(settings, self.job)
-        self.poison = Poison(self.folders)
-        self._text = self.spec.path.read_bytes()
-        lag = FeederLag(settings, *(catalog.upstream(source) for source in self.spec.sources))
-        self.query = KeyedQuery(settings, KeyedSpec(
-            job=self.job, declared=self.spec, sources=self.sources, feeders=feeders, feeder_lag=lag,
-            topics_of=lambda source: [settings.names.events(source.name)],
-            load=lambda: detector_function(self.spec, self.sources[0], text=self._text),
-            read_plan=lambda rows: read_plan(rows, self.spec, self.sources), records=self._records,
-        ))  # fmt: skip
+        self.spec = catalog.detector(name)
+        super().__init__(settings, detector_job(name), self.spec, catalog)
+        self._unread = functools.partial(unread_upstream, settings, self._feeders)
         lateness = max(source.lateness for source in self.sources)
         self._memory = self.spec.memory_span + lateness + SLACK
-        self._closed = ClosedWindows(lag, longest(self.spec), lateness)
+        self._closed = ClosedWindows(self._lag, longest(self.spec), lateness)
         self._exact = ExactScores(settings, self.spec, self.sources, self.folders.stored)
         self._nobody = ""
 
     def open(self, run: Run, name: str) -> Checkpoint:
         """Open the checkpoint of the plan, and note that this version runs on it."""
-        retention = Retention(self._memory, self.query.plan.reach)
+        retention = Retention(self._memory, self.plan.reach)
         checkpoint = open_checkpoint(self.folders, name, run.topics, retention, self._unread)
         versions = keep_version(self._settings, self.job, self.spec.version, self._text, name)
         if run.reporter.leads:  # it alone removes what no kept version can go back to
             remove_other_checkpoints(self._settings, self.folders, {version.fingerprint for version in versions})
         return checkpoint
 
+    def _load(self) -> QueryFunction:
+        return detector_function(self.spec, self.sources[0], text=self._text)
+
+    def _read_plan(self, rows: DataFrame) -> DetectorPlan:
+        return read_plan(rows, self.spec, self.sources)
+
     def _records(self, rows: DataFrame, mode: str, checkpoint: Checkpoint | None) -> DataFrame:
         if self.spec.expect is not None:
             return rows  # of each batch findings are made once it is complete
         if checkpoint is None:
             return make_findings(rows, self.spec, Emission())
-        ladder = self.query.plan.score.counts and mode == REAL_TIME
+        ladder = self.plan.score.counts and mode == REAL_TIME
         since, incomplete = self._publish_from(checkpoint), self._incomplete_spans()
         return make_findings(rows, self.spec, Emission(ladder=ladder, publish_from=since, incomplete=incomplete))
 
     def _incomplete_spans(self) -> tuple[Span, ...]:
         """List the spans in which events are missing; none for a rising score, which is true without them, too."""
-        if self.query.plan.score.kind is ScoreKind.RISING and not self.spec.has_step:
+        if self.plan.score.kind is ScoreKind.RISING and not self.spec.has_step:
             return ()
         memory = self.spec.forget_after or timedelta(0)
-        return tuple((since, until + memory) for since, until in self.query.incomplete)
+        return tuple((since, until + memory) for since, until in self.incomplete)
 
     def _publish_from(self, checkpoint: Checkpoint) -> datetime | None:
         """Tell from when on findings are published: with `step`, from when its state is whole, or is nobody else's."""
@@ -152,7 +147,7 @@ class Detection:
         if silence is None:
             return write_to_kafka(records, checkpoint, sink)
         emission = Emission(publish_from=checkpoint.publish_from, incomplete=self._incomplete_spans())
-        closed = ClosedByBatch(silence, checkpoint.query, emission, tables=self.query.tables.tables)
+        closed = ClosedByBatch(silence, checkpoint.query, emission, tables=self.tables.tables)
         return records.writeStream.foreachBatch(functools.partial(self._write_batch, closed, sink))
 
     def _write_batch(self, closed: ClosedByBatch, sink: Mapping[str, str], rows: DataFrame, batch: int) -> None:
@@ -174,9 +169,8 @@ class Detection:
 
     def begin(self, run: Run, choice: Choice) -> None:
         """Follow the query that has started."""
-        query = self.query
-        self._exact.begin(query.used, query.tables.tables, self._text)
-        self._closed.begin(run, choice.mode, query.plan.score.kind, is_draining=query.decision.is_draining)
+        self._exact.begin(self.used, self.tables.tables, self._text)
+        self._closed.begin(run, choice.mode, self.plan.score.kind, is_draining=self.decision.is_draining)
 
     def look(self, run: Run) -> None:
         """Report what is closed, and make closed windows exact."""
@@ -195,22 +189,22 @@ class Detection:
         """
         if faults := json.loads(figures.pop(FAULTS, None) or "[]"):
             self.poison.add([_left_out(**fault) for fault in faults])
-        self._exact.note_batch(figures, progress.next_watermark(self.query.decision.delay.total_seconds()))
+        self._exact.note_batch(figures, progress.next_watermark(self.decision.delay.total_seconds()))
         return {} if self.spec.expect is None else {"watermark": progress.watermark}
 
 
 def detection(settings: Settings, name: str) -> StreamJob:
     """Make the job `detector:<name>`: events in, findings out."""
     detector = Detection(settings, name)
-    query, spec = detector.query, detector.spec
+    spec = detector.spec
     return StreamJob(settings, StreamSpec(
         job=detector.job, version=spec.version, query=name, path=spec.path, function=spec.function,
-        folders=detector.folders, poison=detector.poison, tables=query.tables, exchanges=EXCHANGES,
-        resources=settings.spark.resources.with_declared(spec.resources), topics=query.topics,
+        folders=detector.folders, poison=detector.poison, tables=detector.tables, exchanges=EXCHANGES,
+        resources=settings.spark.resources.with_declared(spec.resources), topics=detector.topics,
         writes=(settings.names.findings,), sink=findings_sink(settings), batch_seconds=settings.spark.trigger_seconds,
-        plan=query.read_plan, open=detector.open, choose=query.choose,
-        rows=query.rows, write=detector.write, set_aside=query.set_aside, begin=detector.begin, look=detector.look,
-        describe=detector.describe, restart_reason=query.restart_reason, take=detector.take,
+        plan=detector.read_plan, open=detector.open, choose=detector.choose, rows=detector.rows, write=detector.write,
+        set_aside=detector.set_aside, begin=detector.begin, look=detector.look, describe=detector.describe,
+        restart_reason=detector.restart_reason, take=detector.take,
         observations=(OBSERVATION, WRITTEN, NULL_ENTITY, STEPS),
     ))  # fmt: skip
 

@@ -69,7 +69,7 @@ def list_files(paths: Iterable[Path]) -> Iterator[Path]:
         if not path.is_dir():
             yield path
             continue
-        found = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+        found = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
         if not found:
             raise ConfigError.one(path, "holds no file")
         yield from found

@@ -21,7 +21,7 @@ from tocsin.ingest.log_drain.credentials import Credentials
 
 MAX_BODY_BYTES = 20_971_520
 """Of one request, packed or unpacked: a batch of the OpenTelemetry collector has 8,192 records."""
-MAX_HELD_BYTES = 67_108_864
+MAX_WAITING_BYTES = 67_108_864
 """Of all requests that wait for Kafka, together."""
 BODY_SECONDS = 10.0
 """In which a request must have arrived."""
@@ -59,16 +59,16 @@ class Endpoint:
         """Take lines for the sources of `catalog`; `store` returns when Kafka has all of a batch."""
         self.counts: Counter[str] = Counter()
         self._catalog, self._settings, self._credentials, self._store = catalog, settings, credentials, store
-        self._held = 0
+        self._reserved = 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request."""
         self.counts["requests"] += 1
-        held: list[int] = []
+        reserved: list[int] = []
         headers: dict[bytes, bytes] = dict(scope["headers"])
         extra: dict[bytes, bytes] = {}
         try:
-            status, body = await self._take(scope, headers, receive, held)
+            status, body = await self._take(scope, headers, receive, reserved)
             if status == 200:
                 extra[b"content-type"] = headers[b"content-type"]
         except BadRequest as error:
@@ -83,7 +83,7 @@ class Endpoint:
         except _Gone:
             return
         finally:
-            self._held -= sum(held)
+            self._reserved -= sum(reserved)
         if status >= 400:
             extra[b"connection"] = b"close"  # the rest of its body may still be on the way, and need not come
         if status != 204:
@@ -92,13 +92,13 @@ class Endpoint:
         await send({"type": "http.response.body", "body": body})
 
     async def _take(
-        self, scope: Message, headers: dict[bytes, bytes], receive: Receive, held: list[int]
+        self, scope: Message, headers: dict[bytes, bytes], receive: Receive, reserved: list[int]
     ) -> tuple[int, bytes]:
         read = self._route(scope, headers)
-        body = await self._body(headers, receive, held)
+        body = await self._body(headers, receive, reserved)
         # A large export in JSON takes seconds to read, in which others are answered.
         batch = read(body) if len(body) <= _READ_AT_ONCE_BYTES else await asyncio.to_thread(read, body)
-        self._hold(_RECORD_BYTES * len(batch.records), held)
+        self._reserve(_RECORD_BYTES * len(batch.records), reserved)
         await self._store(batch)
         self.counts.update(lines=len(batch.records), left_out=batch.left_out, lost=batch.lost)
         is_otlp = scope["path"] == "/v1/logs"
@@ -142,7 +142,7 @@ class Endpoint:
         near = nearest(name, known)
         raise BadRequest(404, f"there is no source '{name}'" + (f"; did you mean '{near}'?" if near else ""))
 
-    async def _body(self, headers: dict[bytes, bytes], receive: Receive, held: list[int]) -> bytes:
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive, reserved: list[int]) -> bytes:
         """Read the whole body, as far as it may be long and there is memory, and unpack it."""
         encoding = headers.get(b"content-encoding", b"identity").strip().lower()
         if encoding not in (b"identity", b"gzip"):
@@ -158,36 +158,36 @@ class Endpoint:
                 if message["type"] == "http.disconnect":
                     raise _Gone
                 chunk, more = message.get("body", b""), message.get("more_body", False)
-                self._hold(len(chunk), held)
+                self._reserve(len(chunk), reserved)
                 chunks.append(chunk)
                 if sum(map(len, chunks)) > MAX_BODY_BYTES:
                     raise self._too_long()
         body = b"".join(chunks)
-        return body if encoding == b"identity" else self._unpacked(body, held)
+        return body if encoding == b"identity" else self._unpacked(body, reserved)
 
-    def _unpacked(self, body: bytes, held: list[int]) -> bytes:
+    def _unpacked(self, body: bytes, reserved: list[int]) -> bytes:
         unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
         try:
             text = unpacker.decompress(body, MAX_BODY_BYTES + 1)
         except zlib.error as error:
             raise BadRequest(400, f"the body is no gzip: {error}") from error
-        self._hold(len(text), held)
+        self._reserve(len(text), reserved)
         if len(text) > MAX_BODY_BYTES:
             raise self._too_long()
         if not unpacker.eof or unpacker.unused_data:
             raise BadRequest(400, "the body is not one whole gzip")
         return text
 
-    def _hold(self, size: int, held: list[int]) -> None:
+    def _reserve(self, size: int, reserved: list[int]) -> None:
         """Count memory that a request takes until it is answered.
 
         Raises:
             TransientError: with it, all requests together would take more than they may.
         """
-        if self._held + size > MAX_HELD_BYTES:
+        if self._reserved + size > MAX_WAITING_BYTES:
             raise TransientError("too much is waiting for Kafka")
-        self._held += size
-        held.append(size)
+        self._reserved += size
+        reserved.append(size)
 
     def _too_long(self) -> BadRequest:
         return BadRequest(413, f"the body is longer than {MAX_BODY_BYTES:,} bytes")

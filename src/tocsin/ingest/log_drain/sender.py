@@ -6,7 +6,6 @@ import base64
 import http.client
 import random
 import secrets
-import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -32,11 +31,7 @@ class Sent:
 
 
 class BatchSender:
-    """Sends lines. Use it from one thread.
-
-    Attributes:
-        sent: what became of them.
-    """
+    """Sends lines. Use it from one thread."""
 
     def __init__(self, url: str, source: str, password: str, *, repeat: float = 0.0, patience: float = 60.0) -> None:
         """Send to the drain at `url`.
@@ -59,13 +54,8 @@ class BatchSender:
         self._dice, self._token = random.Random(), f"d.{secrets.token_hex(16)}"
         login = base64.b64encode(f"{source}:{password}".encode()).decode()
         self._headers = {"Authorization": f"Basic {login}", "Content-Type": "application/logplex-1"}
-        host, port = parts.hostname, parts.port
-        self._connection: http.client.HTTPConnection
-        if parts.scheme == "https":
-            context = ssl.create_default_context()
-            self._connection = http.client.HTTPSConnection(host, port, timeout=_SECONDS, context=context)
-        else:
-            self._connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(parts.hostname, parts.port, timeout=_SECONDS)
 
     def send(self, lines: Iterable[bytes], advance: Callable[[int], None] = lambda count: None) -> None:
         """Send all `lines`, and tell after each batch how many it had.
@@ -76,9 +66,9 @@ class BatchSender:
         """
         for frames in _batches(lines):
             body, headers = b"".join(frames), self._of_batch(len(frames))
-            self._insist(body, headers)
+            self._send_until_taken(body, headers)
             if self._dice.random() < self._repeat:
-                self._insist(body, headers)
+                self._send_until_taken(body, headers)
                 self.sent.repeats += 1
             self.sent.batches += 1
             self.sent.lines += len(frames)
@@ -89,7 +79,7 @@ class BatchSender:
         own = {"Logplex-Msg-Count": str(count), "Logplex-Frame-Id": secrets.token_hex(16)}
         return self._headers | own | {"Logplex-Drain-Token": self._token}
 
-    def _insist(self, body: bytes, headers: dict[str, str]) -> None:
+    def _send_until_taken(self, body: bytes, headers: dict[str, str]) -> None:
         deadline = time.monotonic() + self._patience
         while True:
             status, answer = self._ask(body, headers)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import ssl
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -51,7 +50,8 @@ class HttpTarget:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise ConfigError.one(url, "is no address of a server; they look like https://staging.example.com")
         self.name, self._requests, self._progress = url, requests, progress
-        self._scheme, self._host, self._port = parts.scheme, parts.hostname, parts.port
+        self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._host, self._port = parts.hostname, parts.port
         self._base = parts.path.rstrip("/")
         self._local, self._lock = threading.local(), threading.Lock()
         self._pool = ThreadPoolExecutor(requests.connections, thread_name_prefix="request")
@@ -113,13 +113,7 @@ class HttpTarget:
     def _connection(self) -> http.client.HTTPConnection:
         """Keep one for each thread; it connects again by itself after it was closed."""
         if not hasattr(self._local, "connection"):
-            connection: http.client.HTTPConnection
-            host, port, timeout = self._host, self._port, self._requests.timeout_seconds
-            if self._scheme == "https":
-                context = ssl.create_default_context()
-                connection = http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
-            else:
-                connection = http.client.HTTPConnection(host, port, timeout=timeout)
+            connection = self._kind(self._host, self._port, timeout=self._requests.timeout_seconds)
             self._connections.append(connection)
             self._local.connection = connection
         own: http.client.HTTPConnection = self._local.connection

@@ -47,7 +47,6 @@ class RecordedEvent:
     Attributes:
         time: its event time, UTC.
         values: of its envelope and of the declared columns.
-        partition, offset: of its record.
     """
 
     time: datetime

@@ -41,7 +41,6 @@ class Replay:
 
     Attributes:
         range: what is replayed; that of the first run when this one goes on from there.
-        resumed: it goes on.
     """
 
     def __init__(

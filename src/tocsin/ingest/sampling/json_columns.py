@@ -44,7 +44,7 @@ def name_columns(records: list[dict[str, Any]]) -> JsonColumns:
     columns: dict[str, str] = {}  # by field
     left_out = []
     for field in dict.fromkeys(name for record in records for name in record):
-        like = next((one for one in columns if one.lower() == field.lower()), None)
+        like = next((column for column in columns if column.lower() == field.lower()), None)
         if like is not None:
             left_out.append(f"{_shown(field)} (read as {like}: they differ only by case)")
         elif reason := _unusable(field):
@@ -80,7 +80,7 @@ def _free_name(field: str, taken: Any) -> str:
     name = re.sub(r"[^A-Za-z0-9_]+", "_", field).strip("_" if not re.fullmatch(r"\w+", field, re.ASCII) else "")
     name = name if re.match(r"[A-Za-z_]", name) else f"field_{name}".rstrip("_")
     name = f"{name}_field" if name.lower() in ENVELOPE else name
-    used, number, own = {one.lower() for one in taken}, 1, name[:_LONGEST]
+    used, number, own = {other.lower() for other in taken}, 1, name[:_LONGEST]
     while own.lower() in used:
         number += 1
         own = f"{name[: _LONGEST - 4]}_{number}"

@@ -167,7 +167,7 @@ def _shape(times: Sequence[_Written | None], lines: int) -> tuple[tuple[str, ...
             "write z for it in event_time_format, and its offset in [zone_offsets]"
         )
     if count < MOST * lines:
-        examples = [next(_text(time) for time in times if time and time.shape == one) for one in list(shapes)[:2]]
+        examples = [next(_text(time) for time in times if time and time.shape == shape) for shape in list(shapes)[:2]]
         raise UnclearTime(f"the times are written in {len(shapes)} forms, as '{examples[0]}' and '{examples[1]}'")
     return shape, [time if time and time.shape == shape else None for time in times]
 
@@ -176,8 +176,8 @@ def _text(time: _Written) -> str:
     return time.match[0]
 
 
-def _same_place(one: Sequence[_Written | None], other: Sequence[_Written | None]) -> bool:
-    spans = [(time.start, time.end) if time else None for time in one]
+def _same_place(first: Sequence[_Written | None], other: Sequence[_Written | None]) -> bool:
+    spans = [(time.start, time.end) if time else None for time in first]
     return spans == [(time.start, time.end) if time else None for time in other]
 
 

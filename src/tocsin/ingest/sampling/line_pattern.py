@@ -144,7 +144,7 @@ class _Draft:
     def _pair(self, chunks: list[str]) -> str | None:
         """Write `key=value`, of one key."""
         found = _all(r'([A-Za-z_]\w*)=(?:"([^"]*)"|([^"]*?))([,;]?)', chunks)
-        if not found or len({(one[1], one[4], one[2] is None) for one in found}) > 1:
+        if not found or len({(match[1], match[4], match[2] is None) for match in found}) > 1:
             return None
         key, quoted, end = found[0][1], found[0][2] is not None, found[0][4]
         value = self._group(key, _NO_QUOTE if quoted else rf"[^\s{end}]*+")
@@ -160,7 +160,7 @@ class _Draft:
     def _program(self, chunks: list[str]) -> str | None:
         """Write the name of a program with the number of its process, which some may lack."""
         found = _all(r"([\w./-]+)(\[\d+\])?:", chunks)
-        if not found or not any(one[2] for one in found):
+        if not found or not any(match[2] for match in found):
             return None
         return self._group("program", r"[^\s\[:]++") + r"(?:\[\d++\])?+:"
 
@@ -169,9 +169,11 @@ class _Draft:
         if _all(r'"[^"]*"', chunks):
             return f'"{self._group("quoted", _NO_QUOTE)}"'
         found = _all(r"\[([^\]]*)\](:?)", chunks)
-        if not found or len({one[2] for one in found}) > 1:
+        if not found or len({match[2] for match in found}) > 1:
             return None
-        name = next((kind for kind, form in _KINDS if all(re.fullmatch(form, one[1].strip()) for one in found)), "part")
+        name = next(
+            (kind for kind, form in _KINDS if all(re.fullmatch(form, match[1].strip()) for match in found)), "part"
+        )
         return rf"\[{self._group(name, _NO_BRACKET)}\]{found[0][2]}"
 
     def _word(self, chunks: list[str], place: int) -> str | None:
@@ -212,4 +214,4 @@ def _all(form: str, chunks: Sequence[str]) -> list[re.Match[str]]:
 
 def _literal(text: str) -> str:
     """Write `text` as it is, in a TOML string between apostrophes too."""
-    return re.sub(r"[^\w\s/:;,=<>@%&!~\"#-]", lambda one: r"\x27" if one[0] == "'" else "\\" + one[0], text)
+    return re.sub(r"[^\w\s/:;,=<>@%&!~\"#-]", lambda match: r"\x27" if match[0] == "'" else "\\" + match[0], text)

@@ -13,15 +13,15 @@ from typing import Any
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.source import ENVELOPE, EPOCHS
 from tocsin.declare.scaffold import SampleSchema
-from tocsin.ingest.files.past_rows import FileForm, form_of
+from tocsin.ingest.files.past_rows import FileForm, csv_records, form_of, open_text
 from tocsin.ingest.line_forms import LOGFMT_PAIR, logfmt_fields, syslog_header
 from tocsin.ingest.sampling.json_columns import JsonColumns, name_columns
 from tocsin.ingest.sampling.known_times import MOST, KnownTime, find_time
 from tocsin.ingest.sampling.line_pattern import AT, DATE, MESSAGE, LinePattern, guess_pattern
-from tocsin.ingest.sampling.sample_lines import read_sample
 from tocsin.ingest.sampling.written_form import UnclearTime
 from tocsin.ingest.time_patterns import time_regex
 
+_BYTES, _LINES = 1_000_000, 1_000
 _PAIR = re.compile(r"(?:\A|\s\|\s)\s*([A-Za-z_][A-Za-z0-9_]*):\s")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _ISO8601 = re.compile(time_regex("iso8601"))
@@ -42,8 +42,45 @@ def read_schema(path: Path) -> SampleSchema:
         ConfigError: it cannot be read, is empty or not text in UTF-8, its lines are of no form that can be guessed, or
             no column of all lines is a time, or can be a key.
     """
-    lines, goes_on = read_sample(path)
+    lines, goes_on = _read_lines(path)
     return _schema(path, lines, goes_on=goes_on)
+
+
+def _read_lines(path: Path) -> tuple[list[str], bool]:
+    """Read the first thousand lines of `path` within its first megabyte, and whether it goes on.
+
+    Rows of CSV are JSON objects of texts, as an import makes them.
+
+    Raises:
+        ConfigError: it cannot be read, is empty, or is not text in UTF-8.
+    """
+    if form_of(path) is FileForm.CSV:
+        rows = list(itertools.islice(filter(None, csv_records(path)), _LINES + 1))
+        if not rows:
+            raise ConfigError.one(path, "holds no row but that of column names")
+        return _texts(path, rows[:_LINES], "row"), len(rows) > _LINES
+    with open_text(path) as file:
+        start = file.read(_BYTES)
+    if b"\0" in start:  # which is UTF-8, but no text
+        raise ConfigError.one(path, "is not text in UTF-8: it holds zero bytes")
+    every = start.split(b"\n")[: -1 if len(start) == _BYTES else None]
+    lines = [line for line in every if line.strip()]
+    if not lines:
+        raise ConfigError.one(path, "holds no line" if len(start) < _BYTES else "begins with a line of over a megabyte")
+    return _texts(path, lines[:_LINES], "line"), len(start) == _BYTES or len(lines) > _LINES
+
+
+def _texts(path: Path, lines: list[bytes], what: str) -> list[str]:
+    texts = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            texts.append(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            cause = f"is not text in UTF-8: {what} {number} holds the byte {line[error.start]:02X}"
+            raise ConfigError.one(
+                path, f"{cause}; if it is Latin-1, write it anew with iconv -f LATIN1 -t UTF-8"
+            ) from error
+    return texts
 
 
 def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
@@ -84,7 +121,7 @@ def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
         unread=len(lines) - len(records),
         left_out=tuple(fields.unread(types) if fields else (name for name in every if name not in names)),
         goes_on=goes_on,
-        busiest=max(Counter((str(one[key]), _minute(one[time], time_format)) for one in records).values()),
+        busiest=max(Counter((str(record[key]), _minute(record[time], time_format)) for record in records).values()),
     )
 
 

@@ -29,7 +29,7 @@ def write_form(date: str, clock: str, shape: tuple[str, ...], fields: Sequence[F
     """
     weekday, between, half, zone, tail = shape
     days = re.sub(r"(?<=MMM )d(?!d)", "[ ]d", _widths(date, fields, padded=date in _PADDED))
-    is_bare = any(len(str(one.get(letter) or "00")) == 1 for one in fields for letter in "ms")
+    is_bare = any(len(str(line.get(letter) or "00")) == 1 for line in fields for letter in "ms")
     hours = clock if is_bare else _widths(clock, fields, padded=not half)
     if half:
         hours = hours.replace("H", "h")
@@ -47,7 +47,7 @@ def _widths(form: str, fields: Sequence[Fields], *, padded: bool) -> str:
 
     def widen(found: re.Match[str]) -> str:
         letter = found[0]
-        values = [str(one[letter]).strip() for one in fields]
+        values = [str(line[letter]).strip() for line in fields]
         is_wide = all(len(value) == 2 for value in values)
         zero = any(value[0] == "0" and len(value) == 2 for value in values)
         if "MMM d" in form and letter == "d":
@@ -58,8 +58,8 @@ def _widths(form: str, fields: Sequence[Fields], *, padded: bool) -> str:
 
 
 def _fraction(fields: Sequence[Fields]) -> str:
-    digits = [str(one["digits"]) for one in fields if one.get("digits")]
-    marks = {one["mark"] for one in fields if one.get("mark")}
+    digits = [str(line["digits"]) for line in fields if line.get("digits")]
+    marks = {line["mark"] for line in fields if line.get("mark")}
     if not digits:
         return ""
     if len(marks) > 1:

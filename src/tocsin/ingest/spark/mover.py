@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,11 +16,10 @@ from confluent_kafka import Message
 
 from tocsin.declare.catalog import Catalog
 from tocsin.declare.model.errors import TransientError
-from tocsin.declare.model.job_report import TOPICS_RECREATED, JobState
+from tocsin.declare.model.job_report import TOPICS_RECREATED, JobReport, JobState
 from tocsin.declare.model.sizes import EVENT_BYTES
 from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings
-from tocsin.ingest.backlog import LONGEST_WAIT, FeederLag, not_ready
 from tocsin.ingest.ticks import Ticker, TickRule, TrueAfter, Watched
 from tocsin.platform import state_file
 from tocsin.platform.heartbeat import read_besides
@@ -31,6 +30,7 @@ from tocsin.platform.storage.job_folders import JobFolders
 from tocsin.platform.storage.stored_path import modified_at, remove_tree
 from tocsin.spark.query import gaps
 from tocsin.spark.query.checkpoint import Checkpoint, read_committed
+from tocsin.spark.query.drain import FeederLag
 from tocsin.spark.query.progress import BatchProgress
 from tocsin.spark.query.work import MICRO_BATCH, REAL_TIME, Choice, Run
 from tocsin.spark.query_plan import QueryPlan
@@ -46,6 +46,12 @@ PLAN = QueryPlan(
     exchanges=0,
     fingerprint="owner",  # folder of the lock: beside Spark's own, which may be removed
 )
+LONGEST_WAIT = timedelta(seconds=20)
+"""A detector that is not ready by then will find the backlog in its own topic when it starts."""
+
+_DETECTOR_FRESH = timedelta(seconds=10)
+_STARTING = (JobState.STARTING, JobState.WAITING, JobState.READY)
+_AT_REST = (JobState.STOPPED, JobState.FAILED, JobState.STOPPING)
 _TOPICS = "topics.json"
 _Ids = dict[str, dict[str, str]]
 """Under "ids" Kafka's ids of the topics to which the offsets of a checkpoint belong."""
@@ -58,7 +64,6 @@ class Mover:
 
     Attributes:
         query: folder of Spark's checkpoint.
-        sink: options of Kafka's sink.
         ticker: from the first start on.
     """
 
@@ -217,7 +222,11 @@ class Mover:
         return 0.0 if since is None else max(0.0, (datetime.now(UTC) - since).total_seconds())
 
     def _await_keepers(self, run: Run, lag: float) -> None:
-        """Announce the backlog and wait until the running jobs that keep state have widened their delay for it."""
+        """Announce the backlog and wait until the running jobs that keep state have widened their delay for it.
+
+        Partitions are read unevenly while a backlog drains. A detector that does not know would take the events of
+        the slower partition for late and drop them.
+        """
         reader = ReportReader(self._settings)
         reported: list[str] = []
         # The backlog grows older while it waits and until it is read, so the normal delay is never enough.
@@ -262,6 +271,24 @@ class Mover:
             is_stopping=lambda: run.is_stopping or end.is_set(),
         )
         return Ticker(self._settings, self._source.name, watched)
+
+
+def not_ready(
+    reports: Mapping[str, JobReport], detectors: Iterable[str], needed_seconds: float, now: datetime
+) -> list[str]:
+    """Name those of the jobs `detectors` that run with a watermark delay below `needed_seconds`, in order. Pure.
+
+    A job that has not reported for 10 seconds does not run. A job without a watermark is always ready.
+    """
+    waiting = []
+    for job in sorted(detectors):
+        report = reports.get(job)
+        if report is None or now - report.at > _DETECTOR_FRESH or report.state in _AT_REST:
+            continue
+        starting = report.delay_seconds is None and report.state in _STARTING
+        if starting or (report.delay_seconds is not None and report.delay_seconds < needed_seconds):
+            waiting.append(job)
+    return waiting
 
 
 class PassedOn:

@@ -234,11 +234,7 @@ class Reader(ABC, Generic[_Key]):
 
 
 class TopicReader(Reader[int]):
-    """Reads one topic: the number of a partition is its key. `follow` and `share` let `poll` give what is yet to come.
-
-    Attributes:
-        name: of the topic.
-    """
+    """Reads one topic: the number of a partition is its key. `follow` and `share` let `poll` give what comes."""
 
     def __init__(self, settings: Settings, group: str, name: str, **options: Any) -> None:
         """See `Reader`."""

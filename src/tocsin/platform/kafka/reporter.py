@@ -210,9 +210,9 @@ class _Tree:
             with contextlib.suppress(psutil.Error):
                 self._below, self._looked_at = self._top.children(recursive=True), now
         cpu, rss = 0.0, 0
-        for one in (self._top, *self._below):
+        for process in (self._top, *self._below):
             with contextlib.suppress(psutil.Error):
-                times = one.cpu_times()
+                times = process.cpu_times()
                 cpu += times.user + times.system
-                rss += one.memory_info().rss
+                rss += process.memory_info().rss
         return round(cpu, 2), rss

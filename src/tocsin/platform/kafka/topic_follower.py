@@ -24,6 +24,7 @@ class TopicFollower:
     """Follows one topic, from offsets that the caller stores or that the group has committed. For one thread.
 
     Attributes:
+        is_following: whether `follow` or `follow_committed` was called since the last error.
         topic_id: of the topic that it follows; "" before, and where Kafka gives none.
         recreated: how often the topic was deleted and created again.
         lag_records: appended and not yet done, at the last `look`.
@@ -41,7 +42,8 @@ class TopicFollower:
         self._reader = TopicReader(settings, group, topic, timeout_seconds=_TIMEOUT, config=self._CONFIG)
         # Asks for the ends: on the connection of the other a question would wait behind a fetch.
         self._ends = TopicReader(settings, group, topic, timeout_seconds=_TIMEOUT)
-        self._next: Offsets | None = None
+        self.is_following = False
+        self._next: Offsets = {}
         self._committed: Offsets = {}
         self._reached: Offsets = {}
         self._mark: tuple[datetime, Offsets] | None = None
@@ -50,11 +52,6 @@ class TopicFollower:
         self.complete_at: datetime | None = None
         self.lag_records, self.lag_seconds = 0, 0.0
         self.topic_id, self.recreated = "", 0
-
-    @property
-    def is_following(self) -> bool:
-        """Return whether `follow` or `follow_committed` was called since the last error."""
-        return self._next is not None
 
     def follow(self, done: Offsets, topic_id: str = "") -> bool:
         """Read on from `done` in the topic with this id; False, and nothing is read, if the topic is another one.
@@ -86,12 +83,11 @@ class TopicFollower:
         try:
             return self._reader.poll(count, wait_seconds)
         except TransientError:
-            self._next = None  # what was given with the error comes again
+            self.again()  # what was given with the error comes again
             raise
 
     def done(self, messages: Iterable[Message]) -> None:
         """Note that nothing of `messages` is needed any more, except after a restart, until `commit`."""
-        assert self._next is not None
         for message in messages:
             if (partition := message.partition() or 0) in self._next:  # another process may have it by now
                 self._next[partition] = (message.offset() or 0) + 1
@@ -99,13 +95,13 @@ class TopicFollower:
 
     def commit(self) -> None:
         """Commit what is done, with the id of the topic. A lost commit is made good by the next."""
-        if self._next is not None and self._next != self._committed:
+        if self.is_following and self._next != self._committed:
             self._reader.commit(self._next, self.topic_id)
             self._committed = dict(self._next)
 
     def again(self) -> None:
         """Note that what was read last was not used: it must be read again."""
-        self._next = None
+        self._next, self.is_following = {}, False
 
     def measure(self) -> Offsets | None:
         """Look twice a second; None in between."""
@@ -113,12 +109,11 @@ class TopicFollower:
 
     def look(self) -> Offsets:
         """Compare with the ends of the topic, and return them."""
-        assert self._next is not None
         self._looked = time.monotonic()
         if self._looked - self._counted > _PARTITIONS_SECONDS:
             self._counted = self._looked
             if is_recreated(self.topic_id, self._ends.topic_id(), {}, {}):
-                self._next = None
+                self.again()
                 raise TransientError(f"topic {self._reader.name} was deleted and created again")
             self._expect_partitions(self._ends.partitions(), self._next)
         asked_at = datetime.now(UTC)
@@ -132,7 +127,7 @@ class TopicFollower:
 
     def has_reached(self, ends: Offsets) -> bool:
         """Return whether all before `ends` was done at the last `look`."""
-        return self._next is not None and all(self._reached.get(partition, 0) >= end for partition, end in ends.items())
+        return self.is_following and all(self._reached.get(partition, 0) >= end for partition, end in ends.items())
 
     def close(self) -> None:
         """Leave Kafka; offsets on their way are committed first."""
@@ -151,7 +146,7 @@ class TopicFollower:
         self.recreated += 1
 
     def _begin(self, topic_id: str, offsets: Offsets) -> None:
-        self.topic_id, self._committed, self._mark = topic_id, {}, None
+        self.topic_id, self._committed, self._mark, self.is_following = topic_id, {}, None, True
         self._counted = time.monotonic()
         self._start(offsets)
 

@@ -73,7 +73,6 @@ class TopicsReport:
     """The result of `ensure_topics`: what it did and found.
 
     Attributes:
-        created: names of new topics.
         grown: one sentence for each topic that was given more partitions.
         differences: one sentence for each setting that is not as it should be and was left alone.
     """
@@ -188,7 +187,7 @@ def empty_topic(settings: Settings, name: str, ends: Mapping[int, int]) -> None:
     Raises: see `ensure_topics`.
     """
     admin = AdminClient(settings.kafka.for_librdkafka())
-    for future in admin.delete_records([TopicPartition(name, *one) for one in ends.items()]).values():
+    for future in admin.delete_records([TopicPartition(name, *place) for place in ends.items()]).values():
         _answer(future.result)
 
 

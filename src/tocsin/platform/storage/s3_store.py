@@ -31,7 +31,6 @@ class S3Store:
 
     Attributes:
         files: a `pyarrow.fs.FileSystem`; use it in a block of `answering`.
-        storage: the settings that name it.
     """
 
     files: Any

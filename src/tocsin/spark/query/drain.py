@@ -1,4 +1,4 @@
-"""Decide when a job with a watermark drains a backlog, and how wide its watermark delay must be meanwhile. Pure.
+"""Decide when a job with a watermark drains a backlog, and how wide its watermark delay must be meanwhile.
 
 The watermark follows the latest event of all partitions. While one partition is read ahead of another, events of the
 one behind would count as late, so a backlog is read with the delay widened by its age: in micro-batches, or in
@@ -7,13 +7,16 @@ real-time mode when it is short, as after a crash. Narrowing the delay afterward
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from tocsin.declare.feeding import Feeder
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.model.source import ingested_at, is_tick
 from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.job_reports import ReportReader
 from tocsin.platform.kafka.reader import appended_at, came_in_at
 from tocsin.platform.kafka.topic_set import Place, Position, TopicSet, oldest
 from tocsin.platform.storage.job_folders import stored_folder
@@ -27,6 +30,7 @@ FEW_RECORDS = 20_000
 
 _CHUNK = 1000
 _MARGIN = timedelta(seconds=120)
+_FEEDER_FRESH = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,6 @@ class Backlog:
     """The records that a job has not read yet.
 
     Attributes:
-        records: how many.
         oldest: a time before which none of them came into the platform, UTC; None when there are none.
     """
 
@@ -52,8 +55,6 @@ class Decision:
 
     Attributes:
         is_draining: with the delay widened.
-        delay: of the watermark.
-        reason: one sentence.
         is_short: the backlog is one that a single real-time batch reads, and nothing follows it but what is new.
     """
 
@@ -155,7 +156,6 @@ class _PartitionLook:
 
     Attributes:
         chunks: for about each 1,000 records, the offset after the last and the oldest moment among them.
-        end: the next offset to look at.
         tick: offset of a tick at which the looking ended; None else.
     """
 
@@ -173,12 +173,40 @@ class _PartitionLook:
             self._begun = self.end - 1
 
 
-class WatermarkDelay:
-    """Chooses the watermark delay of one job, and says when to choose again.
+class FeederLag:
+    """Reads the reports of the jobs through which events of some sources come. For one thread."""
 
-    Attributes:
-        decision: the one in force.
-    """
+    def __init__(self, settings: Settings, *chains: Sequence[Feeder]) -> None:
+        """Read those of `chains`, one of each source."""
+        self._settings = settings
+        self._jobs = list(dict.fromkeys(feeder.job for chain in chains for feeder in chain))
+        self._last = [chain[0].job if chain else "" for chain in chains]
+        self._reports: ReportReader | None = None
+
+    def __call__(self) -> timedelta:
+        """Return how far behind one says it is, the most; 0 when all keep up, are silent, or Kafka does not answer."""
+        reports = [self._report(job) for job in self._jobs]
+        behind = (report.lag_seconds for report in reports if report and report.state is JobState.DRAINING)
+        return timedelta(seconds=max(behind, default=0.0))
+
+    def complete_through(self) -> datetime | None:
+        """Return the earliest `complete_through` of the last ones; None while one drains, is silent, or Kafka is."""
+        reports = [self._report(job) for job in self._last]
+        known = [report.complete_through for report in reports if report and report.state is JobState.RUNNING]
+        moments = [moment for moment in known if moment is not None]
+        return min(moments) if moments and len(moments) == len(reports) else None
+
+    def _report(self, job: str) -> JobReport | None:
+        try:
+            self._reports = self._reports or ReportReader(self._settings)
+            report = self._reports.latest().get(job)
+        except (ConfigError, TransientError):
+            return None
+        return None if report is None or datetime.now(UTC) - report.at > _FEEDER_FRESH else report
+
+
+class WatermarkDelay:
+    """Chooses the watermark delay of one job, and says when to choose again."""
 
     def __init__(self, lateness: timedelta, ingest_lag: Callable[[], timedelta], few: int = FEW_RECORDS) -> None:
         """Take up to `few` records for a short backlog; `ingest_lag` asks how far behind the ingest is."""

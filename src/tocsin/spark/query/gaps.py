@@ -64,7 +64,6 @@ class Gap(BaseModel, frozen=True):
     """The records that one start of a job left out.
 
     Attributes:
-        topic: that it reads.
         found_at: when, UTC.
         since: windows that ended before it are complete; event time, UTC; None when that is not known.
         until: windows that begin at or after it are complete again; event time, UTC.

@@ -7,15 +7,15 @@ allows it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Generic, TypeVar
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
-from tocsin.declare.feeding import Feeder
+from tocsin.declare.catalog import Catalog
 from tocsin.declare.model.detector import Span
 from tocsin.declare.model.durations import EPOCH
 from tocsin.declare.model.errors import TransientError
@@ -29,8 +29,8 @@ from tocsin.spark.declared_function import Declared, QueryFunction
 from tocsin.spark.events import by_source, count_ticks, parse_events, prepare_events, used_columns
 from tocsin.spark.query import gaps
 from tocsin.spark.query.checkpoint import Checkpoint
-from tocsin.spark.query.drain import FEW_RECORDS, Decision, WatermarkDelay
-from tocsin.spark.query.poison import Read, SetAside
+from tocsin.spark.query.drain import FEW_RECORDS, Decision, FeederLag, WatermarkDelay
+from tocsin.spark.query.poison import Poison, Read, SetAside
 from tocsin.spark.query.stream_tables import StreamTables
 from tocsin.spark.query.work import MICRO_BATCH, REAL_TIME, Choice, Run
 from tocsin.spark.query_plan import QueryPlan, choose_mode
@@ -44,57 +44,59 @@ EXCHANGES = 4
 _Plan = TypeVar("_Plan", bound=QueryPlan)
 
 
-@dataclass(frozen=True, kw_only=True)
-class KeyedSpec(Generic[_Plan]):
-    """What a detector or a view computes.
-
-    Attributes:
-        feeders: through which the events come.
-        feeder_lag: asks how far behind the topics are that it begins with.
-        topics_of: names the topics that hold the events of a source; one Kafka source of the query reads them.
-        load: loads the user's function, or raises a ConfigError.
-        read_plan: reads the plan behind the rows that this function has returned, or raises a ConfigError.
-        records: makes records of these rows, as `rows` of `StreamSpec` does.
-        select: leaves out events that the function is not to see.
-    """
-
-    job: str
-    declared: Declared
-    sources: Sequence[Source]
-    feeders: Sequence[Feeder]
-    feeder_lag: Callable[[], timedelta]
-    topics_of: Callable[[Source], Sequence[str]]
-    load: Callable[[], QueryFunction]
-    read_plan: Callable[[DataFrame], _Plan]
-    records: Callable[[DataFrame, str, Checkpoint | None], DataFrame]
-    select: Callable[[DataFrame], DataFrame] = lambda events: events
-
-
-class KeyedQuery(Generic[_Plan]):
-    """What `StreamJob` and the kinds with state share between two starts.
+class KeyedQuery(ABC, Generic[_Plan]):
+    """What detectors and the computations of views have in common.
 
     Attributes:
         plan: of the query; from the first start on.
         used: the columns of events that the query uses, by source; empty until the plan is known.
-        tables: that the function joins.
         incomplete: spans of which events never came: they were removed before an ingest or a flow had read them.
     """
 
     plan: _Plan
     _call: QueryFunction  # of the session that runs
 
-    def __init__(self, settings: Settings, spec: KeyedSpec[_Plan]) -> None:
-        self._settings, self._spec = settings, spec
-        self._folders = JobFolders.of(settings, spec.job)
+    def __init__(self, settings: Settings, job: str, declared: Declared, catalog: Catalog) -> None:
+        self.job, self._settings, self._declared = job, settings, declared
+        self.folders = JobFolders.of(settings, job)
+        self.sources = [catalog.source(name) for name in declared.sources]
+        self.poison = Poison(self.folders)
+        self._text = declared.path.read_bytes()
+        self._feeders = catalog.feeders_of(declared.sources)
+        self._lag = FeederLag(settings, *(catalog.upstream(source) for source in declared.sources))
         self.used: dict[str, frozenset[str]] = {}
         self.incomplete: tuple[Span, ...] = ()
-        self.tables = StreamTables(settings, spec.declared, spec.sources, settings.spark.trigger_seconds)
-        self._shortest = min(source.lateness for source in spec.sources)
+        self.tables = StreamTables(settings, declared, self.sources, settings.spark.trigger_seconds)
+        self._shortest = min(source.lateness for source in self.sources)
         few = min(FEW_RECORDS, settings.spark.drain_offsets_per_trigger)
-        self._delay = WatermarkDelay(self._shortest, spec.feeder_lag, few)
+        self._delay = WatermarkDelay(self._shortest, self._feeder_lag, few)
         self._fed = self.topics()  # how far behind others are does not count
         self._session: SparkSession | None = None
         self._topics: TopicSet | None = None
+
+    @abstractmethod
+    def _load(self) -> QueryFunction:
+        """Load the user's function, or raise a ConfigError."""
+
+    @abstractmethod
+    def _read_plan(self, rows: DataFrame) -> _Plan:
+        """Read the plan behind the rows that this function has returned, or raise a ConfigError."""
+
+    @abstractmethod
+    def _records(self, rows: DataFrame, mode: str, checkpoint: Checkpoint | None) -> DataFrame:
+        """Make records of these rows, as `rows` of `StreamSpec` does."""
+
+    def _feeder_lag(self) -> timedelta:
+        """Ask how far behind the topics are that it begins with."""
+        return self._lag()
+
+    def _topics_of(self, source: Source) -> Sequence[str]:
+        """Name the topics that hold the events of `source`; one Kafka source of the query reads them."""
+        return [self._settings.names.events(source.name)]
+
+    def select(self, events: DataFrame) -> DataFrame:
+        """Leave out events that the function is not to see."""
+        return events
 
     @property
     def decision(self) -> Decision:
@@ -103,19 +105,18 @@ class KeyedQuery(Generic[_Plan]):
 
     def topics(self) -> tuple[str, ...]:
         """Name the topics that it reads now."""
-        return tuple(topic for source in self._spec.sources for topic in self._spec.topics_of(source))
+        return tuple(topic for source in self.sources for topic in self._topics_of(source))
 
     def read_plan(self, spark: SparkSession) -> _Plan:
         """Load the function in each session, and read its plan in the first."""
         if self._session is not spark:  # a UDF at the top of the file belongs to the session that was active
-            self._call, self._session = self._spec.load(), spark
+            self._call, self._session = self._load(), spark
         if hasattr(self, "plan"):
             return self.plan
-        spec = self._spec
-        rows = self._apply(lambda topics: read_topics(spark.readStream, self._settings, spec.job, topics))
-        with time_limit(spec.declared.path):
-            self.plan = plan = spec.read_plan(rows)
-        self.used = used_columns(spec.records(rows, MICRO_BATCH, None), spec.sources)
+        rows = self._apply(lambda topics: read_topics(spark.readStream, self._settings, self.job, topics))
+        with time_limit(self._declared.path):
+            self.plan = plan = self._read_plan(rows)
+        self.used = used_columns(self._records(rows, MICRO_BATCH, None), self.sources)
         needed = plan.slots(1, self._settings.spark.shuffle_partitions)
         log.info("plan read", mode=plan.mode, reason=plan.reason, output=plan.output, exchanges=plan.exchanges,
                  slots_besides_source=needed - 1, fingerprint=plan.fingerprint)  # fmt: skip
@@ -125,20 +126,20 @@ class KeyedQuery(Generic[_Plan]):
         """Make what is written of the records that are read; see `StreamSpec`."""
         if checkpoint is None:
             return self._apply(read)
-        is_only = len(self._spec.sources) == 1
+        is_only = len(self.sources) == 1
         counted = self._apply(lambda topics: count_ticks(read(topics), "" if is_only else topics[0]))
-        return self._spec.records(counted, mode, checkpoint)
+        return self._records(counted, mode, checkpoint)
 
     def _apply(self, read: Read) -> DataFrame:
         """Make the rows that the user's function gives for the records that `read` gives of the events topics."""
-        spec, is_only = self._spec, len(self._spec.sources) == 1
+        declared, is_only = self._declared, len(self.sources) == 1
 
         def events_of(source: Source) -> DataFrame:
-            events = parse_events(read(spec.topics_of(source)), source, self.used.get(source.name), is_only=is_only)
+            events = parse_events(read(self._topics_of(source)), source, self.used.get(source.name), is_only=is_only)
             delay = self.decision.delay + source.lateness - self._shortest  # it was chosen for the shortest
-            return spec.select(prepare_events(events, spec.declared, delay, is_only=is_only))
+            return self.select(prepare_events(events, declared, delay, is_only=is_only))
 
-        events = by_source(spec.sources, spec.declared.path, spec.declared, events_of)
+        events = by_source(self.sources, declared.path, declared, events_of)
         return self._call(events, self.tables.newest())
 
     def choose(self, run: Run, checkpoint: Checkpoint, obstacle: str) -> Choice:
@@ -147,7 +148,7 @@ class KeyedQuery(Generic[_Plan]):
         if checkpoint.gaps or run.topics is not self._topics:
             self._topics = run.topics
             self._delay.forget_backlog()
-        keeps_state = self._spec.declared.keeps_state
+        keeps_state = self._declared.keeps_state
         if keeps_state:
             self._delay.choose(run.topics.only(self._fed), run.position)
         mode, reason = choose_mode(self.plan, self.decision, obstacle)
@@ -165,7 +166,7 @@ class KeyedQuery(Generic[_Plan]):
             run.counts["skipped"] = run.counts.get("skipped", 0) + (gap.records if is_skipped else 0)
             write = log.warning if is_skipped else log.error
             write("gap", reason=gap.sentence, since=gap.since, until=gap.until, offsets=gap.offsets)
-        found = gaps.removed_upstream(self._settings, self._spec.feeders)
+        found = gaps.removed_upstream(self._settings, self._feeders)
         incomplete = tuple((gap.since or EPOCH, gap.until) for _, gap in found)
         if found and incomplete != self.incomplete:
             job, gap = found[-1]
@@ -175,13 +176,13 @@ class KeyedQuery(Generic[_Plan]):
     def set_aside(self, run: Run, record: SetAside) -> None:
         """Write down the gap that leaving out one event leaves."""
         for message in run.topics.records(record.place, record.offset, record.offset + 1):
-            gaps.record(self._folders.stored, gaps.make_gap(record.topic, message))
+            gaps.record(self.folders.stored, gaps.make_gap(record.topic, message))
 
     def restart_reason(self, run: Run) -> str | None:
         """Look whether to begin or to end a drain, and whether an operator has asked to skip the backlog."""
-        if gaps.is_asked_to_skip(self._folders.local):
+        if gaps.is_asked_to_skip(self.folders.local):
             return "skipping its backlog on request"
-        if self._spec.declared.keeps_state:
+        if self._declared.keeps_state:
             with contextlib.suppress(TransientError):
                 return self._delay.restart_reason(run.position, run.lag_seconds)
         return None

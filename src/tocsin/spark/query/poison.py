@@ -110,13 +110,11 @@ class _Kept(BaseModel):
 
     Attributes:
         position: to which the counts belong.
-        failures, outages: of the query.
         runs: a query was started, and nobody has seen its end.
         deaths: of processes in a row whose query nobody has seen end.
         ends: of the places when a search began: a search of the next process divides the same spans.
         trying: the name of the span that a search reads now; empty if none does.
         died_of: how many processes died while a search read a span, by its name.
-        records: that were set aside.
     """
 
     position: Position = Field(default_factory=dict)

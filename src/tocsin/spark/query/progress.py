@@ -21,7 +21,6 @@ class BatchProgress:
     """One finished batch.
 
     Attributes:
-        batch_id: of the checkpoint.
         run_id: changes with every start of the query.
         rows_in: records read, without ticks where those are counted (see `tocsin.spark.events.count_ticks`).
         rows_out: records written; 0 where the sink does not count.

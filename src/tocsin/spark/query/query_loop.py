@@ -33,7 +33,7 @@ from tocsin.spark.engine import jvm
 from tocsin.spark.engine.cluster import ClusterLost, has_lost_executor, is_lost, refusal_of_masters
 from tocsin.spark.query.progress import BatchProgress, listen
 from tocsin.spark.query.stream_job import StreamJob
-from tocsin.spark.query.work import Run, Started
+from tocsin.spark.query.work import WAIT_SECONDS, Run, Started
 from tocsin.spark.session import streaming_session
 
 PARTITION_SECONDS = 10.0
@@ -93,16 +93,12 @@ class QueryLoop:
 
     def _reach(self, missing_of: Callable[[], str | None]) -> bool:
         """Wait until nothing is missing any more; False when asked to stop."""
-        reported = ""
+        retry = self._run.retry()
         while not self._run.is_stopping:
             missing = missing_of()
             if missing is None:
                 return True
-            if missing != reported:
-                reported = missing
-                log.warning("waiting", reason=missing)
-                self._reporter.update(state=JobState.WAITING, reason=missing)
-            self._run.wait(1.0)
+            retry.failed(missing, WAIT_SECONDS)
         return False
 
     def _missing(self) -> str | None:

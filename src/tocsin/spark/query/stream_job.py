@@ -52,8 +52,6 @@ class StreamSpec:
         path, function: of the declaration, for errors; no function where it has none.
         topics: names those that it reads now.
         writes: topics that must exist as well before the query starts.
-        sink: options of Kafka's sink.
-        source: further options of Kafka's source.
         batch_seconds: length of a real-time batch.
         exchanges: for so many shuffles the session has task slots. A slot is a thread, and an idle one is free.
         resources: what it gets on a cluster; None for a job that always runs on its own machine.
@@ -64,9 +62,7 @@ class StreamSpec:
         open: finds where the query begins or goes on, for the name that `owner` has given.
         choose: decides how to read on. Its third argument is why real-time mode cannot be; empty if it can.
         rows: makes what is written of the records that are read, for a mode. Without a checkpoint nothing is written.
-        write: writes them.
         set_aside: stores a record that is not read any more; perhaps twice.
-        begin: takes note that a query has started.
         look: is called about four times a second.
         describe: returns the state and the reason to report by now.
         restart_reason: returns why the query must start again, or None; called once a second.

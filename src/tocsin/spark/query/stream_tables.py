@@ -13,11 +13,10 @@ from pyspark.sql import SparkSession
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.model.flow import FlowSpec
-from tocsin.declare.model.job_report import JobState
 from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings
 from tocsin.spark.declared_function import Declared
-from tocsin.spark.query.work import Run
+from tocsin.spark.query.work import WAIT_SECONDS, Run
 from tocsin.spark.tables.spark.joined_tables import FollowedTables, open_tables
 
 _REFRESH_SECONDS, _REFRESH_SECONDS_STORED = 1.0, 5.0  # an object store asks money for each request
@@ -47,19 +46,15 @@ class StreamTables:
 
     def await_rows(self, run: Run) -> bool:
         """Open them in the session of `run`, once they have rows; False when asked to stop before that."""
-        waiting = ""
         if not self._declared.tables:
             return True
+        retry = run.retry()
         while not run.is_stopping and self._session is not run.spark:
             try:
                 self.tables = open_tables(run.spark, self._settings, self._declared.tables, self._declared.path)
                 self._session = run.spark
             except TransientError as error:
-                if str(error) != waiting:
-                    waiting = str(error)
-                    log.warning("waiting", reason=waiting)
-                run.reporter.update(state=JobState.WAITING, reason=waiting)
-                run.wait(1.0)
+                retry.failed(str(error), WAIT_SECONDS)
         return self._session is run.spark
 
     def newest(self) -> FollowedTables | None:

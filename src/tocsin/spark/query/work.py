@@ -16,6 +16,7 @@ from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.job_report import JobState
 from tocsin.declare.settings import PROJECT_FILE, Settings
 from tocsin.platform.kafka.reporter import Reporter
+from tocsin.platform.kafka.retry import Retry
 from tocsin.platform.kafka.topic_identity import is_recreated
 from tocsin.platform.kafka.topic_set import Place, Position, TopicSet
 from tocsin.spark.engine import cluster
@@ -24,6 +25,9 @@ from tocsin.spark.session import consumer_group
 
 SLOTS_SECONDS = 60.0
 """So long executors may take to come before the cluster is asked anew."""
+
+WAIT_SECONDS = 1.0
+"""Between two attempts of a job to start its query."""
 
 _LOOK_SECONDS = 0.2
 REAL_TIME, MICRO_BATCH = "real-time", "micro-batch"
@@ -36,7 +40,6 @@ class Choice:
     Attributes:
         mode: "real-time" or "micro-batch".
         reason: why this mode and state, one sentence.
-        state: RUNNING or DRAINING.
         delay_seconds: watermark delay in force; None without a watermark.
         skips_removed: records were removed before they were read, and are stepped over.
     """
@@ -60,9 +63,6 @@ class Run:
     """One run of a job; the query loop keeps it up to date.
 
     Attributes:
-        settings, reporter: of the job.
-        job: its name.
-        topics: those it reads, beside Spark.
         topic_ids: Kafka's ids of these, as they were when the query began to read them; a start sets them.
         places: their partitions; the slots fit them.
         spark: the session; a new one after partitions were added.
@@ -115,6 +115,10 @@ class Run:
         """Sleep, but no longer than until the job is asked to stop; True when it was."""
         return self._stop.wait(seconds)
 
+    def retry(self) -> Retry:
+        """Begin to wait for something that the job needs before it can run."""
+        return Retry(self.reporter, self._stop, first_seconds=WAIT_SECONDS)
+
     def await_slots(self, needed: int) -> int:
         """Wait until as many task slots are there as the query holds at once; returns how many, 0 if asked to stop.
 
@@ -131,7 +135,7 @@ class Run:
                 f"{self.job} needs {needed} task slots at once; {what} (its file may declare resources=)",
                 key="spark.resources",
             )
-        reported, began = "", time.monotonic()
+        retry, began = self.retry(), time.monotonic()
         while True:
             before, self.executors = self.executors, cluster.executors_of(self.spark)
             if lost := len(before - self.executors):
@@ -142,9 +146,7 @@ class Run:
             reason = f"needs {needed} task slots at once; executors with {there} have registered"
             if time.monotonic() - began > SLOTS_SECONDS:
                 raise cluster.ClusterLost(f"{reason} (asking anew after {SLOTS_SECONDS:.0f} s)")
-            if reason != reported:
-                reported = reason
-                self.reporter.update(state=JobState.WAITING, reason=reason)
+            retry.report(reason)
             if self.wait(_LOOK_SECONDS):
                 return 0
 

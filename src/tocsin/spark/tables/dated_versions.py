@@ -37,7 +37,6 @@ class DatedVersion(BaseModel, frozen=True):
         day: the first day whose events it is for.
         holds_from: since when it holds: the beginning of the day unless it was made later than that.
         made_of: the days of history that were there to make it of.
-        rows: how many it has.
         made_at: when it was made.
     """
 

@@ -44,7 +44,6 @@ class PublishedRows:
 
     Attributes:
         number: of its folder, counted up.
-        rows: versions in it.
         complete_at: it says of every record that was appended by then, UTC.
         declared: hash of the declaration that it was made by.
         made_by: `VersionStore.id` of the versions that it shows; "" if it was made of none.
@@ -126,7 +125,9 @@ class TableFolder:
         rows, schema = list(versions), arrow_schema(self._spec)
         values = [[row.values[place] for row in rows] for place in range(len(self._spec.columns))]
         values += [[row.valid_from for row in rows], [row.valid_to for row in rows]]
-        return pa.table([pa.array(one, field.type) for one, field in zip(values, schema, strict=True)], schema=schema)
+        return pa.table(
+            [pa.array(column, field.type) for column, field in zip(values, schema, strict=True)], schema=schema
+        )
 
     def _remove_old(self, current: PublishedRows) -> None:
         before = time.time() - _READERS_SECONDS

@@ -16,18 +16,15 @@ from tocsin.declare.model.names import compute_job
 from tocsin.declare.model.sizes import VIEW_BYTES
 from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings
-from tocsin.ingest.backlog import FeederLag
 from tocsin.job import Job
 from tocsin.platform.kafka.reader import appended_at, came_in_at
 from tocsin.platform.kafka.topic_set import Position, partition_of
 from tocsin.platform.kafka.topics import empty_topic, remove_topics
-from tocsin.platform.storage.job_folders import JobFolders
-from tocsin.spark.declared_function import DeclaredFunction
+from tocsin.spark.declared_function import DeclaredFunction, QueryFunction
 from tocsin.spark.entry import run_query
 from tocsin.spark.query.checkpoint import Checkpoint, Retention, begin_at, open_checkpoint
-from tocsin.spark.query.keyed_query import EXCHANGES, KeyedQuery, KeyedSpec
+from tocsin.spark.query.keyed_query import EXCHANGES, KeyedQuery
 from tocsin.spark.query.leadership import remove_other_checkpoints
-from tocsin.spark.query.poison import Poison
 from tocsin.spark.query.stream_job import StreamJob, StreamSpec
 from tocsin.spark.query.work import Run
 from tocsin.spark.query_plan import QueryPlan
@@ -46,7 +43,7 @@ from tocsin.views.spark.view_rows import OBSERVATION, WRITTEN, make_rows
 log = structlog.get_logger()
 
 
-class Computation:
+class Computation(KeyedQuery[QueryPlan]):
     """The job `compute:<view>`.
 
     A build is one computation of the view from the earliest event that Kafka keeps, or from where what was computed
@@ -61,25 +58,26 @@ class Computation:
 
     def __init__(self, settings: Settings, name: str) -> None:
         catalog = read_catalog(settings.project)
-        self.spec, self._settings, self.job = catalog.view(name), settings, compute_job(name)
-        self.folders, self._text = JobFolders.of(settings, self.job), self.spec.path.read_bytes()
+        self.spec = catalog.view(name)
         self._rebuild = self._build = ""
         self._history: HistoryPart | None = None
         self._past: Position = {}  # the ends of the events of history that are still on their topic
         self._missing: Position | None = None
-        lag = FeederLag(settings, *(catalog.upstream(source) for source in self.spec.sources))
-        declared, sources = self.spec.computed, catalog.sources_of(self.spec)
-        self.query = KeyedQuery(settings, KeyedSpec(
-            job=self.job, declared=declared, sources=sources, feeders=catalog.feeders_of(self.spec.sources),
-            feeder_lag=lambda: max(lag(), self._past_age()), topics_of=self._topics_of,
-            load=lambda: DeclaredFunction(declared.path, FUNCTION, self._text),
-            read_plan=lambda rows: read_plan(rows, self.spec, sources), records=self._records, select=self.select,
-        ))  # fmt: skip
+        super().__init__(settings, compute_job(name), self.spec.computed, catalog)
+
+    def _load(self) -> QueryFunction:
+        return DeclaredFunction(self.spec.path, FUNCTION, self._text)
+
+    def _read_plan(self, rows: DataFrame) -> QueryPlan:
+        return read_plan(rows, self.spec, self.sources)
+
+    def _feeder_lag(self) -> timedelta:
+        return max(super()._feeder_lag(), self._past_age())
 
     def _topics_of(self, source: Source) -> list[str]:
-        """Name the topic of the stream, and that of the events of history if the build has one."""
+        # The topic of the stream, and that of the events of history if the build has one.
         past = self._past_topic
-        return [self._settings.names.events(source.name), *([past] if past else [])]
+        return [*super()._topics_of(source), *([past] if past else [])]
 
     @property
     def _past_topic(self) -> str:
@@ -104,9 +102,7 @@ class Computation:
         if self._history is not None:
             begin_at(stored, name, self._history.offsets, self._history.since)
             record_begin(stored, name)
-        checkpoint = open_checkpoint(
-            self.folders, name, run.topics, Retention(None, self.query.plan.reach), lambda: None
-        )
+        checkpoint = open_checkpoint(self.folders, name, run.topics, Retention(None, self.plan.reach), lambda: None)
         remove_other_checkpoints(self._settings, self.folders, {name})
         # Behind removed records its totals begin anew, and must not be mixed with those of before. Windows are whole.
         begun_anew = self.spec.computed.window is None and checkpoint.query.name != "query"
@@ -144,7 +140,7 @@ class Computation:
     def _records(self, rows: DataFrame, mode: str, checkpoint: Checkpoint | None) -> DataFrame:
         # The latest value is the latest, however much of its period was read.
         publish_from = None if checkpoint is None or self.spec.shows_latest else checkpoint.publish_from
-        incomplete = () if self.spec.shows_latest else self.query.incomplete
+        incomplete = () if self.spec.shows_latest else self.incomplete
         return make_rows(rows, self.spec, self._build, publish_from, incomplete)
 
     def restart_reason(self, run: Run) -> str | None:
@@ -161,7 +157,7 @@ class Computation:
         if missing is not None and all(run.position.get(place, 0) >= end for place, end in missing.items()):
             self._missing = None
             run.reporter.update(is_build_complete=True)
-        return self.query.restart_reason(run)
+        return super().restart_reason(run)
 
     def appended_at(self, message: Message) -> datetime | None:
         """Read the append time of the raw record behind an event; of an event of history, when it was put there."""
@@ -175,14 +171,14 @@ class Computation:
 def computation(settings: Settings, name: str) -> StreamJob:
     """Make the job `compute:<view>`: events in, upserts of rows out."""
     view = Computation(settings, name)
-    query, declared, topic = view.query, view.spec.computed, settings.names.view(name)
+    declared, topic = view.spec.computed, settings.names.view(name)
     return StreamJob(settings, StreamSpec(
         job=view.job, version=declared.version, query=declared.name, path=declared.path, function=FUNCTION,
-        folders=view.folders, poison=Poison(view.folders), tables=query.tables, exchanges=EXCHANGES,
-        resources=settings.spark.resources.with_declared(declared.resources), topics=query.topics, writes=(topic,),
+        folders=view.folders, poison=view.poison, tables=view.tables, exchanges=EXCHANGES,
+        resources=settings.spark.resources.with_declared(declared.resources), topics=view.topics, writes=(topic,),
         sink=kafka_sink(settings, topic, VIEW_BYTES), batch_seconds=settings.spark.trigger_seconds,
-        plan=query.read_plan, owner=view.begin_build, open=view.open, choose=query.choose, rows=query.rows,
-        set_aside=query.set_aside, begin=lambda *_: None, restart_reason=view.restart_reason,
+        plan=view.read_plan, owner=view.begin_build, open=view.open, choose=view.choose, rows=view.rows,
+        set_aside=view.set_aside, begin=lambda *_: None, restart_reason=view.restart_reason,
         observations=(OBSERVATION, WRITTEN), appended_at=view.appended_at,
     ))  # fmt: skip
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from tocsin.declare.model.source import tick_value
-from tocsin.ingest.flows.upstream_ticks import UpstreamTicks
+from tocsin.ingest.flows.spark.flow_run import UpstreamTicks
 from tocsin.platform.kafka.topic_set import Place, Position, TopicSet, partition_of, place_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

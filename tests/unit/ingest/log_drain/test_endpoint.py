@@ -65,9 +65,9 @@ class Drain:
             answers.append(message)
 
         pairs = [(name.encode(), text.encode()) for name, text in named.items()]
-        held = self.endpoint._held
+        held = self.endpoint._reserved
         asyncio.run(self.endpoint(scope | {"headers": pairs}, receive, send))
-        assert self.endpoint._held == held
+        assert self.endpoint._reserved == held
         if not answers:
             return 0, {}, ""
         start, body = answers
@@ -169,10 +169,10 @@ def test_what_another_attempt_may_cure_is_put_off() -> None:
 
 def test_memory_is_bounded() -> None:
     drain = Drain()
-    drain.endpoint._held = 67_108_860
+    drain.endpoint._reserved = 67_108_860
     status, _, body = drain.ask("/logs", FRAME * 10)
     assert (status, "too much is waiting" in body) == (503, True)
-    drain.endpoint._held = 0
+    drain.endpoint._reserved = 0
     assert drain.ask("/logs", FRAME * 10)[0] == 204
 
 

@@ -97,6 +97,7 @@ def test_offsets_that_were_committed_with_another_id_are_of_another_topic(
 
 def look(follower: TopicFollower, seconds: int, done: int, end: int) -> None:
     follower._next = follower._reached = {0: done}
+    follower.is_following = True
     follower._measure_lag(NOON + timedelta(seconds=seconds), {0: end})
 
 

@@ -62,6 +62,8 @@ def test_an_executor_that_is_gone_when_the_next_query_begins_is_counted_once(mon
     """However the query before it has ended: a loss may fall into its stop."""
     seen = iter([{"0", "1"}, {"1"}, {"1", "2"}, {"1", "2"}])
     monkeypatch.setattr(cluster, "executors_of", lambda _: frozenset(next(seen)))
-    run: Any = SimpleNamespace(resources=ResourceSettings(cores=1), spark=None, executors=frozenset(), counts={})
+    run: Any = SimpleNamespace(
+        resources=ResourceSettings(cores=1), spark=None, executors=frozenset(), counts={}, retry=lambda: None
+    )
     assert [Run.await_slots(run, 1) for _ in range(4)] == [2, 1, 2, 2]
     assert run.counts == {"executors_lost": 1}

@@ -15,8 +15,8 @@ from tocsin.declare.model.detector import ScoreKind
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.settings import Settings
 from tocsin.detect.spark.detection import ClosedWindows
-from tocsin.ingest.backlog import FeederLag
 from tocsin.platform.kafka.topic_set import Place, Position, place_of
+from tocsin.spark.query.drain import FeederLag
 from tocsin.spark.query.read_positions import SETTLE_SECONDS, UNSENT_SECONDS, Reading, ReadPositions
 from tocsin.spark.query.work import MICRO_BATCH, REAL_TIME
 

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError
-from tocsin.declare.model.source import Source
+from tocsin.declare.model.source import Source, is_tick
 from tocsin.declare.settings import Settings
-from tocsin.ingest.backlog import FeederLag
 from tocsin.ingest.flows.spark.flow_plan import PlannedFlow, apply_flow, plan_flow
 from tocsin.ingest.flows.spark.flow_rows import OBSERVATION, make_events
 from tocsin.ingest.flows.spark.last_version import begin_version, forget_topics
 from tocsin.ingest.flows.spark.source_order import begin_at, fit_order
-from tocsin.ingest.flows.upstream_ticks import UpstreamTicks
 from tocsin.ingest.spark.mover import PLAN, Mover, PassedOn
 from tocsin.job import Job
 from tocsin.platform.code_versions import keep_version
 from tocsin.platform.kafka.reader import came_in_at
-from tocsin.platform.kafka.topic_set import Position, partition_of
+from tocsin.platform.kafka.topic_set import Position, TopicSet, partition_of, place_of
 from tocsin.spark.declared_function import DeclaredFunction
 from tocsin.spark.entry import run_query
 from tocsin.spark.events import count_ticks
 from tocsin.spark.query.checkpoint import Checkpoint
+from tocsin.spark.query.drain import FeederLag
 from tocsin.spark.query.poison import Poison, Read
 from tocsin.spark.query.stream_job import StreamJob, StreamSpec
 from tocsin.spark.query.stream_tables import StreamTables
@@ -34,6 +34,50 @@ from tocsin.spark.query_plan import QueryPlan
 
 _CHECKPOINT = "query"
 """All versions of a flow continue the same one: it keeps no state."""
+
+
+_LOOKED_AT = 100
+"""So many records of a partition are looked at in one look. Under load there are more, and no ticks among them."""
+
+
+class UpstreamTicks:
+    """The newest tick of each of some events topics, and where their events end; see `tocsin.ingest.ticks.TrueAfter`.
+
+    Ticks do not count as what must be processed first: while nothing else comes, one follows another each second, and
+    a job commits far less often.
+    """
+
+    def __init__(self, topics: TopicSet) -> None:
+        self._topics = topics
+        self._read: Position = {}
+        self._ends: Position = {}
+        self._newest: dict[str, datetime] = {}
+
+    def __call__(self) -> tuple[datetime, Position] | None:
+        """Return the tick up to which all topics have come, and after which offsets it is true; None before that.
+
+        Raises:
+            TransientError: Kafka cannot be reached; a retry helps.
+        """
+        self._look()
+        newest = dict(self._newest)
+        # One speaks of all partitions of its topic, and some of them may have been read before it was written.
+        self._look()
+        return (min(newest.values()), dict(self._ends)) if len(newest) == len(self._topics.names) else None
+
+    def _look(self) -> None:
+        first, ends = self._topics.bounds()
+        starts = {p: max(first[p], self._read.get(p, 0), end - _LOOKED_AT) for p, end in ends.items()}
+        for place, start in starts.items():
+            if start > self._read.get(place, first[place]):
+                self._ends[place] = start  # what is between may be events
+        for message in self._topics.read(starts, ends):
+            topic, moment = message.topic() or "", came_in_at(message)
+            if not is_tick(message.value() or b""):
+                self._ends[place_of(topic, message.partition() or 0)] = (message.offset() or 0) + 1
+            elif moment is not None:
+                self._newest[topic] = max(self._newest.get(topic, moment), moment)
+        self._read = ends
 
 
 class FlowRun:

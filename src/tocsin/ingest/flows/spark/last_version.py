@@ -46,7 +46,6 @@ class Begin(BaseModel, frozen=True):
     """The place where a version begins.
 
     Attributes:
-        version: that begins.
         offsets: events before these are made, by a version before.
     """
 

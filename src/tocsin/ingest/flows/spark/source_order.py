@@ -21,7 +21,6 @@ class Order(BaseModel, frozen=True):
     """The order of the topics in a checkpoint.
 
     Attributes:
-        topics: in the order of the plan.
         offsets: at which the checkpoint begins; none at the first event.
         is_pending: the checkpoint that is there is the one before.
     """

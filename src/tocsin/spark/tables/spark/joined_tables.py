@@ -116,7 +116,7 @@ class JoinedTables:
         taken = sorted({*spec.values, spec.since} & types.keys())
         faults += [f"the events have a column '{name}' already; rename or drop it before" for name in taken]
         if faults:
-            raise ConfigError([Fault(str(self._where), f"joins table '{spec.name}': {one}") for one in faults])
+            raise ConfigError([Fault(str(self._where), f"joins table '{spec.name}': {fault}") for fault in faults])
 
     def _fault(self, what: str, near: str | None = None) -> ConfigError:
         return ConfigError([Fault(str(self._where), what, key="tables", nearest=near)])
@@ -154,7 +154,7 @@ class FollowedTables(JoinedTables):
             frame = f"tocsin_table_{next(_NUMBERS)}"
             self._opened[name] = _Opened(spec, folder, frame, published)
             rows[name] = spec, _frame(spark, spec, folder, published, frame)
-        super().__init__(where, rows, [name for name, one in (dated or {}).items() if one.is_large])
+        super().__init__(where, rows, [name for name, table in (dated or {}).items() if table.is_large])
 
     def refresh(self) -> str:
         """Let the next batch read the newest snapshots; returns a sentence if one of them is behind, else "".
