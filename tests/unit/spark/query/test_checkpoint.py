@@ -17,6 +17,7 @@ from tocsin.declare.settings import Settings
 from tocsin.platform.kafka.reader import CameAt
 from tocsin.platform.kafka.topic_set import Place, Position, TopicSet, place_of
 from tocsin.platform.lock import hold
+from tocsin.platform.state_file import FORM
 from tocsin.platform.storage.job_folders import JobFolders
 from tocsin.spark.query import checkpoint as module
 from tocsin.spark.query import gaps
@@ -356,7 +357,7 @@ def test_what_no_version_can_go_back_to_is_removed_unless_a_process_still_writes
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"form": 2, "begun": "elsewhere"}, "was written by a later Tocsin in form 2"),
+        ({"form": FORM + 1, "begun": "elsewhere"}, f"was written by a later Tocsin in form {FORM + 1}"),
         ({"offsets": "all"}, r"cannot be read \(1 faults in it\)"),
     ],
 )
