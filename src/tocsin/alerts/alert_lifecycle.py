@@ -1,9 +1,8 @@
 """End alerts, and remove old ones: what `recording` has opened.
 
 An alert is resolved once its period is over and nothing waits to be sent. One about something missing ends earlier,
-when a later window has closed without a finding: then what was missing has come back. The detector says nothing of
-that. Its findings are in the DB and its watermark is reported, so the result is the same however often a process dies
-in between: an alert ends, and its notifications are planned, in one transaction.
+when a later window has closed without a finding. That follows from the findings in the DB and the reported watermark,
+and an alert ends in one transaction with its notifications: the result is the same however often a process dies.
 """
 
 from __future__ import annotations
@@ -36,34 +35,23 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Missing:
-    """An alert about something that was missing, and of which people were notified at once.
-
-    Attributes:
-        id, revision: of the alert.
-        detector: its name.
-        last_end: end of the last window in which it was missing, UTC.
-    """
+    """An alert about something that was missing, and of which people were notified at once."""
 
     id: int
     detector: str
     revision: int
-    last_end: datetime
+    last_end: datetime  # of the last window in which it was missing, UTC
 
 
 class Returns:
     """Looks which alerts have ended, and ends them."""
 
     def __init__(self, database: Database, reports: Callable[[], Mapping[str, JobReport]], domain: str) -> None:
-        """End alerts in `database`, with message ids below `domain`; `reports` gives the latest report of each job."""
         self._database, self._reports, self._domain = database, reports, domain
         self._closed_at: dict[Missing, datetime] = {}
 
     def look(self, now: datetime) -> None:
-        """End the alerts that have ended by `now`; none while the reports cannot be read.
-
-        Raises:
-            TransientError: the DB cannot be used now.
-        """
+        """End the alerts that are over by `now`, none while reports cannot be read; TransientError as of `Database`."""
         with self._database.read() as connection:
             every = {name: facts.looks_every for name, facts in read_facts(connection).items() if facts.looks_every}
             missing = missing_of(connection, every, now) if every else []
@@ -108,10 +96,7 @@ class Returns:
 def missing_of(connection: Connection, every: Mapping[str, timedelta], now: datetime) -> list[Missing]:
     """List the alerts about what is missing that have not ended, are the last of their entity, and have been notified.
 
-    Args:
-        connection: in a transaction.
-        every: from the start of one window to the next, of each detector that expects entities.
-        now: UTC.
+    `every` is the time from the start of one window to the next, of each detector that expects entities.
     """
     later = alerts.alias()
     followed = exists().where(

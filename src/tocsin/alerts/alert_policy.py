@@ -5,8 +5,6 @@
 * Notifying: `urgent` at the crossing, `email` once the window has closed, later findings in a `delayed` summary;
   an alert that was notified as e-mail is notified once more when it becomes urgent, and never at a lower level.
   What a backfill finds is news for two days, in the summary alone.
-
-Standard library and the contracts only.
 """
 
 from __future__ import annotations
@@ -110,10 +108,7 @@ def alert_start(moment: datetime, starts: Iterable[datetime], period: timedelta)
 
 
 def alerts_by_day(findings: Iterable[Finding], rules: DetectorFacts | DetectorSpec) -> dict[date, int]:
-    """Count the alerts that findings of one detector would open, by the UTC day on which they open.
-
-    A day without any is not in it.
-    """
+    """Count the alerts that findings of one detector would open, by UTC day of opening; a day without any is absent."""
     starts: dict[str, list[datetime]] = defaultdict(list)
     opened: Counter[date] = Counter()
     for moment, key in sorted((finding.moment, dedup_key(finding.entity, rules)) for finding in findings):
@@ -163,7 +158,6 @@ class Closing:
     """The state of the window that an e-mail waits for.
 
     Attributes:
-        ready: it may.
         incomplete: why the window may still change; empty when it is closed.
         closed_at: since when the detector's job has said that the window is closed; None while it has not.
     """

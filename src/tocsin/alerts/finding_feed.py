@@ -47,11 +47,7 @@ class FindingFeed:
         self._topics, self._looked_at = dict[str, str](), 0.0
 
     def pass_on(self, records: Iterable[FindingRecord]) -> None:
-        """Write what follows from `records`, and wait until Kafka has it.
-
-        Raises:
-            TransientError: Kafka cannot be reached; a retry helps.
-        """
+        """Write what follows from `records`, and wait until Kafka has it; TransientError while it cannot be reached."""
         topics = self._read_topics()
         if not topics:
             return
@@ -68,11 +64,7 @@ class FindingFeed:
     def tick(self, complete_until: datetime | None) -> None:
         """Write how far each detector has got, as far as all that it had found by then has been passed on.
 
-        Args:
-            complete_until: all that was appended to the topic of findings before it has been passed on, UTC.
-
-        Raises:
-            TransientError: Kafka cannot be reached; a retry helps.
+        All that was appended to the topic of findings before `complete_until`, UTC, has been. Errors as of `pass_on`.
         """
         topics = self._read_topics()
         if not topics or complete_until is None:
@@ -89,13 +81,10 @@ class FindingFeed:
         self._writer.flush()
 
     def _read_topics(self) -> dict[str, str]:
-        """Name the topics of findings that are there, by detector.
-
-        They are made for those that somebody reads. What is declared is not asked: a file that breaks stops no job, and
-        a topic that is still to be made must not hold up alerts.
-        """
+        """Name the topics of findings that are there, by detector: those that somebody reads."""
         if time.monotonic() - self._looked_at > _LOOK_SECONDS:
             start = self._settings.names.events(FINDINGS_OF)
+            # Not what is declared: a broken file stops no job, and a topic still to be made must not hold up alerts.
             there = sorted(self._writer.topics())
             self._topics = {topic.removeprefix(start): topic for topic in there if topic.startswith(start)}
             self._looked_at = time.monotonic()
@@ -103,14 +92,9 @@ class FindingFeed:
 
 
 class WaitingFindings:
-    """Findings to pass on; while Kafka takes none of them they wait, so that alerts can go on. For one thread.
-
-    Attributes:
-        trouble: why they wait; empty if they do not.
-    """
+    """Findings that wait while Kafka takes none of them, so that alerts go on; `trouble` says why. For one thread."""
 
     def __init__(self, feed: FindingFeed) -> None:
-        """Nothing waits yet."""
         self._feed, self._records = feed, list[FindingRecord]()
         self.trouble, self._backoff = "", Backoff(_FIRST_SECONDS, _LONGEST_SECONDS)
 

@@ -55,11 +55,7 @@ class Indexer:
     """Stores batches of records; knows nothing of Kafka, so that a batch can be tried as often as one likes."""
 
     def __init__(self, settings: Settings, database: Database, clock: Callable[[], datetime] = now) -> None:
-        """Index into `database`, which has its schema, by the declarations in the project of `settings`.
-
-        Raises:
-            TransientError: the alerts DB cannot be read now.
-        """
+        """Index into `database`, which has its schema; TransientError while it cannot be read."""
         self._settings, self._database, self._clock = settings, database, clock
         with database.read() as connection:
             self._stored_facts = read_facts(connection)
@@ -72,11 +68,7 @@ class Indexer:
         return self._declared.current()
 
     def store(self, records: list[FindingRecord]) -> Recorded:
-        """Store a batch, in one transaction; if the DB refuses its content, record by record.
-
-        Raises:
-            TransientError: the alerts DB cannot be written now; nothing was stored and a retry helps.
-        """
+        """Store a batch in one transaction; if the DB refuses its content, record by record. Retry a TransientError."""
         try:
             return self._transaction(records)
         except (exc.StatementError, ValueError, OverflowError) as error:
@@ -106,11 +98,7 @@ class Indexer:
         return done
 
     def follow_declarations(self) -> None:
-        """Open the alerts of findings that were stored before their detector was declared here.
-
-        Raises:
-            TransientError: the alerts DB cannot be written now; a later call goes on.
-        """
+        """Open alerts of findings stored before their detector was declared; a call after a TransientError goes on."""
         declared = self._declared.current()
         for name in sorted(declared.keys() - self._stored_facts.keys()):
             last = ""
@@ -128,7 +116,7 @@ class Indexer:
             self._stored_facts[name] = declared[name]
 
     def apply(self, backfilled: BackfilledDay) -> Generator[None, None, Recorded]:
-        """Store what a backfill has published for a day, in short transactions; see `backfills.Days.apply`."""
+        """Store what a backfill has published for a day, in short transactions; see `StoredDays.apply`."""
         done = yield from self.days.apply(backfilled)
         self._log_alerts({backfilled.detector}, done)
         return done
@@ -166,18 +154,13 @@ class IndexerJob:
     """Feeds an `Indexer` from Kafka, and with what backfills publish, until `stop` is set."""
 
     def __init__(self, settings: Settings, reporter: Reporter, stop: threading.Event) -> None:
-        """Describe the job; nothing is opened yet."""
         self._settings, self._reporter, self._stop = settings, reporter, stop
         self._database = Database(settings.alerts_database)
         self._backfills: FollowedBackfills | None = None
         self._retry, self._stored, self._batches = Retry(reporter, stop, wait=self._wait), 0, 0
 
     def run(self) -> None:
-        """Index until asked to stop.
-
-        Raises:
-            ConfigError: the schema of the alerts DB is newer than this code, or its address is wrong.
-        """
+        """Index until asked to stop; ConfigError if the schema of the alerts DB or its address is wrong."""
         indexer = self._retry.call(self._open)
         if indexer is None:
             return
@@ -247,7 +230,6 @@ class DeclaredFacts:
     """
 
     def __init__(self, settings: Settings, known: dict[str, DetectorFacts]) -> None:
-        """Begin with the `known` facts of an earlier run."""
         self._followed, self._facts = FollowedCatalog(settings), dict(known)
         self._catalog: Catalog | None = None
 

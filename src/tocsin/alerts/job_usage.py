@@ -89,7 +89,6 @@ class CountedReports:
     """Reads reports once, for who asks for the latest ones and for the usage of each day. For one thread."""
 
     def __init__(self, settings: Settings, database: Database) -> None:
-        """Nothing is opened yet."""
         self._settings, self._database = settings, database
         self._usage = UsageTally()
         self._reader: ReportReader | None = None
@@ -108,11 +107,7 @@ class CountedReports:
             raise
 
     def count(self) -> None:
-        """Add what the jobs took since the last time; while Kafka is away there is nothing to add.
-
-        Raises:
-            TransientError: the DB cannot be written now; the next call makes up for it.
-        """
+        """Add what the jobs took since the last time, if Kafka is there; after a TransientError the next call does."""
         with contextlib.suppress(TransientError):
             self.latest()
         with self._database.write() as connection:

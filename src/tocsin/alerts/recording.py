@@ -34,13 +34,9 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """All that decides about a batch.
+    """All that decides about a batch; `paged` get urgent notifications besides the owner, message ids are of `domain`.
 
-    Attributes:
-        facts: by detector.
-        paged: who gets urgent notifications besides the owner.
-        incomplete_after: how long an e-mail waits for a window to close while its job is down or behind.
-        domain: of message ids.
+    An e-mail waits `incomplete_after` for a window to close while its job is down or behind.
     """
 
     facts: Mapping[str, DetectorFacts]
@@ -51,14 +47,10 @@ class Rules:
 
 @dataclass
 class Recorded:
-    """The changes that a batch made.
+    """Counts of new findings, of alerts that a batch has opened and, by kind, of notifications that it has planned.
 
-    Attributes:
-        findings: that are new.
-        alerts: that were opened.
-        undeclared: records of detectors that were never declared here; they are stored and open no alert.
-        notifications: planned ones, by kind.
-        superseded: findings that counted and that the backfill of their day no longer reproduces.
+    `undeclared` are records of detectors that were never declared here, stored without an alert; `superseded` are
+    findings that counted and that the backfill of their day no longer reproduces.
     """
 
     findings: int = 0
@@ -131,7 +123,6 @@ class _Work:
         self.done = done
 
     def load(self, batch: Sequence[Finding]) -> None:
-        """Read the stored state of all that `batch` touches."""
         stored = select(findings).where(findings.c.finding_id.in_({f.finding_id for f in batch}))
         rows = self._connection.execute(stored).mappings().all()
         by_id = self._load_alerts(batch, {row["alert_id"] for row in rows if row["alert_id"] is not None})
@@ -169,7 +160,6 @@ class _Work:
             self._last_words[detector, day] = LastWord(version, run_id)
 
     def take(self, finding: Finding) -> None:
-        """Fold one record in."""
         facts = self._rules.facts.get(finding.detector)
         row = self._merge(finding, facts.version if facts else None)
         if facts is None:
@@ -293,7 +283,6 @@ class _Work:
         return rows
 
     def _leaving(self, kind: NotificationKind, finding: Finding, facts: DetectorFacts) -> dict[str, Any]:
-        """When and why a notification leaves."""
         waits = kind is NotificationKind.DELAYED or (kind is NotificationKind.EMAIL and finding.window_end is not None)
         patience = alert_policy.patience(finding, facts, self._rules.incomplete_after, self._now)
         return planned_notification(finding.finding_id, finding.window_end, self._now) | {

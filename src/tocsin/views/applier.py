@@ -39,10 +39,12 @@ class Applier:
         current: the build that readers see, as of the last turn.
         is_set_back: whether another process has let the topic be applied again from an earlier place: what was given to
             `apply` last is not applied, and reading must go on from `positions`.
+
+    Raises from every method:
+        TransientError: the sink or the file is away or full; a retry of the same call is right.
     """
 
     def __init__(self, spec: ViewSpec, store: RowStore, sink: Sink | None) -> None:
-        """Apply to `store`, and to `sink` if there is one."""
         self.counts: Counter[str] = Counter()
         self._spec, self._store, self._sink = spec.computed, store, sink
         self._shown = ShownRows(spec, store) if spec.is_condensed else None
@@ -59,11 +61,7 @@ class Applier:
         self._retired = set(self._store.fact("retired") or ())
 
     def positions(self, partitions: Iterable[int] | None = None) -> Offsets:
-        """Return the offset of the next record to apply, by partition: `apply` is given what comes from there on.
-
-        Args:
-            partitions: that will be read from there; all if None.
-        """
+        """Return the next offset to apply by partition; `apply` is then given what follows, of `partitions` or all."""
         applied = self._store.offsets()
         if partitions is None:
             self._reached = dict(applied)
@@ -81,21 +79,13 @@ class Applier:
         self._store.note(**{TOPIC_ID: topic_id})
 
     def check_sink(self) -> None:
-        """Fill the sink from the read model if it does not hold what was applied to it.
-
-        Raises:
-            TransientError: the server is away; a retry helps.
-        """
+        """Fill the sink from the read model if it does not hold what was applied to it."""
         if self._sink is not None:
             with self._turn():
                 self._sink_offsets = self._check(self._sink)
 
     def apply(self, records: Sequence[RowRecord]) -> list[TopicWrite]:
-        """Apply `records`, which are in order per partition; returns what the topic should have instead of some.
-
-        Raises:
-            TransientError: sink or file are away or full; a retry with the same records is right.
-        """
+        """Apply `records`, which are in order per partition; returns what the topic should have instead of some."""
         read = [(record, self._parse(record)) for record in records]
         with self._turn():
             applied = self._store.offsets()
@@ -134,11 +124,7 @@ class Applier:
         return writes
 
     def finish(self, watermark: datetime) -> None:
-        """Mark the rows of windows that end by `watermark` as final; the topic holds their last versions before now.
-
-        Raises:
-            TransientError: as for `apply`.
-        """
+        """Mark the rows of windows that end by `watermark` as final; the topic holds their last versions before now."""
         with self._turn():
             self._finish(watermark)
 
@@ -177,7 +163,7 @@ class Applier:
     def switch(self, build: str, pending: Collection[str] = ()) -> None:
         """Let readers see `build`, which is complete, and forget the others but those that are `pending`.
 
-        Raises: TransientError, as for `apply`; nothing has changed for the readers of the file.
+        After a TransientError nothing has changed for the readers of the file.
         """
         with self._turn():
             if self._shown is not None:

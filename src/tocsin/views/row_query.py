@@ -85,14 +85,7 @@ class RowShape(BaseModel, frozen=True):
 
 @dataclass(frozen=True)
 class PageQuery:
-    """Which rows a page has.
-
-    Attributes:
-        prefix: of their names.
-        window: start of their window; None for all windows.
-        limit: how many at most.
-        cursor: of the page before; empty for the first one.
-    """
+    """Choice of rows: names that begin with `prefix`, windows that start at `window` (None: all), behind `cursor`."""
 
     prefix: str = ""
     window: datetime | None = None
@@ -116,11 +109,7 @@ class ViewReader:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file `path`.
-
-        Raises:
-            FileNotFoundError: the job of the view has not made it yet.
-        """
+        """Open the file `path`; FileNotFoundError if the job of the view has not made it yet."""
         if not path.exists():
             raise FileNotFoundError(path)
         self._path = path
@@ -160,11 +149,7 @@ class ViewReader:
         return found[0] if found else None
 
     def page(self, query: PageQuery) -> Page:
-        """Return rows in the order of their names and windows; rows that come meanwhile disturb no page.
-
-        Raises:
-            ValueError: the cursor is none of ours.
-        """
+        """Return rows by name and window; rows that come meanwhile disturb no page. ValueError for a foreign cursor."""
         after = _place(query) if query.cursor else None
         wanted: list[str] = ["name >= ?", "name < ?"]
         arguments: list[Any] = [max(query.prefix, after[0] if after else ""), query.prefix + chr(sys.maxunicode)]

@@ -34,10 +34,7 @@ class ShownRows:
     ) -> tuple[list[StoredRow], list[StoredRow]]:
         """Return the shown rows of `build` that change, and those that go.
 
-        Args:
-            build: whose rows.
-            parts: that are put in place; the store does not have them yet.
-            removed: parts that are taken away and the record that says so, by identity.
+        The store does not have `parts` yet. `removed` are parts by identity, with the place of the record that says so.
         """
         touched: dict[str, list[tuple[StoredRow, Place]]] = {}
         for part, place in (*((part, _place(part)) for part in parts), *removed.values()):

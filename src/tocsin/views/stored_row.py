@@ -21,8 +21,6 @@ class StoredRow(NamedTuple):
         key: columns of the key and their values, in the order of the declaration.
         window_start, window_end: UTC; None in a view without windows.
         values: the other columns; JSON values, never NaN or infinite.
-        build: which computation wrote it.
-        partition, offset: of its record.
         appended_at: when its record was appended, UTC, to the millisecond.
         is_final: whether its window has closed; never true without windows.
     """
@@ -41,13 +39,9 @@ class StoredRow(NamedTuple):
 
     @classmethod
     def of(cls, row: ViewRow, columns: Iterable[str], identity: str, place: tuple[int, int, datetime]) -> StoredRow:
-        """Make it of a row read from the topic.
+        """Make it of a row of the topic, with identity and place (partition, offset, append time) of its record.
 
-        Args:
-            row: as it was read.
-            columns: of the key, in the order of the declaration; KeyError when the row has none of that name.
-            identity: key of its record.
-            place: partition, offset and append time of the record.
+        `columns` are of the key, in the order of the declaration; KeyError when the row has none of that name.
         """
         partition, offset, appended_at = place
         key = {column: row.key[column] for column in columns}
@@ -91,13 +85,7 @@ def parts_of(build: str) -> str:
 
 @dataclass(frozen=True)
 class TopicWrite:
-    """An upsert or a deletion to write to the topic.
-
-    Attributes:
-        row: to write again; None to delete it.
-        identity, partition: of the row.
-        offset: of the version that this replaces.
-    """
+    """An upsert of `row` on the topic, or with None a deletion of `identity`, in place of the version at `offset`."""
 
     row: StoredRow | None
     identity: str
@@ -106,18 +94,13 @@ class TopicWrite:
 
 
 class ReadBatch:
-    """The last version of each row in a batch of records.
+    """The last version of each row in a batch of records; windows that ended by `final_before` are final.
 
-    Attributes:
-        final_before: windows that ended by then are final.
-        builds: in the order in which they came.
-        rows: by build and identity.
-        removals: records that remove a row, by its identity.
-        stale: records of replaced builds, likewise.
+    `rows` are by build and identity, `builds` in the order in which they came. `removals` and `stale` are the records
+    that remove a row, or are of a replaced build, by its identity.
     """
 
     def __init__(self, final_before: datetime | None) -> None:
-        """Begin with nothing read."""
         self.final_before = final_before
         self.builds: dict[str, None] = {}
         self.rows: dict[tuple[str, str], StoredRow] = {}

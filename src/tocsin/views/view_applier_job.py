@@ -67,17 +67,7 @@ class ViewApplierJob:
     """Feeds an `Applier` until `stop` is set."""
 
     def __init__(self, settings: Settings, view: str, reporter: Reporter, stop: threading.Event) -> None:
-        """Describe the job; nothing is opened yet.
-
-        Args:
-            settings: of the installation.
-            view: its name; with a dot and a number behind it, one of several jobs that share its partitions.
-            reporter: of the job.
-            stop: ends the job.
-
-        Raises:
-            ConfigError: there is no such view, the address of its sink cannot be read, or one job only can write it.
-        """
+        """Describe the job; ConfigError if there is no such view, or as of `open_sink`."""
         view, _, number = view.partition(".")
         self._settings, self._reporter, self._stop = settings, reporter, stop
         self._spec = read_catalog(settings.project).view(view)

@@ -39,11 +39,7 @@ class ViewRow(BaseModel, frozen=True, extra="forbid"):
 
     @classmethod
     def from_record(cls, value: bytes, topic: str, partition: int, offset: int) -> ViewRow:
-        """Read the row in a record of its topic.
-
-        Raises:
-            InvalidEvent: when the record is no row; a retry does not help.
-        """
+        """Read the row in a record of its topic; InvalidEvent when it is no row, and a retry does not help."""
         try:
             return cls.model_validate_json(value)
         except ValidationError as error:
@@ -61,8 +57,7 @@ class RowRecord(NamedTuple):
     """One record of the topic of a view.
 
     Attributes:
-        topic, partition, offset: its place.
-        appended_at: when it was appended, UTC.
+        appended_at: UTC.
         key: identity of the row.
         value: the row as JSON; None when it is removed.
         removes: of a removal that an applier wrote: the offset of the version that it was about.
@@ -83,12 +78,7 @@ class RowRecord(NamedTuple):
 
 
 def canonical_key(key: dict[str, Scalar], window_start: int | None) -> str:
-    """Write a row's identity: JSON of its key, columns sorted, no spaces, with the start of its window.
-
-    Args:
-        key: columns and values.
-        window_start: microseconds since 1970; None without windows.
-    """
+    """Write a row's identity: JSON of its key, columns sorted, no spaces, and the window's start in µs since 1970."""
     columns: dict[str, Any] = dict(sorted(key.items()))
     if window_start is not None:
         columns["window"] = window_start

@@ -40,11 +40,7 @@ class ViewSummary(BaseModel, frozen=True):
 
 
 def summarise(settings: Settings, spec: ViewSpec) -> ViewSummary:
-    """Summarise the view `spec`.
-
-    Raises:
-        TransientError: its file cannot be read now.
-    """
+    """Summarise the view `spec`; TransientError while its file cannot be read."""
     freshness = None
     with (
         contextlib.suppress(FileNotFoundError),

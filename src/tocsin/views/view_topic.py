@@ -26,7 +26,6 @@ class ViewTopic(TopicFollower):
     """The topic of one view; see `TopicFollower`."""
 
     def __init__(self, settings: Settings, view: str) -> None:
-        """Follow the topic of `view`; nothing is read yet, and Kafka may be away."""
         super().__init__(settings, view_job(view), settings.names.view(view))
         self._writer = RecordWriter(settings, EVENT_BYTES, timeout_seconds=10.0)
 
@@ -52,16 +51,11 @@ class ViewTopic(TopicFollower):
 
 
 class SharedViewTopic(ViewTopic):
-    """The topic of one view, of which several processes read some partitions each: those that Kafka assigns to them.
-
-    Attributes:
-        partitions: that are assigned to this process.
-    """
+    """The topic of one view, of which several processes read some partitions each: those that Kafka assigns to them."""
 
     _CONFIG: ClassVar[dict[str, Any]] = ViewTopic._CONFIG | SHARING
 
     def __init__(self, settings: Settings, view: str) -> None:
-        """See `ViewTopic`."""
         super().__init__(settings, view)
         self.partitions: set[int] = set()
         self._all: list[int] = []

@@ -1,7 +1,6 @@
-"""The ledgers of backfills, followed: what is published for a day and is not in the alerts DB is brought there.
+"""Bring into the alerts DB what backfills have published and it does not hold.
 
-What is in the DB is compared with what is published, whoever published it and whenever, so a new DB is filled again and
-nothing is lost when the indexer stops anywhere.
+The DB is compared with the ledgers, so a new one is filled again and nothing is lost when the indexer stops anywhere.
 """
 
 from __future__ import annotations
@@ -60,12 +59,8 @@ class FollowedBackfills:
     def step(self) -> bool:
         """Bring one day that is due into the DB, or a part of a large one, the newest first; True when more is due now.
 
-        Costs one look at each ledger's file in a second while nothing changes. Trouble with disk or DB is logged once,
-        and tried again after some seconds; a day that cannot be used is logged once and left out until it is published
-        anew. Neither holds up the caller.
-
-        Raises:
-            ConfigError: the file of the DB is no alerts DB.
+        Trouble with disk or DB is logged once and tried again after some seconds. A day that cannot be used is logged
+        once and left out until it is published anew. Neither raises. ConfigError if the file of the DB is no alerts DB.
         """
         if self._clock() < self._rest_until:
             return False
@@ -139,13 +134,9 @@ class FollowedBackfills:
 
 
 def list_waiting(settings: Settings, database: Database, wanted: FindingFilter) -> list[StoredFinding]:
-    """List findings of days that are published and not in the DB yet, the newest window first.
+    """List findings of readable days that are published and not in the DB yet, the newest window first.
 
-    Days that cannot be read are left out.
-
-    Raises:
-        ConfigError: the schema of the DB is newer than this code.
-        TransientError: the DB cannot be read now.
+    Errors as for `Database.is_ready`.
     """
     found = [finding for finding in _waiting(settings, database) if _is_wanted(finding, wanted)]
     found.sort(key=lambda finding: (finding.moment, finding.finding_id), reverse=True)

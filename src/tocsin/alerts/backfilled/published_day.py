@@ -60,18 +60,16 @@ def read_day(detector: str, day: date, published: Published, found: list[Finding
 
 
 class StoredDays:
-    """Brings backfilled days into the alerts DB. Each step of a generator here is a transaction or a few short ones."""
+    """Brings backfilled days into the alerts DB. Each step of a generator here is a transaction or a few short ones.
+
+    While the DB cannot be used a step raises TransientError. Whoever stops half-way calls `settle`, which goes on.
+    """
 
     def __init__(self, read: Read, write: Write, clock: Callable[[], datetime]) -> None:
-        """Use the transactions of `read` and `write`; the second comes with the rules of the moment."""
         self._read, self._write, self._clock = read, write, clock
 
     def settle(self) -> Generator[None, None, None]:
-        """End what a process that died, or trouble with the DB, left: a day that is shown is merged, another removed.
-
-        Raises:
-            TransientError: the alerts DB cannot be used now; a later call goes on.
-        """
+        """End what a dead process, or trouble with the DB, left: a day that is shown is merged, another removed."""
         yield from self._merge()
         while True:
             with self._write() as (connection, _):
@@ -83,11 +81,8 @@ class StoredDays:
     def apply(self, backfilled: BackfilledDay) -> Generator[None, None, Recorded]:
         """Let the DB hold of this detector and day what was published; a repetition changes nothing but `applied_at`.
 
-        Readers see the day as before until they see it whole. Who stops half-way, or meets trouble, calls `settle`.
-
-        Raises:
-            TransientError: the alerts DB cannot be used now.
-            StatementError: it refuses the content; the day is as before and a retry does not help.
+        Readers see the day as before until they see it whole. StatementError if the DB refuses the content: the day is
+        as before and a retry does not help.
         """
         yield from self.settle()
         yield from self._stage(backfilled)

@@ -46,7 +46,6 @@ class StagedDay:
     Attributes:
         run: the publication, as in the ledger of the detector's backfills.
         run_id: the run that computed it.
-        version: of the detector, by which it was computed.
         declared: the version that is declared now; None when the detector was never declared here.
     """
 
@@ -156,7 +155,6 @@ def _rows(connection: Connection, ids: Collection[str]) -> dict[str, RowMapping]
 
 
 def _is_shown() -> ColumnElement[bool]:
-    """Select staged rows that count."""
     table = backfilled_days.c
     same = (table.detector == _staged.detector, table.day == _staged.day, table.run == _staged.run)
     return exists().where(*same)

@@ -61,10 +61,7 @@ class FoundEvents(BaseModel, frozen=True):
 
 
 def find_events(settings: Settings, source: Source, wanted: EventSearch) -> FoundEvents:
-    """Find events of `source`: in sealed days if these hold the whole range, else in Kafka.
-
-    What cannot be read is said in the `note` of the result.
-    """
+    """Find events in sealed days if these hold the whole range, else in Kafka; what cannot be read is in the `note`."""
     lacking = [name for name in wanted.entity if name not in source.columns]
     if lacking:
         note = f"not looked for: {source.name} has no column {' and '.join(lacking)}, the detector computes it"
@@ -121,7 +118,6 @@ def _in_kafka(settings: Settings, source: Source, wanted: EventSearch) -> FoundE
 def _collect(
     source: Source, place: str, rows: Iterator[dict[str, Any]], wanted: EventSearch, note: str = ""
 ) -> FoundEvents:
-    """Count those of `rows` that are about the entity, and take the latest."""
     latest: list[tuple[datetime, int, dict[str, Any]]] = []
     count = 0
     for count, row in enumerate((row for row in rows if _is_about(row, wanted.entity)), start=1):

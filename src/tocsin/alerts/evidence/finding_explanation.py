@@ -167,7 +167,6 @@ def _mail(
 
 
 def _make_alert(stored: StoredFinding, spec: DetectorSpec) -> Alert:
-    """Make the alert that a finding would have opened."""
     finding, facts = stored.finding, DetectorFacts.of(spec)
     return Alert.model_validate({
         **facts.guide, "id": 0, "detector": finding.detector, "level": finding.level, "state": "open",

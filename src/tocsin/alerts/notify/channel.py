@@ -30,12 +30,10 @@ class Message(BaseModel):
     Attributes:
         id: a Message-ID with its angle brackets; the same at each attempt, so that a receiver knows a repetition.
         recipient: an e-mail address, or `KIND:ADDRESS`.
-        subject: one line.
         text, html: each says everything.
         date: UTC.
         thread: the id that all messages about one alert share; empty for none.
         series: by which a receiver may filter, such as the detector; empty for none.
-        urgent: whether it is to be read at once.
         picture: PNG that `html` shows; empty for none.
     """
 
@@ -88,11 +86,7 @@ class Channel(Protocol):
     """
 
     def send(self, message: Message) -> Delivery:
-        """Hand over one message.
-
-        Raises:
-            ConfigError: a setting or secret is wrong, so that a retry does not help.
-        """
+        """Hand over one message. ConfigError: a setting or secret is wrong, so that a retry does not help."""
 
     def close(self) -> None:
         """End the connection, if there is one."""
@@ -101,15 +95,12 @@ class Channel(Protocol):
 class Channels:
     """The channels of one installation, each opened with its first message; leave the `with` statement to close them.
 
-    One that is away is not tried again, and keeps no other back. A message that fails may be the cause itself, such as
-    a mail at which its server drops the connection; a channel is away if two different ones fail in a row.
-
-    Attributes:
-        away: why, by the name of the channel.
+    One that is away is not tried again (`away` says why, by name), and keeps no other back. A message that fails may be
+    the cause itself, such as a mail at which its server drops the connection; a channel is away if two different ones
+    fail in a row.
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Send by the `settings`; nothing is opened yet."""
         self._settings = settings
         self._open: dict[str, Channel] = {}
         self._failed: dict[str, str] = {}

@@ -1,9 +1,8 @@
-"""Messages about jobs and runs, as files until the notifier takes them into its outbox.
+"""Keep messages about jobs and runs as files until the notifier takes them into its outbox, within a second.
 
-Who supervises may lack the driver of the alerts DB (Airflow's environment does), and must be heard while that DB or
-the notifier is down. So it puts a message down as a file. The notifier moves it to the outbox within a second, and
-sends it from there like any other. What it has not taken within `PATIENCE_SECONDS` leaves from its file: the supervisor
-sends it, and so does a notifier whose DB is away.
+The supervisor may lack the driver of the alerts DB (Airflow's environment does), and must be heard while that DB or the
+notifier is down. What the notifier has not taken within `PATIENCE_SECONDS` leaves from its file: the supervisor sends
+it, and so does a notifier whose DB is away.
 """
 
 from __future__ import annotations
@@ -39,11 +38,7 @@ class NoticeFiles:
         self._gone = self._folder / "sent"
 
     def put(self, name: str, message: Message) -> None:
-        """Let `message` wait, unless it has left; it takes the place of what has waited under that name.
-
-        Raises:
-            OSError: the disk is full or the folder cannot be written; a retry helps once there is room.
-        """
+        """Store or replace `message`, unless one of that name has left; OSError if the disk is full or not writable."""
         if not (self._gone / name).exists():
             state_file.write(self._file(name), Message, message)
 
@@ -74,12 +69,7 @@ class NoticeFiles:
         return found
 
     def lock(self) -> Lock:
-        """Keep others from taking messages out: two at once would send one twice.
-
-        Raises:
-            LockHeld: another process is at it.
-            OSError: as of `put`.
-        """
+        """Keep others from taking messages out: two would send one twice. LockHeld if one does, OSError as of `put`."""
         return hold(self._folder / ".lock")
 
     def _file(self, name: str) -> Path:
@@ -98,11 +88,7 @@ def compose_notice(notice: Notice, name: str, to: str, settings: Settings) -> Me
 
 
 def put(notice: Notice, name: str, to: Sequence[str], settings: Settings) -> None:
-    """Let a message for each of `to` wait; its name ends with the number of its address.
-
-    Raises:
-        OSError: as of `NoticeFiles.put`; those before it wait.
-    """
+    """Store a message for each of `to`, as `name` and its number; on an OSError those before it are stored."""
     for own, message in _compose_each(notice, name, to, settings):
         NoticeFiles(settings.state).put(own, message)
 
@@ -110,10 +96,8 @@ def put(notice: Notice, name: str, to: Sequence[str], settings: Settings) -> Non
 def post(notice: Notice, name: str, to: Sequence[str], settings: Settings, reached: Collection[str] = ()) -> set[str]:
     """Do as `put`, and send at once where no file can be written; returns for whom no other try is needed.
 
-    Those whom an earlier try has `reached` are left out; the others keep their numbers.
-
-    Raises:
-        ConfigError: the password of the mail server cannot be read.
+    Those whom an earlier try has `reached` are left out; the others keep their numbers. ConfigError if the password of
+    the mail server cannot be read.
     """
     done = set(reached)
     with Channels(settings) as channels:

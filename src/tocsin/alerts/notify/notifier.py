@@ -1,8 +1,7 @@
-"""The notifier: sends what the outbox holds, and lets e-mails out when their windows have closed.
+"""Send what the outbox holds, and let e-mails out when their windows have closed.
 
-It reads the alerts DB, the reports of the jobs, and the files of messages about jobs, and nothing else. While a channel
-is away what it should carry stays in the outbox; while Kafka is away urgent notifications leave all the same, and
-e-mails once they have waited enough.
+While a channel is away what it should carry stays in the outbox; while Kafka is away urgent notifications leave all the
+same, and e-mails once they have waited enough.
 """
 
 from __future__ import annotations
@@ -47,7 +46,11 @@ def now() -> datetime:
 
 
 class Notifier:
-    """Moves notifications through the outbox, step by step."""
+    """Moves notifications through the outbox, step by step.
+
+    Raises from every method:
+        TransientError: the DB cannot be used now; nothing is lost and a retry helps.
+    """
 
     def __init__(
         self, settings: Settings, database: Database, reports: Reports, clock: Callable[[], datetime] = now
@@ -61,11 +64,7 @@ class Notifier:
         self.sent, self.stuck = 0, ""
 
     def take_notices(self) -> None:
-        """Move messages about jobs and runs from their files to the outbox.
-
-        Raises:
-            TransientError: the DB cannot be used now; they stay in their files.
-        """
+        """Move messages about jobs and runs from their files to the outbox; on an error they stay in their files."""
         files = NoticeFiles(self._settings.state)
         if not files.waiting():
             return
@@ -88,11 +87,7 @@ class Notifier:
             outbox.unclaim(connection)
 
     def has_work(self) -> bool:
-        """Check whether anything is left to take, to send, or to write down; a round without does nothing.
-
-        Raises:
-            TransientError: the DB cannot be used now.
-        """
+        """Check whether anything is left to take, to send, or to write down; a round without does nothing."""
         if self._unwritten or NoticeFiles(self._settings.state).waiting():
             return True
         with self._database.read() as connection:
@@ -101,9 +96,7 @@ class Notifier:
     def release_closed(self) -> None:
         """Let out the e-mails whose window has closed, or whose patience is at its end.
 
-        Raises:
-            TransientError: the DB cannot be used now, or the reports could not be read; in the second case e-mails
-                whose patience is at its end have been let out all the same.
+        If the reports cannot be read, it lets out the latter and then raises TransientError.
         """
         with self._database.read() as connection:
             waiting = outbox.waiting_emails(connection)
@@ -134,8 +127,7 @@ class Notifier:
         """Send all that is due, urgent first, until `stop` is set; says `goes_on` before each step, with its seconds.
 
         Raises:
-            ChannelAway: a channel takes nothing now; what goes through others has been sent, and nothing is lost.
-            TransientError: the DB cannot be used now; nothing is lost.
+            ChannelAway: a channel takes nothing now; what goes through others has been sent.
             ConfigError: a setting or secret of a channel is wrong.
         """
         self._write(self._unwritten)
@@ -153,10 +145,7 @@ class Notifier:
             raise ChannelAway("; ".join(channels.away.values()))
 
     def tidy(self) -> dict[str, int]:
-        """End alerts that are over and remove some of what is old; what is left in the outbox, by state.
-
-        `stuck` says what has been tried in vain for minutes.
-        """
+        """End alerts that are over, remove some of what is old, set `stuck`; returns what the outbox has, by state."""
         if self._clock() >= self._prune_at:
             before = self._clock() - timedelta(days=self._settings.alerts.history_days)
             with self._database.write() as connection:
@@ -203,10 +192,6 @@ class Notifier:
                 time.sleep(_PAUSE_SECONDS)
 
     def _deliver(self, channels: Channels, mail: OutgoingMail) -> Result:
-        """Send one message and write down what became of it.
-
-        What cannot be written now is written before anything else is sent: forgetting it would send it twice.
-        """
         try:
             delivery = channels.send(self._compose(mail))
         except (TransientError, ConfigError):
@@ -216,12 +201,12 @@ class Notifier:
             # One message that cannot be composed must not keep back all others.
             _log.exception("notification not sent", message_id=mail.message_id)
             delivery = Delivery(Result.POSTPONED, f"{type(error).__name__}: {error}"[:1000])
+        # What cannot be written now is written before anything else is sent: forgetting it would send it twice.
         self._note(mail, delivery)
         self._write(self._unwritten)
         return delivery.result
 
     def _note(self, mail: OutgoingMail, delivery: Delivery) -> None:
-        """Log what became of a message, and keep it to be written."""
         now, who = self._clock(), {"recipient": mail.recipient, "message_id": mail.message_id}
         who["finding"] = mail.first.finding_id or "none"
         match delivery.result:

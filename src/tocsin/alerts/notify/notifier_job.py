@@ -38,7 +38,6 @@ class NotifierJob:
     """Runs a `Notifier` until `stop` is set, and tells how it is."""
 
     def __init__(self, settings: Settings, reporter: Reporter, stop: threading.Event) -> None:
-        """Describe the job; nothing is opened yet."""
         self._settings, self._reporter, self._stop = settings, reporter, stop
         self._database = Database(settings.alerts_database)
         self._reports = CountedReports(settings, self._database)
@@ -46,11 +45,7 @@ class NotifierJob:
         self._retry = Retry(reporter, stop, first_seconds=2 * POLL_SECONDS)
 
     def run(self) -> None:
-        """Notify until asked to stop.
-
-        Raises:
-            ConfigError: the schema of the alerts DB is newer than this code, or a setting or secret is wrong.
-        """
+        """Notify until asked to stop; ConfigError if a setting, a secret or the schema of the alerts DB is wrong."""
         self._settings.smtp.password()
         # Drawing loads a large library: do it before the first urgent mail waits for it.
         threading.Thread(target=compose.warm_up, name="warm-up", daemon=True).start()
@@ -108,8 +103,7 @@ class NotifierJob:
 class SupervisorWatch:
     """Mails operators when the supervisor no longer looks at the jobs, since it cannot mail about itself.
 
-    It may have died, hang, be paused in Airflow, or lack room on the disk. It posts one message an absence, at most one
-    an hour. For one thread.
+    It posts one message an absence, at most one an hour. For one thread.
     """
 
     def __init__(self, settings: Settings) -> None:

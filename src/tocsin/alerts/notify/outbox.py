@@ -57,12 +57,10 @@ class ClaimFilter:
 
 @dataclass(frozen=True)
 class OutgoingMail:
-    """The content of one mail: one notification of an alert, all lines of a delayed summary, or a notice.
+    """The content of one mail: a notification of an alert, all lines of a delayed summary, or a composed `notice`.
 
-    Attributes:
-        first: the notification, or the first line.
-        ids: of all notifications, with the alert of each, in the same order, in `alerts`; 0 for a notice.
-        notice: composed; None for anything else.
+    `first` is the notification or the first line. `ids` are of all notifications, and `alerts` has the alert of each in
+    the same order; 0 for a notice.
     """
 
     recipient: str

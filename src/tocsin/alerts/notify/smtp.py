@@ -30,12 +30,10 @@ class _PatientSmtp(smtplib.SMTP):
     _reply_seconds = _OTHER_REPLY_SECONDS
 
     def putcmd(self, cmd: str, args: str = "") -> None:
-        """See `SMTP.putcmd`."""
         self._reply_seconds = _REPLY_SECONDS.get(cmd.lower(), _OTHER_REPLY_SECONDS)
         super().putcmd(cmd, args)
 
     def getreply(self) -> tuple[int, bytes]:
-        """See `SMTP.getreply`."""
         if self.sock is not None:
             self.sock.settimeout(self._reply_seconds)
         return super().getreply()
@@ -49,7 +47,6 @@ class SmtpChannel:
     """An SMTP connection that opens with the first mail."""
 
     def __init__(self, settings: Settings) -> None:
-        """Send through the SMTP server of `settings`."""
         self._settings = settings.smtp
         self._server: smtplib.SMTP | None = None
 

@@ -217,12 +217,10 @@ def planned_notification(finding_id: str | None, window_end: datetime | None, no
 
 
 def notified(connection: Connection, about: Collection[int]) -> set[tuple[int, str, str]]:
-    """Of some alerts, who knows, or will at once, by a mail of which kind; since what was missing came back last.
-
-    It reads all notifications of these alerts and no others: by a state SQLite would look through those of all alerts.
-    """
+    """Of some alerts, who knows, or will at once, by a mail of which kind; since what was missing came back last."""
     table = notifications.c
     columns = (table.alert_id, table.kind, table.recipient, table.state, table.revision)
+    # By the alert alone: by a state SQLite would look through the notifications of all alerts.
     rows = connection.execute(select(*columns).where(table.alert_id.in_(about)).order_by(table.revision)).all()
     ends = {row.alert_id: row.revision for row in rows if row.kind == "returned"}
     sent = [row for row in rows if row.kind in ("urgent", "email") and row.state in ("sent", "pending")]

@@ -43,12 +43,10 @@ class Database:
         read_only: bool = False,
         busy_seconds: float = 5.0,
     ) -> None:
-        """Describe the DB at the SQLAlchemy `address`; nothing is opened yet.
+        """Describe the DB at `address`, `sqlite:///<path>` or `postgresql://...`; another scheme is a ConfigError.
 
-        Args:
-            address: `sqlite:///<path>` or `postgresql://...`; another scheme is a ConfigError.
-            read_only: never write, and never make a file that is not there.
-            busy_seconds: how long a statement waits for a lock before it is a TransientError.
+        Nothing is opened yet. With `read_only` a file that is not there is not made. A statement waits `busy_seconds`
+        for a lock before it is a TransientError.
         """
         self.url = _url(address)
         self.read_only = read_only
@@ -65,12 +63,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A transaction that writes: committed at the end, rolled back on an exception.
-
-        Raises:
-            TransientError: locked, read-only, full, away, or another writer was faster; nothing was written and a retry
-                helps.
-        """
+        """Begin a transaction: committed at the end, rolled back on an exception. After a TransientError retry it."""
         with (
             self._translated(),
             self.engine.connect().execution_options(writes=True) as connection,
@@ -80,11 +73,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that only reads, and sees one state of the DB.
-
-        Raises:
-            TransientError: the DB cannot be read now; a retry helps.
-        """
+        """Begin a transaction that only reads, and sees one state of the DB. After a TransientError retry it."""
         with (
             self._translated(),
             self.engine.connect().execution_options(**self._isolation) as connection,
@@ -95,9 +84,7 @@ class Database:
     def migrate(self) -> None:
         """Bring the schema up to this code's, in one transaction; safe when several processes start together.
 
-        Raises:
-            ConfigError: the schema is newer than this code, or older than release 0.1.0.
-            TransientError: the DB cannot be written now.
+        ConfigError if the schema is newer than this code, or older than release 0.1.0; TransientError as of `write`.
         """
         config = Config()
         config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))

@@ -1,6 +1,10 @@
 """Read the alerts DB for the CLI, the stack and the mails. Nothing here writes.
 
 Before the indexer has made the DB there is nothing to read, and every list is empty.
+
+Raises from every function that reads a `Database`:
+    ConfigError: the schema is newer than this code.
+    TransientError: the DB cannot be read now; a retry helps.
 """
 
 from __future__ import annotations
@@ -72,12 +76,7 @@ def open_store(settings: Settings) -> Database:
 
 
 def list_findings(database: Database, wanted: FindingFilter) -> list[StoredFinding]:
-    """Findings, the newest window first.
-
-    Raises:
-        ConfigError: the schema is newer than this code.
-        TransientError: the DB cannot be read now.
-    """
+    """List findings, the newest window first."""
     if not database.is_ready():
         return []
     with database.read() as connection:
@@ -102,10 +101,7 @@ def _select_findings(rows: FromClause, wanted: FindingFilter) -> Select[Any]:
 
 
 def find_findings(database: Database, beginning: str) -> list[StoredFinding]:
-    """List findings whose id begins with `beginning`, superseded ones too: `ALIKE` at most.
-
-    Errors as for `list_findings`.
-    """
+    """List findings whose id begins with `beginning`, superseded ones too: `ALIKE` at most."""
     if not database.is_ready():
         return []
     with database.read() as connection:
@@ -116,10 +112,7 @@ def find_findings(database: Database, beginning: str) -> list[StoredFinding]:
 
 
 def findings_of_day(database: Database, detector: str, day: date) -> list[StoredFinding]:
-    """All findings of a detector that belong to a UTC day, superseded ones too, by moment and id.
-
-    Errors as for `list_findings`.
-    """
+    """List all findings of a detector that belong to a UTC day, superseded ones too, by moment and id."""
     if not database.is_ready():
         return []
     with database.read() as connection:
@@ -130,10 +123,7 @@ def findings_of_day(database: Database, detector: str, day: date) -> list[Stored
 
 
 def streamed_findings(settings: Settings, detector: str, day: date) -> list[Streamed]:
-    """List what the stream said last of each finding of a UTC day, of superseded or replaced ones too.
-
-    Errors as for `list_findings`.
-    """
+    """List what the stream said last of each finding of a UTC day, of superseded or replaced ones too."""
     with closing(open_store(settings)) as database:
         found = findings_of_day(database, detector, day)
     streamed = []
@@ -147,12 +137,7 @@ def streamed_findings(settings: Settings, detector: str, day: date) -> list[Stre
 
 
 def list_alerts(database: Database, wanted: AlertFilter) -> list[Alert]:
-    """Alerts, the one that changed last first.
-
-    Raises:
-        ConfigError: the schema is newer than this code.
-        TransientError: the DB cannot be read now.
-    """
+    """List alerts, the one that changed last first."""
     if not database.is_ready():
         return []
     with database.read() as connection:
@@ -168,12 +153,7 @@ def list_alerts(database: Database, wanted: AlertFilter) -> list[Alert]:
 
 
 def show_alert(database: Database, alert_id: int) -> AlertDetails | None:
-    """One alert with its findings and notifications; None when there is none with this id.
-
-    Raises:
-        ConfigError: the schema is newer than this code.
-        TransientError: the DB cannot be read now.
-    """
+    """Read one alert with its findings and notifications; None when there is none with this id."""
     if not database.is_ready():
         return None
     with database.read() as connection:
@@ -181,7 +161,7 @@ def show_alert(database: Database, alert_id: int) -> AlertDetails | None:
 
 
 def list_invalid(database: Database, limit: int = 100) -> list[InvalidFinding]:
-    """List records of the findings topic that were rejected, the latest first; errors as for `list_findings`."""
+    """List records of the findings topic that were rejected, the latest first."""
     if not database.is_ready():
         return []
     table = invalid_findings.c
@@ -192,10 +172,7 @@ def list_invalid(database: Database, limit: int = 100) -> list[InvalidFinding]:
 
 
 def list_usage(database: Database, since: date) -> list[JobUsage]:
-    """List the resources of each job and day from `since` on: the newest day first, then the job with the most CPU.
-
-    Errors as for `list_findings`.
-    """
+    """List the resources of each job and day from `since` on: the newest day first, then the job with the most CPU."""
     if not database.is_ready():
         return []
     with database.read() as connection:
@@ -217,7 +194,6 @@ def _last_findings(connection: Connection, rows: FromClause) -> dict[str, dateti
 
 
 def _found_on(connection: Connection, rows: FromClause, day: date) -> dict[str, int]:
-    """Count the findings that each detector's job first detected on `day`, UTC, and that count."""
     detected = rows.c.first_detected_at
     query = select(rows.c.detector, func.count()).where(detected >= begin(day), detected < end(day))
     query = query.where(_by_a_job(rows), _counts(rows))

@@ -45,9 +45,7 @@ class EventStock:
     Attributes:
         sealed: its readable days.
         imported: those of them with events that never were in Kafka.
-        kept_from: the first day that history keeps.
         kafka_since: Kafka holds all events of then and later, UTC; None if it holds all that it ever had.
-        now: UTC.
     """
 
     sealed: Sealed

@@ -34,7 +34,6 @@ class HistoryPart:
     """The part of a build that is made of sealed days: rows on the topic of the view, or events on one of the build.
 
     Attributes:
-        build: its name.
         since: windows that start from then on, or the events of then on if there are none, are the stream's; UTC.
         offsets: from which on Kafka held all of them.
         events_from: no event on the topic of the build (see `Names.rebuild`) is older, UTC; None if history gave rows.
@@ -60,12 +59,8 @@ class Draft:
     """A build that is being computed from history: `<state>/views/<name>.draft.json` says which days are on its topic.
 
     A run that was killed goes on behind the last day that it noted. What was made of another version of the view, or
-    of other versions of its days, never gets into the same build.
-
-    Attributes:
-        request: id of the rebuild, which is to be asked for once all days are there.
-        build: its name.
-        days: that are on the topic, in order, each with the versions that it was made of.
+    of other versions of its days, never gets into the same build: `days` has the versions that each was made of, in
+    order. Once all are there, the rebuild with the id `request` is asked for.
     """
 
     request: str
@@ -80,10 +75,9 @@ class Draft:
 
 
 def request_rebuild(state: Path, view: str, rebuild: Rebuild | None = None) -> Rebuild:
-    """Let `view` be computed anew; readers see the old rows until then. Without a part from history, by Kafka alone.
+    """Let `view` be computed anew, by Kafka alone without a part from history.
 
-    Raises:
-        OSError: the state folder cannot be written.
+    Readers see the old rows until then. OSError if the state folder cannot be written.
     """
     request = rebuild or Rebuild()
     state_file.write(_path(state, view), Rebuild, request)
@@ -101,11 +95,7 @@ def read_draft(state: Path, view: str) -> Draft | None:
 
 
 def write_draft(state: Path, view: str, draft: Draft) -> None:
-    """Replace the draft of `view`.
-
-    Raises:
-        OSError: the state folder cannot be written; it is as before.
-    """
+    """Replace the draft of `view`; after an OSError (the state folder cannot be written) it is as before."""
     state_file.write(_draft_path(state, view), Draft, draft)
 
 
@@ -121,14 +111,7 @@ def is_requested(state: Path, view: str, draft: Draft) -> bool:
 
 
 def build_name(version: str, fingerprint: str, rebuild: str, *, from_history: bool = False) -> str:
-    """Name the build of a view.
-
-    Args:
-        version: of the view.
-        fingerprint: of the plan of its query.
-        rebuild: id of the latest request; empty without one.
-        from_history: whether a part of it is computed from sealed days.
-    """
+    """Name a build by the version of the view, its plan's fingerprint and the id of the latest request, if any."""
     text = "\n".join([version, fingerprint, rebuild])
     return (FROM_HISTORY if from_history else "") + hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -154,10 +137,7 @@ def record_begin(base: StoredPath, build: str) -> None:
 def pending_builds(state: Path, base: StoredPath, view: str) -> set[str]:
     """Name the builds of `view` that history is giving a part of, or has given, and that no other has replaced.
 
-    Args:
-        state: folder of the installation.
-        base: folder of the checkpoints of the job that computes the view.
-        view: name of the view.
+    `base` is the folder of the checkpoints of the job that computes the view.
     """
     draft, request = read_draft(state, view), read_rebuild(state, view)  # in this order: one becomes the other
     found = {draft.build} if draft is not None else set()

@@ -30,13 +30,10 @@ from tocsin.views.rebuild.rebuild_request import is_requested, log_refusal, read
 
 @dataclass(frozen=True)
 class RebuildLook:
-    """A view, and what it would be rebuilt from now.
+    """A view as declared, and what it would be rebuilt from now.
 
-    Attributes:
-        spec, source: of the view, as declared.
-        plan: of the rebuild.
-        sealed: the readable days of the source.
-        offsets: from which on the stream has to read what is its part; empty if history computes nothing.
+    `sealed` are the readable days of its source. The stream has to read its part from `offsets` on; these are empty if
+    history computes nothing.
     """
 
     spec: ViewSpec
@@ -78,11 +75,7 @@ def look_at(settings: Settings, name: str) -> RebuildLook:
 
 
 def lock_rebuild(settings: Settings, name: str) -> Lock:
-    """Let nobody else rebuild the view `name`.
-
-    Raises:
-        LockHeld: somebody does; a retry helps once that has ended.
-    """
+    """Let nobody else rebuild the view `name`; LockHeld while somebody does, and a retry helps once that has ended."""
     try:
         return try_lead(settings, settings.checkpoint(rebuild_job(name)) / "lock")
     except LockHeld as error:
@@ -104,11 +97,7 @@ def rebuild_by_kafka(settings: Settings, name: str) -> None:
 
 
 def give_up(settings: Settings, name: str) -> None:
-    """Forget the build of the view `name` that was being drafted; its rows go when the next build takes over.
-
-    Raises:
-        TransientError: Kafka cannot be reached; a retry helps.
-    """
+    """Forget the draft of the view `name`; its rows go when the next build takes over. TransientError without Kafka."""
     draft = read_draft(settings.state, name)
     if draft is not None and not is_requested(settings.state, name, draft):  # else the job of the view reads them
         with log_refusal():

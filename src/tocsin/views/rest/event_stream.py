@@ -19,14 +19,7 @@ _MOST = 100
 
 @dataclass
 class Follower:
-    """One reader that follows a view, or a row of it.
-
-    Attributes:
-        views: that there are.
-        view: that it follows.
-        key: name of the row; None for all.
-        version: of the view, up to which it has everything.
-    """
+    """One reader that follows a view, or its row `key`; it has everything up to `version` of the view."""
 
     views: OpenViews
     view: str

@@ -20,11 +20,7 @@ class NoRowsYet(Exception):
 
 
 class NoSuchName(Exception):
-    """There is no view, or no row, of that name.
-
-    Attributes:
-        near: one that is close; None when none is.
-    """
+    """There is no view, or no row, of that name; `near` is one that is close."""
 
     def __init__(self, what: str, near: str | None) -> None:
         self.near = near

@@ -52,22 +52,13 @@ def read_token(settings: Settings) -> str:
 
 
 def page_address(settings: Settings) -> str:
-    """Return the address of the page that shows the views, with the token behind the `#`, which browsers keep.
-
-    Raises:
-        ConfigError, OSError: as for `read_token`.
-    """
+    """Return the address of the page, with the token behind the `#`, which browsers keep; errors as of `read_token`."""
     web = settings.web
     return f"{'https' if web.certificate_file else 'http'}://{web.host}:{web.port}/#token={read_token(settings)}"
 
 
 def run(job: Job) -> None:
-    """Answer until SIGTERM.
-
-    Raises:
-        ConfigError: the token or the files for TLS are faulty.
-        OSError: the port is taken.
-    """
+    """Answer until SIGTERM; ConfigError if the token or the files for TLS are faulty, OSError if the port is taken."""
     settings, reporter, stop = job.settings, job.reporter, job.stop
     with contextlib.closing(OpenViews(settings)) as views:
         api = view_api(views, read_token(settings))

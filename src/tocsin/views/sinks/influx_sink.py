@@ -37,16 +37,9 @@ class InfluxSink:
     """One view in one database or bucket; see `tocsin.views.sinks.sink.Sink`."""
 
     def __init__(self, address: str, consumer: str, spec: ViewSpec) -> None:
-        """Describe the sink; nothing is opened yet.
+        """Write to an address such as `http://user:password@host:8086/write?db=name`; see `Sink`.
 
-        Args:
-            address: to write to: `http://user:password@host:8086/write?db=name`, or of version 2
-                `http://:token@host:8086/api/v2/write?org=name&bucket=name`.
-            consumer: not used, since offsets are not remembered.
-            spec: of the view; its table is the measurement.
-
-        Raises:
-            ConfigError: the address is none.
+        In version 2 it is `http://:token@host:8086/api/v2/write?org=name&bucket=name`.
         """
         del consumer
         parts = urlsplit(address)

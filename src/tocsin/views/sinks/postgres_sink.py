@@ -38,16 +38,7 @@ class PostgresSink:
     """One view in one table; see `tocsin.views.sinks.sink.Sink`."""
 
     def __init__(self, address: str, consumer: str, spec: ViewSpec) -> None:
-        """Describe the sink; nothing is opened yet.
-
-        Args:
-            address: such as postgresql://user@host/database.
-            consumer: name under which the offsets are remembered.
-            spec: of the view.
-
-        Raises:
-            ConfigError: the address is none.
-        """
+        """Write to an address such as postgresql://user@host/database; see `Sink`."""
         try:
             psycopg.conninfo.conninfo_to_dict(address)
         except psycopg.Error as error:
@@ -224,7 +215,6 @@ class PostgresSink:
 
 
 def _cells(row: StoredRow) -> dict[str, Any]:
-    """Return the columns of `row` as JSON values."""
     if row.window_start is None or row.window_end is None:
         return {**row.key, **row.values}
     window = f"[{row.window_start.isoformat()},{row.window_end.isoformat()})"

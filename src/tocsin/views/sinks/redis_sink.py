@@ -50,16 +50,7 @@ class RedisSink:
     """One view in one Redis; see `tocsin.views.sinks.sink.Sink`."""
 
     def __init__(self, address: str, consumer: str, spec: ViewSpec) -> None:
-        """Describe the sink; nothing is opened yet.
-
-        Args:
-            address: such as redis://127.0.0.1:6379/0.
-            consumer: key under which the offsets are remembered.
-            spec: of the view.
-
-        Raises:
-            ConfigError: the address is none.
-        """
+        """Write to an address such as redis://127.0.0.1:6379/0; `consumer` is the key of the offsets. See `Sink`."""
         self.refused = 0
         self._consumer, self._table = consumer, spec.table
         self._names_hashes = spec.key == ("hash", "field")

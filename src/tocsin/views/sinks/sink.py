@@ -23,13 +23,7 @@ class SinkLost(TocsinError):
 
 @dataclass(frozen=True)
 class SinkBatch:
-    """A change of a sink, in one transaction.
-
-    Attributes:
-        rows: to put in place; one version of each.
-        removed: to take away.
-        offsets: to remember: all that came before them is applied.
-    """
+    """A change of a sink, in one transaction: one version of each row. All that came before `offsets` is applied."""
 
     rows: Sequence[StoredRow]
     removed: Sequence[StoredRow]
@@ -38,6 +32,9 @@ class SinkBatch:
 
 class Sink(Protocol):
     """One view in one server. For one thread.
+
+    A class of sinks is called with an address (a faulty one is a ConfigError), the name under which the server
+    remembers offsets, and the view; it connects when it is used.
 
     Raises from every method:
         TransientError: the server is away, or refuses; says why, and a retry helps once that is over.
@@ -50,19 +47,12 @@ class Sink(Protocol):
         """Return what was remembered with the last batch; None if the sink does not hold the view."""
 
     def apply(self, batch: SinkBatch) -> None:
-        """Apply `batch` and remember its offsets, all or nothing.
-
-        Raises:
-            SinkLost: what it remembers is not what this process wrote last.
-        """
+        """Apply `batch` and remember its offsets, all or nothing; SinkLost if it lacks those of the batch before."""
 
     def replace(self, rows: Iterable[StoredRow], gone: Iterable[StoredRow], offsets: Offsets) -> None:
         """Let the sink hold `rows` and nothing else of the view, and remember `offsets`.
 
-        Args:
-            rows: all rows of the view.
-            gone: rows that it may hold and should not, for a sink that cannot list its own.
-            offsets: to remember.
+        `gone` are rows that it may hold and should not, for a sink that cannot list its own.
         """
 
     def close(self) -> None:
@@ -77,15 +67,9 @@ def chunks(rows: Iterable[StoredRow], size: int) -> Iterator[list[StoredRow]]:
 
 
 def open_sink(spec: ViewSpec, settings: Settings, *, is_shared: bool = False) -> Sink | None:
-    """Open the sink that `spec` declares; None if that is none, or one without an address. Nothing is connected yet.
+    """Open the sink of `spec`, as readers see the view; None if that is none, or has no address. It connects later.
 
-    Args:
-        spec: as readers see the view.
-        settings: of the installation.
-        is_shared: whether several jobs are to write it.
-
-    Raises:
-        ConfigError: its address cannot be read, or is none, or only one job may write it.
+    ConfigError if the address cannot be read, or is none, or only one job may write the sink and it `is_shared`.
     """
     kind = SINKS.get(spec.sink)
     if kind is not None and is_shared and not kind.is_shared:

@@ -92,7 +92,6 @@ def _why_closed(tree: Node) -> str:
 
 
 def _tree_faults(tree: Node, declared: ViewSpec) -> list[Fault]:
-    """List what a view may not do and this one does."""
     faults = []
     if not any(node.kind == "Aggregate" for node in tree.walk()):
         what = "aggregates nothing, so the row that is written last would win, and that is another after each crash; "
@@ -109,7 +108,6 @@ def _tree_faults(tree: Node, declared: ViewSpec) -> list[Fault]:
 
 
 def _column_faults(schema: StructType, spec: ViewSpec) -> list[Fault]:
-    """List what is wrong with the columns that `view` returned."""
     needed = [*spec.key, *(("window",) if spec.window is not None else ())]
     faults = [
         Fault(str(spec.path), f"view returns no column '{name}'", key=name, nearest=nearest(name, schema.names))
@@ -129,7 +127,6 @@ def _column_faults(schema: StructType, spec: ViewSpec) -> list[Fault]:
 
 
 def _sum_faults(schema: StructType, spec: ViewSpec) -> list[Fault]:
-    """List the values that cannot be summed up, of a view that shows sums."""
     if not spec.total:
         return []
     return [

@@ -59,13 +59,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class RebuiltDays:
-    """Days whose rows are on the topic now.
-
-    Attributes:
-        first, last: of the days that were computed together.
-        events: that were read of them.
-        done, total: days that are there, of those that are to be.
-    """
+    """Days that are on the topic now, computed together from so many `events`; `done` of `total` days are there."""
 
     first: date
     last: date
@@ -80,12 +74,7 @@ def rebuild_from_history(
     """Rebuild the view `name` by what there is now, and return the plan; `report` is called after each query.
 
     When this returns, the rows of history are on the topic, and the job of the view has been asked for the rest.
-
-    Args:
-        settings: of the installation.
-        name: of the view.
-        report: takes note of days that are there.
-        incomplete: leave out what is neither in history nor in Kafka.
+    `incomplete` leaves out what is neither in history nor in Kafka.
 
     Raises:
         ConfigError: there is no such view, or its query does not run.
@@ -111,11 +100,7 @@ def rebuild_from_history(
 
 
 def check(look: RebuildLook, *, incomplete: bool) -> None:
-    """Check that nothing is missing that the view needs.
-
-    Raises:
-        TocsinError: days are missing; it says which, why, and what can be done.
-    """
+    """Check that the view lacks no day, unless `incomplete`; a TocsinError says which, why, and what can be done."""
     if look.plan.lacking and not incomplete:
         days = "\n".join(f"  {day}: {why}" for day, why in look.plan.lacking.items())
         what = "cannot be rebuilt whole: these days are neither in history nor in Kafka"
@@ -210,7 +195,6 @@ class _Drafting:
             raise (TransientError if is_kafka(str(error)) else TocsinError)(what) from error
 
     def _events(self, days: Sequence[date]) -> DataFrame:
-        """Make records of the events of `days`, with their identity and the columns that the view uses."""
         read = {day: self._look.sealed[day] for day in days}
         events = sealed_events(self._spark, Places.of(self._settings, self._look.source.name), self._look.source, read)
         columns = [F.col(f"`{name}`") for name in events.columns if name in self._used]

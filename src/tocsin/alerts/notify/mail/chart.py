@@ -20,10 +20,7 @@ _MOST_WINDOWS = 12
 
 
 def draw(details: AlertDetails) -> bytes:
-    """The scores of the latest findings of an alert, as PNG.
-
-    A few windows are drawn with every point of their trajectories; many, or windows far apart, with one stem each.
-    """
+    """Draw the scores of an alert's latest findings: every point if windows are few and close, else a stem for each."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -58,7 +55,6 @@ def _end(finding: StoredFinding) -> datetime:
 
 
 def _is_close(shown: list[StoredFinding]) -> bool:
-    """Return whether the windows are few and close enough to draw each."""
     length = _end(shown[0]) - _begin(shown[0])
     return bool(length) and _end(shown[-1]) - _begin(shown[0]) <= _MOST_WINDOWS * length
 

@@ -53,12 +53,9 @@ class Notice:
     """News for an owner about a job or a run: plain text, whose hidden characters are escaped on the way.
 
     Attributes:
-        subject: one line.
-        paragraphs: what has happened, and what follows from it.
         commands: to be pasted into a shell.
-        days: of each day that is not published its cells, and the address of its report; empty for none.
-        output: lines of a log or an error.
-        output_of: where `output` comes from.
+        days: of each day that is not published its cells, and the address of its report.
+        output, output_of: lines of a log or an error, and where they come from.
         links: what else to open, as words and address.
     """
 
@@ -118,13 +115,9 @@ def alert_text(details: AlertDetails, notification: Notification, envelope: Enve
 
 
 def summary_mail(shown: list[AlertDetails], count: int, detectors: list[str], envelope: Envelope) -> Message:
-    """Compose the list of alerts found so late that nobody was notified at once.
+    """Compose the list of `count` alerts found so late that nobody was notified at once.
 
-    Args:
-        shown: the first of them, at most `SUMMARY_LINES`.
-        count: how many there are.
-        detectors: of all of them.
-        envelope: how it leaves.
+    `shown` are the first of them, at most `SUMMARY_LINES`; `detectors` are those of all.
     """
     lines = [_line(details) for details in shown]
     what = f"{count} alert{'s' * (count != 1)} of {', '.join(map(plain_text.plain, detectors[:3]))}"
@@ -168,10 +161,8 @@ def _fill(template: str, facts: dict[str, Any], envelope: Envelope) -> Message:
 
 
 def _inline_styles(html: str) -> str:
-    """Copy the styles to their elements, for mail programs that know no style sheets.
-
-    Airflow's environment, where notices are composed, has not got the library.
-    """
+    """Copy the styles to their elements, for mail programs that know no style sheets."""
+    # Airflow's environment, where notices are composed, has not got it.
     import css_inline
 
     return css_inline.CSSInliner(keep_at_rules=True, load_remote_stylesheets=False).inline(html)
@@ -227,7 +218,6 @@ def _sent_to(details: AlertDetails, recipient: str) -> list[Notification]:
 
 
 def _commands(alert: Alert, finding: str) -> list[str]:
-    """List commands that look further, to be pasted into a shell."""
     more = [f"tocsin alerts {alert.id}", f"tocsin explain {shlex.quote(finding)}"]
     entity = next(iter(alert.entity.values()))
     if len(alert.entity) == 1 and plain_text.plain(entity, 100) == entity:
@@ -243,7 +233,6 @@ def _window(finding: StoredFinding, still_open: bool) -> str:
 
 
 def _other(stored: StoredFinding, highest: dict[str, str]) -> dict[str, str]:
-    """Describe another finding of an alert, with its entity if that is not the one of the `highest`."""
     finding = stored.finding
     score = score_text(finding.score, at_least=finding.at_least)
     who = "" if finding.entity == highest else f", {plain_text.named(finding.entity, 80)}"
