@@ -26,9 +26,9 @@ MOST_EVENTS = 2_000
 def boundary_cases(
     spec: DetectorSpec, source: Source, cases: Sequence[Written], found: Sequence[Mapping[str, CaseFinding]]
 ) -> tuple[list[Written], list[str]]:
-    """Make cases from the first of `cases` that shows which event counts for one; returns them and what was left out.
+    """Make cases from the first of `cases`, with its findings in `found`, that shows which event counts for one.
 
-    `found` are the findings of each case.
+    Returns them, and what was left out.
     """
     step = spec.slide or spec.window
     if spec.window is None or step is None or spec.window % step:
@@ -76,7 +76,6 @@ class _Base:
         self._step: timedelta = spec.slide or spec.window or timedelta(0)
 
     def at_limit(self, limit: int, level: str) -> list[Written]:
-        """Make two cases for the `limit` of `level`."""
         cases = [
             self._case_of(f"{limit} events: at the limit of {level}", self._spread(self._event, self._start, limit))
         ]
@@ -84,7 +83,6 @@ class _Base:
         return [*cases, self._case_of(f"{limit + 1} events: just above the limit of {level}", above)]
 
     def not_added_up(self, limit: int, source: Source) -> list[Written]:
-        """Make a case with events on both sides of the edge of a window, and one with two entities."""
         half, rest = (limit + 1) // 2, limit + 1 - (limit + 1) // 2
         cases: list[Written] = []
         if self._step == self._spec.window:
@@ -100,7 +98,6 @@ class _Base:
         return cases
 
     def _spread(self, event: DeclaredEvent, start: datetime, count: int) -> list[DeclaredEvent]:
-        """Repeat `event` within one step from `start` on."""
         step = end_of(self._spec, start) - start if self._step == self._spec.window else self._step
         return [_moved(event, start + step * number / (count + 1)) for number in range(count)]
 

@@ -28,11 +28,10 @@ _BOUNDS = {"int": 2**31, "bigint": 2**63}
 
 @dataclass(frozen=True)
 class DeclaredEvent:
-    """One event of a case.
+    """One event of a case; `time` is UTC.
 
     Attributes:
         place: the line of the case that says so.
-        time: of the event, UTC.
         columns: all declared columns of its source; none of a tick.
         is_tick: nothing comes in, but time has come this far.
     """
@@ -64,11 +63,7 @@ def iso(time: datetime) -> str:
 
 
 def written_events(case: Case, spec: DetectorSpec) -> list[CaseEvent]:
-    """Work out the timeline of `case`.
-
-    Raises:
-        ConfigError: with the fault of the timeline, or it has no events. Ticks alone are enough to find silence.
-    """
+    """Work out the timeline of `case`; ConfigError if it is faulty or has no events. Ticks alone do to find silence."""
     events = case.events.events()
     if not events or (spec.expect is None and all(event.is_tick for event in events)):
         raise case.place.fault(f"case '{case.name}' has no events")
@@ -78,8 +73,7 @@ def written_events(case: Case, spec: DetectorSpec) -> list[CaseEvent]:
 def span_of(events: Sequence[DeclaredEvent], spec: DetectorSpec) -> Span:
     """Find the windows of `spec` that a case is about: they begin from the first of these times up to the second.
 
-    From the one that holds the first of its `events`, which are sorted by time, to the last one that holds an event or
-    has ended by a tick.
+    From the window of the first of `events`, sorted by time, to the last that holds an event or has ended by a tick.
     """
     if not events:
         return EPOCH, EPOCH  # all its lines are ignored
@@ -99,13 +93,10 @@ def starts_of(moment: datetime, spec: DetectorSpec) -> list[datetime]:
 
 
 def make_event(written: CaseEvent, source: Source, used: Iterable[str]) -> DeclaredEvent:
-    """Make an event of `source` of what a case says; the columns `used` decide what it finds.
+    """Make an event of `source` of what a case says; ConfigError with all that is wrong with its columns.
 
     A column that is not named has the time of the event if it is the source's `event_time`, and is null else; one that
-    the source requires and the detector reads must be named.
-
-    Raises:
-        ConfigError: with all that is wrong with its columns.
+    the source requires and the detector reads, so is in `used`, must be named.
     """
     assert written.time is not None, "a raw line is read by its source"
     if written.is_tick:

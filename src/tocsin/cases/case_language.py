@@ -55,12 +55,10 @@ class CodePlace:
 
 @dataclass(frozen=True)
 class CaseEvent:
-    """One event of a case.
+    """One event of a case; `columns` is what it says.
 
     Attributes:
-        place: the line that says so.
-        time: of the event, UTC; None for a raw line, whose time its source reads.
-        columns: what it says.
+        time: UTC; None for a raw line, whose time its source reads.
         text: the raw line; None where the columns are given.
         is_tick: nothing comes in, but time has come this far.
     """
@@ -74,11 +72,7 @@ class CaseEvent:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Events of a case, as `at` and `line` begin them.
-
-    Attributes:
-        place: the line on which it begins.
-    """
+    """Events of a case, as `at` and `line` begin them; `place` is the line on which it begins."""
 
     place: CodePlace
     _make: Callable[[], list[CaseEvent]]
@@ -86,8 +80,7 @@ class Timeline:
     def events(self) -> list[CaseEvent]:
         """Work out the events, in the order in which they are written.
 
-        Raises:
-            ConfigError: a time or a duration is none, or there are too many events. A retry does not help.
+        ConfigError, where a retry does not help, if a time or a duration is none, or there are too many events.
         """
         return self._make()
 
@@ -129,14 +122,9 @@ class Timeline:
 
 @dataclass(frozen=True)
 class ExpectedFinding:
-    """A finding that a case expects.
+    """A finding that a case expects; `window` and `score` are None where the case leaves them open.
 
-    Attributes:
-        place: the line that says so.
-        level: "email" or "urgent".
-        entity: its columns.
-        window: the time at which its window begins, or of its event; None if the case leaves it open.
-        score: None if the case leaves it open.
+    `level` is "email" or "urgent"; `window` the time at which the window begins, or of its event.
     """
 
     place: CodePlace
@@ -147,11 +135,7 @@ class ExpectedFinding:
 
     @property
     def start(self) -> datetime | None:
-        """The start of its window, UTC.
-
-        Raises:
-            ConfigError: it is no time.
-        """
+        """The start of its window, UTC; ConfigError if it is no time."""
         return None if self.window is None else moment(self.window, self.place)
 
 
@@ -161,10 +145,8 @@ class Case:
 
     Attributes:
         name: says in a few words what happens.
-        events: the timeline.
         expect: exactly these findings; an empty list for a case that must stay silent.
         tables: rows of tables that the detector joins, by table: a timeline whose times say from when a row holds.
-        place: the line of the case.
     """
 
     name: str
@@ -208,11 +190,7 @@ def urgent(*, window: str | None = None, score: float | None = None, **entity: A
 
 
 def moment(text: str, place: CodePlace) -> datetime:
-    """Read a time of a case.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """Read a time of a case; ConfigError if it is none."""
     try:
         try:
             read = datetime.combine(DAY, time.fromisoformat(text))
@@ -240,6 +218,5 @@ def _later(event: CaseEvent, step: timedelta, place: CodePlace) -> CaseEvent:
 
 
 def _caller(depth: int = 2) -> CodePlace:
-    """Find the line of the file that calls a word of this language."""
     frame = sys._getframe(depth)
     return CodePlace(str(Path(frame.f_code.co_filename)), frame.f_lineno)

@@ -66,10 +66,7 @@ def reads_calendar(plan: Node, spec: DetectorSpec) -> bool:
 
 
 def read_columns(plan: Node, spec: DetectorSpec, columns: Collection[str]) -> set[str]:
-    """Name those of `columns` of the source that decide what `spec` finds.
-
-    Not those that only pass through, into the context of a finding.
-    """
+    """Name those of `columns` that decide what `spec` finds, not those that only pass into the context of a finding."""
     if spec.has_step:
         code = _Names.of(spec)
         is_open = not (code.called | code.attributes).isdisjoint(_OPEN)
@@ -89,7 +86,6 @@ def read_columns(plan: Node, spec: DetectorSpec, columns: Collection[str]) -> se
 
 
 def _passes(top: Node, made: dict[int, str], columns: Collection[str]) -> str:
-    """Name the column of the source that `top` is, if it is one unchanged."""
     inner = top.children[0] if top.kind == "Alias" else top
     if inner.kind == "GetStructField" and inner.children[0].name.startswith(STRUCT):
         return top.name if top.name in columns else ""
@@ -123,6 +119,5 @@ def _carries_time(node: Node) -> bool:
 
 
 def _is_time(node: Node) -> bool:
-    """Return whether Spark says of `node` that it is a time, or holds one."""
     kind = node.fields.get("dataType")
     return kind in _TIMES if isinstance(kind, str) else any(repr(time) in repr(kind) for time in _TIMES)

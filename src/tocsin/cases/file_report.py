@@ -13,13 +13,11 @@ from tocsin.declare.model.finding import Finding
 
 @dataclass(frozen=True)
 class FileRequest:
-    """A detector to run on a file.
+    """A detector, in any stage, to run on a file.
 
     Attributes:
-        detector: its name; in any stage.
-        file: its path.
         most: so many findings at most are returned.
-        is_events: its lines are records of the events topic, not of the raw one.
+        is_events: the lines are records of the events topic, not of the raw one.
         records: the source whose records its lines are, where flows make events of several.
     """
 

@@ -37,13 +37,9 @@ _FILTERS = ("where", "filter")
 
 @dataclass(frozen=True)
 class Mutant:
-    """A changed file.
+    """A changed file: its `text`, the `line` of the change, and the `change` in words.
 
-    Attributes:
-        line: of the change.
-        change: in words.
-        text: of the file.
-        is_border: a comparison takes in its border, or leaves it out.
+    `is_border`: a comparison takes in its border, or leaves it out.
     """
 
     line: int
@@ -148,13 +144,11 @@ def _of_sql(text: str) -> Iterator[_Change]:
 
 
 def _is_sql(constant: ast.Constant, tree: ast.Module) -> bool:
-    """Return whether `constant` is an argument of a filter or of `expr`."""
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and constant in node.args)
     return any(_name(call.func) in (*_FILTERS, "expr", "selectExpr") for call in calls)
 
 
 def _alias(call: ast.Call, tree: ast.Module) -> str:
-    """Find the name that is given to what `call` is a part of; empty for none."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _name(node.func) == "alias" and node.args:
             assert isinstance(node.func, ast.Attribute)

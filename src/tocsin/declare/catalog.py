@@ -40,10 +40,7 @@ _SETTLED_NS = 2_000_000_000  # the clock of a file system is coarse: a file may 
 
 @dataclass(frozen=True)
 class Catalog:
-    """All that is declared, by kind and name, and the faults of the files that could not be read, by name.
-
-    A broken file hides nothing but itself.
-    """
+    """All that is declared, by kind and name, and the faults of broken files by name; such a file hides only itself."""
 
     sources: dict[str, Source] = field(default_factory=dict)
     tables: dict[str, TableSpec] = field(default_factory=dict)
@@ -68,8 +65,7 @@ class Catalog:
     def versioned_job(self, name: str) -> str:
         """Find the job of the detector or flow `name`; where both are called so, of `detector:NAME` or `flow:NAME`.
 
-        Raises:
-            ConfigError: there is none, or there are two.
+        ConfigError if there is none, or there are two.
         """
         if JobName.parse(name).kind in (DETECTOR, FLOW) and JobName.parse(name).name:
             return name
@@ -128,15 +124,15 @@ class Catalog:
         return self._one(self.detectors, name, "detector")
 
     def flow(self, name: str) -> FlowSpec:
-        """The flow called `name`; ConfigError with the nearest valid name when there is none."""
+        """The flow called `name`; errors as `detector`."""
         return self._one(self.flows, name, "flow")
 
     def view(self, name: str) -> ViewSpec:
-        """The view called `name`; ConfigError with the nearest valid name when there is none."""
+        """The view called `name`; errors as `detector`."""
         return self._one(self.views, name, "view")
 
     def table(self, name: str) -> TableSpec:
-        """The table called `name`; ConfigError with the nearest valid name when there is none."""
+        """The table called `name`; errors as `detector`."""
         return self._one(self.tables, name, "table")
 
     @property
@@ -319,7 +315,6 @@ def _unless_same(path: Path, read: Callable[[Path], _Declared]) -> _Declared:
 def _cross_faults(
     spec: FlowSpec | DetectorSpec | ViewSpec, sources: dict[str, Source], broken: dict[str, ConfigError]
 ) -> list[Fault]:
-    """Find what is wrong between what is declared in a Python file and the sources that it names."""
     faults = []
     named = [("source", name) for name in spec.sources if not _is_findings(spec, name)]
     named += [("to", spec.to)] if isinstance(spec, FlowSpec) else []

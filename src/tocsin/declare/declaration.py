@@ -93,8 +93,7 @@ def _read(path: Path, kind: DeclaredKind) -> keywords.Spec:
 def version_of(code: str, values: dict[str, Any], kind: DeclaredKind) -> str:
     """12 hex digits that change when, and only when, the results may change.
 
-    Hash of the `normalised_code` of the file and the keywords that `kind` names. The other keywords, such as owner and
-    stage, do not count.
+    Hash of the file's `normalised_code` and the keywords that `kind` names; owner, stage and others do not count.
     """
     meaning = [repr(values.get(key)) for key in kind.meaning]
     if len(sources := values.get("sources", ())) == 1:
@@ -124,7 +123,6 @@ def _is_call_of(kind: DeclaredKind, node: ast.expr) -> bool:
 
 
 def _decorator_call(tree: ast.Module, path: Path, kind: DeclaredKind) -> tuple[ast.Call, ast.FunctionDef]:
-    """The one decorator of `kind` in the file, and its function."""
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     calls = [d for f in functions for d in f.decorator_list if isinstance(d, ast.Call) and _is_call_of(kind, d)]
     if len(calls) != 1:
@@ -139,7 +137,6 @@ def _decorator_call(tree: ast.Module, path: Path, kind: DeclaredKind) -> tuple[a
 
 
 def _read_keywords(call: ast.Call, path: Path, kind: DeclaredKind) -> tuple[dict[str, Any], list[Fault]]:
-    """Read the keywords of the decorator and all that is wrong with them."""
     faults: list[Fault] = []
     literals: dict[str, Any] = {}
     lines = {keyword.arg or "**": keyword.value.lineno for keyword in call.keywords}

@@ -26,12 +26,9 @@ _SLACK = timedelta(seconds=10)
 
 @dataclass(frozen=True)
 class Feeder:
-    """A job through which events come: `ingest:<source>`, or the flow that writes them.
+    """A job through which events come: `ingest:<source>`, which reads raw records, or the flow that writes them.
 
-    Attributes:
-        job: its name.
-        sources: the sources whose records it reads; an ingest reads one.
-        is_ingest: it reads raw records; a flow reads events.
+    `sources` are those whose records it reads; an ingest reads one.
     """
 
     job: str

@@ -252,9 +252,7 @@ class DeclaredKind:
     Attributes:
         word: name of its decorator.
         functions: names that the function under it may have.
-        spec: what is made of it.
-        keywords: of the decorator.
-        meaning: those of them that may change the results.
+        meaning: those of the `keywords` of the decorator that may change the results.
         doc: what its docstring says.
     """
 

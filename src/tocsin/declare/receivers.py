@@ -22,8 +22,8 @@ class ReceiverKind:
     """One kind of receiver. Its addresses are `KIND:ADDRESS`; those of mail have no prefix.
 
     Attributes:
-        channel: `module:class` of the channel, which is made from the settings of the installation. A text, since the
-            declarations are read where the channel's libraries are missing.
+        channel: `module:class`, made from the settings of the installation. A text, since the declarations are read
+            where the channel's libraries are missing.
         check: raises ValueError for what is no ADDRESS of this kind.
         settings: model of its block `[receivers.KIND]`; None if it has none.
     """
@@ -34,11 +34,7 @@ class ReceiverKind:
 
 
 def check_mail(address: str) -> None:
-    """Check an e-mail address by its form alone.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Check an e-mail address by its form alone; ValueError if it is none."""
     try:
         email_validator.validate_email(
             address, check_deliverability=False, globally_deliverable=False, allow_domain_literal=True
@@ -59,11 +55,7 @@ def kind_of(recipient: str) -> str:
 
 
 def check_recipient(recipient: str) -> str:
-    """Return `recipient` if it is an address of one of the kinds.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return `recipient` if it is an address of one of the kinds; ValueError if it is none."""
     kind = kind_of(recipient)
     RECEIVERS[kind].check(recipient.removeprefix(f"{kind}:"))
     return recipient
@@ -72,8 +64,7 @@ def check_recipient(recipient: str) -> str:
 def read_blocks(blocks: dict[str, Any]) -> dict[str, Any]:
     """Read the blocks `[receivers.KIND]` by the models of their kinds.
 
-    Raises:
-        ValueError: a kind is unknown or takes no settings, or a block does not fit its model.
+    ValueError if a kind is unknown or takes no settings, or a block does not fit its model.
     """
     known = {kind: receiver.settings for kind, receiver in RECEIVERS.items() if receiver.settings is not None}
     for kind in blocks:

@@ -128,8 +128,7 @@ class SampleSchema:
     Attributes:
         lines: how many were looked at.
         format: "json", "key-value", "logfmt" or "regex".
-        columns: those that every line has, and their types.
-        optional: the others.
+        columns: those that every line has, and their types; `optional` has the others.
         key: one of `columns`, the most likely key.
         event_time, event_time_format: one of `columns`, and how it writes a time.
         pattern: of format "regex", without an apostrophe.
@@ -191,10 +190,8 @@ def sampled_source(name: str, schema: SampleSchema) -> Source:
 def detector_files(name: str, source: Source, owner: str, busiest: int = 0) -> dict[str, str]:
     """Write a detector that counts the events of each key of `source`, with cases, and its runbook; by their places.
 
-    `busiest` is the number of events of one key in a minute that is usual, as far as is known.
-
-    Raises:
-        ConfigError: the key of `source` is no entity that a case can name.
+    `busiest` is the number of events of one key in a minute that is usual, as far as is known. ConfigError if the key
+    of `source` is no entity that a case can name.
     """
     key, kind = source.key, source.columns[source.key]
     if kind not in _SAMPLES or keyword.iskeyword(key) or key in ("score", "window"):

@@ -136,19 +136,12 @@ class Settings(BaseSettings):
 
     @property
     def alerts_database(self) -> str:
-        """SQLAlchemy address of the alerts DB.
-
-        Raises:
-            ConfigError: the file that holds it cannot be read.
-        """
+        """SQLAlchemy address of the alerts DB; ConfigError if the file that holds it cannot be read."""
         return self.alerts.address(self.state)
 
     @property
     def history_folder(self) -> Path:
-        """Folder of landed files, sealed days and their tables.
-
-        Where these lie in an object store, it is the folder of what stays on this machine.
-        """
+        """Folder of landed files, sealed days and their tables; with an object store, of what stays on this machine."""
         if self.storage.history is not None and not self.storage.has_remote_history:
             return Path(self.storage.history.removeprefix(FILE))
         return self.state / "history"
@@ -188,8 +181,7 @@ class Settings(BaseSettings):
 def load_settings(project: Path | None = None) -> Settings:
     """The settings of the installation in `project` (TOCSIN_PROJECT, else the current folder).
 
-    Raises:
-        ConfigError: with every fault, and the file or variable that holds it.
+    ConfigError with every fault, and the file or variable that holds it.
     """
     folder = (project or Path(os.environ.get("TOCSIN_PROJECT", "."))).resolve()
     values = _table(folder / PROJECT_FILE)
@@ -208,7 +200,6 @@ def load_settings(project: Path | None = None) -> Settings:
 
 
 def _refuse_removed(values: dict[str, Any], path: Path) -> None:
-    """Refuse blocks and keys that an earlier release knew, in the file or in the environment."""
     given = {name: str(path) for name in values}
     given |= {f"{name}.{key}": str(path) for name, block in values.items() if isinstance(block, dict) for key in block}
     for variable in os.environ:
@@ -234,6 +225,5 @@ def _table(path: Path) -> dict[str, Any]:
 
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`over` on top of `base`, block by block."""
     both = {k: _merged(base[k], v) for k, v in over.items() if isinstance(v, dict) and isinstance(base.get(k), dict)}
     return base | over | both

@@ -31,11 +31,7 @@ SINKS: dict[str, SinkKind] = {
 
 
 def check_sink(name: str) -> str:
-    """Return `name` if a view may name it as its sink.
-
-    Raises:
-        ValueError: it may not.
-    """
+    """Return `name` if a view may name it as its sink; ValueError if it may not."""
     names = ("sqlite", *SINKS, "topic")
     if name not in names:
         raise ValueError(f"must be {', '.join(map(repr, names[:-1]))} or {names[-1]!r}, not {name!r}")

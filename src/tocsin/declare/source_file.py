@@ -122,11 +122,7 @@ class _SourceFile(BaseModel, extra="forbid"):
 
 
 def read_source(path: Path) -> Source:
-    """Read the source declared in `path`.
-
-    Raises:
-        ConfigError: with every fault of the file. A retry does not help.
-    """
+    """Read the source declared in `path`; ConfigError, where a retry does not help, with every fault of the file."""
     reader = _Reader(path)
     fields = reader.read()
     reader.raise_faults()
@@ -261,7 +257,6 @@ class _Reader(TomlReader):
 
 
 def _is_well(key: str, wrong: set[str | None]) -> bool:
-    """Return whether neither `key` nor anything in it is among the keys that are `wrong`."""
     return not any(f"{wrong_key}.".startswith(f"{key}.") for wrong_key in wrong)
 
 

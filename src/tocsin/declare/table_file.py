@@ -35,11 +35,7 @@ class _TableFile(BaseModel, extra="forbid"):
 
 
 def read_table(path: Path) -> TableSpec:
-    """Read the table declared in `path`.
-
-    Raises:
-        ConfigError: with every fault of the file. A retry does not help.
-    """
+    """Read the table declared in `path`; ConfigError, where a retry does not help, with every fault of the file."""
     reader = TomlReader(path)
     fields: dict[str, Any] = {}
     try:
@@ -60,7 +56,6 @@ def read_table(path: Path) -> TableSpec:
 
 
 def _check(reader: TomlReader, fields: dict[str, Any]) -> None:
-    """Note what does not fit together."""
     schema, optional = fields["columns"], fields["optional"]
     reader.check_columns(schema, optional)
     for name in fields["key"]:

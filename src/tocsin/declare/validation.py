@@ -36,11 +36,7 @@ def _duration(value: object) -> object:
 
 
 def parse_size(value: object) -> int:
-    """Read a size such as "900 MB" as bytes.
-
-    Raises:
-        ValueError: it is no such text.
-    """
+    """Read a size such as "900 MB" as bytes; ValueError if it is no such text."""
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     size = round(float(match[1]) * (1e9 if match[2] == "G" else 1e6)) if match else 0
     if size <= 0:
@@ -78,12 +74,7 @@ def faults_of(
 ) -> list[Fault]:
     """Turn the errors of pydantic into faults, each with its key and the nearest valid name.
 
-    Args:
-        error: from the validation of `model`.
-        where: the file at fault.
-        model: the contract of the file.
-        what: a key of it is called, such as "a setting".
-        line: finds the line of a key.
+    `where` is the file at fault; `what` a key of it is called, such as "a setting"; `line` finds the line of a key.
     """
     return [_fault(dict(detail), str(where), model, what, line) for detail in error.errors()]
 
@@ -118,7 +109,6 @@ def _fault(
 
 
 def _keys(model: type[BaseModel], blocks: list[str]) -> list[str]:
-    """Name the keys of the block of `model` that lies at `blocks`."""
     for block in blocks:
         annotation = model.model_fields[block].annotation if block in model.model_fields else None
         inner = next(iter(get_args(annotation)), annotation)  # of a list, what it holds
@@ -127,20 +117,10 @@ def _keys(model: type[BaseModel], blocks: list[str]) -> list[str]:
 
 
 class TomlReader:
-    """Reads one file.
-
-    Attributes:
-        path: of the file.
-        table: what it holds.
-        faults: found so far.
-    """
+    """Reads one file into `table`; `faults` are those found so far."""
 
     def __init__(self, path: Path) -> None:
-        """Read `path`.
-
-        Raises:
-            ConfigError: it cannot be read, or is not TOML. A retry does not help.
-        """
+        """Read `path`; ConfigError, where a retry does not help, if it cannot be read, or is not TOML."""
         try:
             text = path.read_text(encoding="utf-8")
             self.table: dict[str, Any] = tomllib.loads(text)
@@ -170,11 +150,7 @@ class TomlReader:
             seen.setdefault(name, key)
 
     def raise_faults(self) -> None:
-        """Raise what was found.
-
-        Raises:
-            ConfigError: with every fault, in the order of their lines.
-        """
+        """Raise ConfigError with every fault found, in the order of their lines."""
         if self.faults:
             raise ConfigError(sorted(self.faults, key=lambda fault: fault.line or 0))
 

@@ -50,7 +50,6 @@ def _pumps(pattern: str) -> list[Pump]:
 
 
 def _tree(pattern: str) -> Any:
-    """Parse `pattern` as Python reads it; None if it cannot."""
     for java, python in _JAVA_ONLY:
         pattern = re.sub(java, python, pattern)
     try:
@@ -79,7 +78,6 @@ def _repeats(nodes: list[tuple[Any, Any]], start: str) -> Iterator[Pump]:
 
 
 def _branches(name: str, argument: Any) -> list[list[tuple[Any, Any]]]:
-    """List the sequences inside a node that is no repeat."""
     if name == "SUBPATTERN":
         return [list(argument[-1])]
     if name == "ATOMIC_GROUP":

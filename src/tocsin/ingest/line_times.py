@@ -31,11 +31,7 @@ _UNITS = dict(zip(EPOCHS, (1, 1_000, 1_000_000, 1_000_000_000), strict=True))
 
 @dataclass(frozen=True)
 class FoundTime:
-    """The event time of a line.
-
-    Attributes:
-        with_time: makes the line with another time.
-    """
+    """The event time of a line, and `with_time`, which makes the line with another time."""
 
     moment: datetime
     with_time: Callable[[datetime], bytes]
@@ -45,11 +41,7 @@ class LineTimes:
     """Finds the event times of lines of one source."""
 
     def __init__(self, source: Source) -> None:
-        """Make it for `source`.
-
-        Raises:
-            ConfigError: its lines hold no time, or hold it in a form that cannot be written.
-        """
+        """Raises ConfigError if lines of `source` hold no time, or hold it in a form that cannot be written."""
         where = f"sources/{source.name}.toml"
         if source.event_time == APPENDED or source.is_derived:
             raise ConfigError.one(where, "its lines hold no time that could be rewritten", key="event_time")
@@ -65,11 +57,7 @@ class LineTimes:
             self._lacks = f"no pattern of the source matches it with a value for {self._column}"
 
     def find(self, line: bytes) -> FoundTime:
-        """Find the time of `line`.
-
-        Raises:
-            ValueError: there is none, or it is not written as the source says.
-        """
+        """Find the time of `line`; ValueError if there is none, or it is not written as the source says."""
         place = self._find(line)
         if place is None:
             raise ValueError(self._lacks)
@@ -103,7 +91,6 @@ def _finder(source: Source, where: str) -> Finder:
 
 
 def _in_json(line: bytes, source: Source) -> tuple[int, int] | None:
-    """Find the value of the event time of the object in `line`, without its quotation marks."""
     try:
         text = line.decode("utf-8")
         span = _span(text, text.index("{"), source.field_of(source.event_time), source)
@@ -134,7 +121,6 @@ def _named(text: str, at: int, name: str, source: Source) -> tuple[int, int] | N
 
 
 def _spans(text: str, at: int) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield the fields of the object that begins at `at`, as far as they are whole."""
     decode = json.JSONDecoder().raw_decode
     with contextlib.suppress(ValueError, IndexError):
         at = _behind_blanks(text, at + 1)

@@ -36,11 +36,9 @@ _MAPPED = bytes([6]) + bytes(10) + b"\xff\xff"
 
 
 class NetworkRanges(NamedTuple):
-    """What is known of addresses by ranges.
+    """What is known of addresses by ranges, a value for each; None where nothing is known.
 
-    Attributes:
-        starts: the key of the first address of each range, ascending; the first is all zeros.
-        values: of each range; None where nothing is known.
+    `starts` is the key of the first address of each range, ascending; the first is all zeros.
     """
 
     starts: list[bytes]
@@ -55,11 +53,7 @@ class _Network(NamedTuple):
 
 
 def read_content(path: Path) -> bytes:
-    """Read the file `path`.
-
-    Raises:
-        ConfigError: it cannot be read. A retry does not help.
-    """
+    """Read the file `path`; ConfigError if it cannot be read, where a retry does not help."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -111,7 +105,6 @@ def faults_of_networks(sources: Iterable[Source]) -> list[Fault]:
 
 
 def _rows(path: Path, column: str, content: bytes) -> Iterator[tuple[int, str, str | None]]:
-    """Yield line, network and value of each row."""
     try:
         with io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig", newline="") as lines:
             reader = csv.reader(lines, strict=True)
@@ -129,7 +122,6 @@ def _rows(path: Path, column: str, content: bytes) -> Iterator[tuple[int, str, s
 
 
 def _key(address: str) -> bytes | None:
-    """Make the key of an address; None for a text that is none."""
     version = 6 if ":" in address else 4
     try:
         packed = socket.inet_pton(socket.AF_INET6 if version == 6 else socket.AF_INET, address)
@@ -139,7 +131,6 @@ def _key(address: str) -> bytes | None:
 
 
 def _read_network(cidr: str) -> tuple[bytes, int]:
-    """Find the key of the first address of a network, and how many bits of it are the network's."""
     address, _, length = cidr.strip().partition("/")
     first = _key(address)
     if first is None or not (length.isascii() and length.isdigit() and int(length) <= (32 if first[0] == 4 else 128)):
@@ -152,12 +143,10 @@ def _read_network(cidr: str) -> tuple[bytes, int]:
 
 
 def _inside(length: int) -> int:
-    """Give the bits that tell the addresses of a network apart."""
     return (1 << (128 - length)) - 1
 
 
 def _ranges(networks: list[_Network]) -> NetworkRanges:
-    """Cut the networks, sorted, into ranges that do not overlap."""
     found = NetworkRanges([bytes(KEY_BYTES)], [None])
     outer: list[tuple[bytes, str | None]] = []  # first address behind it, and value, of the networks now open
 
@@ -186,10 +175,8 @@ def _ranges(networks: list[_Network]) -> NetworkRanges:
 def with_usable_networks(source: Source, folder: Path) -> tuple[Source, list[Fault]]:
     """Let `source` look up in copies in `folder`: of its files where they are usable, else of what they held before.
 
-    A file is read once, so what is looked up in is what was found usable, though it may change meanwhile.
-
-    Returns:
-        The source, and what is wrong with the files.
+    Returns the source, and what is wrong with the files. A file is read once, so what is looked up in is what was found
+    usable, though it may change meanwhile.
 
     Raises:
         ConfigError: a file is not usable, and there is no copy. A retry does not help.

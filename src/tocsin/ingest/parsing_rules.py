@@ -45,7 +45,6 @@ class Reason(StrEnum):
     SET_ASIDE = "set_aside"
     """It ended the query of the ingest each time it was read, which is a defect of the platform."""
     NO_VALUE = "no_value"
-    """The record has a null value."""
     EMPTY = "empty"
     """Nothing but whitespace."""
     TOO_LONG = "too_long"
@@ -81,12 +80,10 @@ def reason_class(reason: str) -> str:
 
 
 def rule_parts(source: Source, expected: Iterable[RowRule] = ()) -> dict[str, str]:
-    """Fingerprint the parts of the rules of `source`, so that a replay can say which one changed.
+    """Fingerprint the parts of the rules of `source` in 8 hex digits each, so that a replay can say which one changed.
 
-    Returns:
-        8 hex digits each of `format`, `schema`, `event_time`, `limits` (what the source's file declares),
-        `expectations` (what is expected of its events) and `parser` (the code that applies all of it; its comments and
-        docstrings do not count).
+    They are `format`, `schema`, `event_time`, `limits` (what the source's file declares), `expectations` (what is
+    expected of its events) and `parser` (the code that applies all of it, without comments and docstrings).
     """
     schema = [list(source.columns.items()), sorted(source.optional), source.key, source.schema_version]
     schema += [sorted(source.paths.items()), source.match_case]

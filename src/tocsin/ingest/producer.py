@@ -24,12 +24,7 @@ class LineProducer(RecordWriter):
     """Sends lines to `raw.<source>`. Use it in a `with` statement, which flushes at the end."""
 
     def __init__(self, settings: Settings, source: Source, *, timeout_seconds: float = 60.0) -> None:
-        """Connect.
-
-        Raises:
-            TransientError: Kafka cannot be reached; a retry helps.
-            ConfigError: the topic does not exist; `tocsin dev up` creates it.
-        """
+        """Connect; TransientError, where a retry helps, if Kafka cannot be reached; ConfigError if the topic is missing."""
         config = {"linger.ms": 5, "compression.type": "lz4", "batch.size": _BATCH_BYTES}
         super().__init__(settings, RAW_BYTES, timeout_seconds=timeout_seconds, config=config)
         self._topic, self._key_of = settings.names.raw(source.name), key_reader(source)
@@ -50,8 +45,8 @@ class LineProducer(RecordWriter):
 def key_reader(source: Source) -> KeyOf:
     """Make a function from a line of `source` to its key: the text of the key column, None where it cannot be read.
 
-    A None is no fault: the record goes to any partition, and the ingest job judges it. The key is cheap to read, and
-    only keeps the records of one user in one partition and in order.
+    The key only keeps one user's records in one partition and in order. None is no fault: the record goes to any
+    partition, and the ingest job judges it.
     """
     plain = column_groups(source, source.key)
     may_be_json = Format.JSON in source.formats

@@ -53,14 +53,10 @@ class Selection:
 
 @dataclass
 class ReplayResult:
-    """The result of a replay.
+    """The result of a replay: ids written back to the raw topic, and those that were not, each with the reason.
 
-    Attributes:
-        replayed: ids of records that were written back to the raw topic.
-        skipped: ids of records that were not, each with the reason.
-        changed: parts of the rules that have changed since at least one of the replayed records was quarantined:
-            `format`, `schema`, `event_time`, `limits`, `expectations`, `parser`. Empty: the same rules judge again, and
-            where the record itself is at fault, it will come back.
+    `changed` are parts of the rules that have changed since at least one of the replayed records was quarantined, see
+    `tocsin.ingest.parsing_rules.rule_parts`. Empty: the same rules judge again, and a record at fault will come back.
     """
 
     replayed: list[str] = field(default_factory=list)
@@ -70,12 +66,9 @@ class ReplayResult:
 
 @dataclass(frozen=True)
 class QuarantineCount:
-    """The newest records of a selection, and how many there are in all.
+    """The newest records of a selection up to its limit, and how many there are in all, the limit aside.
 
-    Attributes:
-        newest: as many as the limit of the selection allows.
-        total: of all records, beyond the limit too.
-        reasons: each reason and how many records have it, the most frequent first.
+    `reasons` are those of all, the most frequent first.
     """
 
     newest: list[QuarantinedRecord]
@@ -95,11 +88,7 @@ def list_quarantined(settings: Settings, source: Source, selection: Selection) -
 
 
 def all_quarantined(settings: Settings, source: Source, selection: Selection) -> Iterator[QuarantinedRecord]:
-    """Yield the records that `list_quarantined` gives and those beyond the limit, newest first.
-
-    Raises:
-        TransientError: Kafka cannot be reached; a retry helps.
-    """
+    """Yield the records that `list_quarantined` gives and those beyond the limit, newest first; errors as for it."""
     with TopicReader(settings, _READER, settings.names.quarantine(source.name)) as reader:
         for message in reader.newest_first():
             record = read_record(source.name, message)
@@ -138,12 +127,7 @@ def _newest(found: Iterable[QuarantinedRecord], selection: Selection) -> list[Qu
 
 
 def find_quarantined(settings: Settings, source: Source, record_id: str) -> QuarantinedRecord:
-    """Find the record with the id `record_id`, as `list_quarantined` gives it.
-
-    Raises:
-        ConfigError: there is none.
-        TransientError: Kafka cannot be reached; a retry helps.
-    """
+    """Find the record with the id `record_id`; ConfigError if there is none, and errors as for `list_quarantined`."""
     name, _, place = record_id.partition("/")
     partition, _, offset = place.partition("/")
     topic = settings.names.quarantine(source.name)
@@ -197,15 +181,12 @@ def changed_rules(record: QuarantinedRecord, now: dict[str, str]) -> set[str]:
 
 @dataclass(frozen=True)
 class _Raw:
-    """The parts of a raw record, whole."""
-
     payload: bytes
     key: bytes | None
     headers: Sequence[tuple[str, str | bytes | None]]
 
 
 def _whole(settings: Settings, record: QuarantinedRecord) -> _Raw | str:
-    """Read the original record, or say why it cannot be had."""
     if record.payload is None:
         return "has no value, so there is nothing to replay"
     if not record.cut:

@@ -146,7 +146,6 @@ def write_record(settings: Settings, source: Source, partition: int, offset: int
 
 
 def _fields(message: Message, source: Source, parts: dict[str, str], error: str) -> dict[str, object]:
-    """Make the fields of `QuarantinedRecord`."""
     headers = message.headers() or []
     place = {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
     return {
@@ -164,7 +163,6 @@ def _fields(message: Message, source: Source, parts: dict[str, str], error: str)
 
 
 def _part(name: str, value: bytes | None, limit: int) -> dict[str, object]:
-    """Keep the beginning of `value`, its length and its digest; nothing of None."""
     if value is None:
         return {}
     beginning = base64.b64encode(value[:limit]).decode()

@@ -85,10 +85,7 @@ def pause_after(moment: datetime | None) -> float:
 class Watched:
     """The topics and clocks that a ticker looks at, on its own thread; the first two may raise TransientError.
 
-    Attributes:
-        true_after: asked for a moment, and for the ends of what must be processed before its tick is true.
-        events_partitions: the partitions that the events topic has now.
-        is_stopping: whether to end.
+    `true_after` gives a moment, and the ends of what must be processed before its tick is true.
     """
 
     true_after: TrueAfter
@@ -117,7 +114,7 @@ class Ticker:
 
     @property
     def asks(self) -> bool:
-        """A reading of the clock waits for `read`."""
+        """Return whether a reading of the clock waits for `read`."""
         return self._reading.asks
 
     def read(self, offsets: Position) -> datetime | None:
@@ -146,7 +143,6 @@ class Ticker:
                 self._wake.clear()
 
     def _ask(self) -> datetime | None:
-        """Ask when the next tick is true; returns its time, None while that is not known."""
         asked = self._watched.true_after()
         if asked is None:
             return None
@@ -156,7 +152,6 @@ class Ticker:
         return asked[0]
 
     def _write(self) -> bool:
-        """Write the tick that is true by now; False if none is."""
         with self._lock:
             committed = dict(self._committed)
         moment = self._rule.answer(committed)

@@ -43,10 +43,9 @@ _COUNT = re.compile(r"(?<=s:)S{1,3}(?!S)")
 
 @dataclass(frozen=True)
 class SparkForm:
-    """What Spark reads of a form, and what is done to a text before.
+    """The pattern `form` for Spark, and what is done to a text before.
 
     Attributes:
-        form: a pattern for Spark.
         has_weekday: the text begins with a weekday, which `form` lacks.
         counts: the text counts milliseconds behind the third colon, in one to three digits.
         has_zone_name: the text holds the name of a zone, for which `form` expects an offset.
@@ -68,11 +67,7 @@ def spark_form(form: str) -> SparkForm:
 
 
 def time_regex(form: str) -> str:
-    """Make a regular expression of the name or the pattern of a form of times; its groups name the fields.
-
-    Raises:
-        ValueError: it holds what cannot be written.
-    """
+    """Make a regular expression of a form of times, its groups name the fields; ValueError if it cannot be written."""
     if form in _NAMED:
         return _NAMED[form]
     parts, before = "", ""

@@ -104,11 +104,7 @@ _DO: dict[str, Callable[[Paths, argparse.Namespace], None]] = {
 
 
 def _write_locks(paths: Paths, upgrade: bool) -> None:
-    """Write all locks; those that exist keep their versions unless `upgrade`.
-
-    Raises:
-        ConfigError, TransientError: what is asked for cannot be had; the locks done so far are kept.
-    """
+    """Write all locks; those that exist keep their versions unless `upgrade`. Errors keep the locks done so far."""
     _lock_python(paths, upgrade)
     python_env.install(paths)
     _lock_jars(paths)
@@ -122,7 +118,6 @@ def _lock_python(paths: Paths, upgrade: bool) -> None:
 
 
 def _lock_jars(paths: Paths) -> None:
-    """Fill in each sha256 that is missing, with what the download has now."""
     path = paths.locks / jars.LOCK
     unlocked = {name: [jar for jar in locked if not jar.sha256] for name, locked in jars.read_lock(path).items()}
     unlocked = {name: wanted for name, wanted in unlocked.items() if wanted}
@@ -137,10 +132,7 @@ def _lock_jars(paths: Paths) -> None:
 
 
 def _step(what: str, install: Callable[[], bool], usual: str = "") -> bool:
-    """Run one step; if it takes long, say what it does and how long it `usual`ly takes, and at the end how long it did.
-
-    One that finds nothing to do says nothing.
-    """
+    """Run one step; if it takes long, say how long it `usual`ly takes. One that finds nothing to do says nothing."""
     started = time.monotonic()
     begun = f"Set-up: {what} ...{f' ({usual})' if usual else ''}"
     notice = threading.Timer(_SILENT_SECONDS, lambda: print(begun, flush=True))

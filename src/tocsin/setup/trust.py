@@ -26,9 +26,7 @@ _CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE---
 def trust_options(folder: Path, bundled: bool) -> list[str]:
     """Options that make a Java trust what the system trusts; none when its own list will do.
 
-    Args:
-        folder: where a trust store made from SSL_CERT_FILE is kept.
-        bundled: whether this Java came as a Python package, and so knows no local authority.
+    `folder` keeps a trust store made from SSL_CERT_FILE. A `bundled` Java, a Python package, knows no local authority.
 
     Raises:
         ConfigError: when SSL_CERT_FILE cannot be read or holds no certificate.

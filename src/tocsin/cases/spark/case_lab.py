@@ -93,7 +93,6 @@ class CaseLab:
             return DetectorOutcome(detector=name, faults=[str(fault) for fault in error.faults])
 
     def _run_folder(self) -> Path:
-        """Make a folder for the files of one run."""
         self._runs += 1
         folder = self._folder / f"run-{self._runs}"
         folder.mkdir(parents=True)
@@ -116,30 +115,22 @@ class _CaseBroker:
     """A broker for cases in real-time mode, that starts in the background."""
 
     def __init__(self, folder: Path) -> None:
-        """Start nothing; `folder` is for its data."""
         self._folder = folder
         self._ready: Future[KafkaSettings] = Future()
         self._ends = threading.Event()
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Start it unless it has been started."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
             self._thread.start()
 
     def settings(self) -> KafkaSettings:
-        """Wait for it; returns its address.
-
-        Raises:
-            ConfigError: it cannot be started on this machine.
-            TransientError: it does not start; says what it wrote last.
-        """
+        """Wait for it; returns its address. ConfigError: not startable here. TransientError: what it wrote last."""
         self.begin()
         return self._ready.result(_BROKER_SECONDS)
 
     def close(self) -> None:
-        """End it."""
         self._ends.set()
         if self._thread is not None:
             self._thread.join()
@@ -195,7 +186,6 @@ def open_lab() -> Iterator[CaseLab]:
 
 @contextmanager
 def _in_a_line() -> Iterator[None]:
-    """Say in a line why Spark, or Java, has failed."""
     try:
         yield
     except TocsinError:

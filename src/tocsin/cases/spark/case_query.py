@@ -49,24 +49,16 @@ class CaseQuery:
     """The query of one detector.
 
     Attributes:
-        spec: its declaration.
-        source: of its events.
         plan: of its query on a stream.
         reads_calendar: its cases cannot be moved to other dates.
         used: the columns of events that it reads.
         needed: those that decide what it finds.
-        function: loaded from its file.
-        table_specs: declarations of the tables that it joins.
         tables: their rows; none until `set_tables`.
         spans: the windows of each case, in its lane; set where entities are expected.
     """
 
     def __init__(self, spark: SparkSession, spec: DetectorSpec, catalog: Catalog) -> None:
-        """Load and plan it.
-
-        Raises:
-            ConfigError: it cannot be loaded or planned; a retry does not help.
-        """
+        """Load and plan it; ConfigError if that cannot be, where a retry does not help."""
         self.spec, self.source = spec, catalog.only_source(spec)
         self._spark = spark
         self.table_specs = [catalog.table(name) for name in spec.tables]
@@ -105,11 +97,7 @@ class CaseQuery:
             kept.unpersist()
 
     def batch(self, documents: list[dict[str, Any]]) -> LatestFindings:
-        """Find in `documents`, records of the events topic, as a backfill does.
-
-        Raises:
-            StreamOnly: it finds on the stream alone.
-        """
+        """Find in records of the events topic as a backfill does; StreamOnly if it finds on the stream alone."""
         values = [(json.dumps(document),) for document in documents]
         records = self._spark.createDataFrame(values, "value string").coalesce(1)
         read = EventReader(lambda *_: parse_events(records, self.source), is_exact=True, tables=lambda _: self.tables)

@@ -41,11 +41,7 @@ class CaseRun:
     """The cases of one detector, in one Spark session."""
 
     def __init__(self, spark: SparkSession, catalog: Catalog, name: str, folder: Path) -> None:
-        """Read and prepare them; `folder` is for files of the run.
-
-        Raises:
-            ConfigError: with everything that is wrong with the detector or its cases.
-        """
+        """Read and prepare them; ConfigError with everything that is wrong. `folder` is for files of the run."""
         self._spark, self._folder = spark, folder
         self.query = CaseQuery(spark, catalog.detector(name), catalog)
         self.cases = prepare(spark, read_cases(self.query.spec), self.query)
@@ -85,7 +81,6 @@ class CaseRun:
         return True
 
     def _note(self, outcome: WayOutcome) -> None:
-        """Add how a way went to what it took before."""
         before = next((known for known in self.outcome.ways if known.way == outcome.way), None)
         if before is None:
             self.outcome.ways.append(outcome)
@@ -104,7 +99,6 @@ class CaseRun:
         return [found[id(case)] for case in cases]
 
     def _add_boundaries(self) -> None:
-        """Add the cases that follow from the limits and from a case that fires."""
         if not self.query.plan.score.counts or self.query.plan.has_sessions or self.query.spec.window is None:
             self.outcome.notes.append("no boundary cases: only a score that counts events in windows has such limits")
             return
@@ -162,7 +156,6 @@ class CaseRun:
         )
 
     def _blame(self, way: Way, cases: Sequence[PreparedCase], made: Documents, error: str) -> None:
-        """Find the case, and the event, that lets the query fail."""
         for lane, prepared in enumerate(cases):
             outcome = self._outcome(prepared)
             why = self._failure(made[lane])
@@ -209,7 +202,6 @@ def _streams(cases: Sequence[PreparedCase], query: CaseQuery) -> list[tuple[Sequ
 
 
 def _moved(cases: Sequence[PreparedCase], query: CaseQuery) -> list[tuple[Sequence[PreparedCase], Lanes]]:
-    """Put `cases`, if there are any, into one stream."""
     return [(cases, moved_lanes([_span(case) for case in cases], query.spec, query.source.lateness))] if cases else []
 
 
@@ -229,7 +221,6 @@ def _laid_out(cases: Sequence[PreparedCase], query: CaseQuery, lanes: Lanes) -> 
 
 
 def _by_case(found: LatestFindings, lanes: Lanes) -> list[dict[str, CaseFinding]]:
-    """Sort findings by the case in whose lane they lie."""
     cases: list[dict[str, CaseFinding]] = [{} for _ in lanes.offsets]
     for id_, finding in found.findings.items():
         lane = lanes.lane_of(finding.moment)

@@ -108,7 +108,6 @@ def _events_of(read: DataFrame, request: FileRequest, source: Source) -> DataFra
 
 
 def _count_events(read: DataFrame, is_event: Column, report: FileReport) -> None:
-    """Count the rows of `read` that are events, and find the first and the last time."""
     (all_of,) = read.agg(
         F.count_if(is_event).alias("events"),
         *(F.unix_micros(of(F.when(is_event, F.col("event_time")))).alias(name) for name, of in _EDGES.items()),
@@ -119,7 +118,6 @@ def _count_events(read: DataFrame, is_event: Column, report: FileReport) -> None
 
 
 def _count(read: DataFrame, report: FileReport) -> None:
-    """Count the events of `read`, and what is left out."""
     is_event = (F.col("reasons") == "") & ~F.col("ignored")
     reasons = F.when(F.col("ignored"), F.array(F.lit("ignored"))).otherwise(F.split("reasons", ","))
     _count_events(read, is_event, report)
@@ -137,7 +135,6 @@ def _count(read: DataFrame, report: FileReport) -> None:
 
 
 def _take(found: DataFrame, report: FileReport, most: int) -> None:
-    """Count the findings, and take the first `most` of them, or what a report holds."""
     at = F.coalesce(*[F.get_json_object("value", f"$.{name}") for name in ("window_start", "event_time_max")])
     level = F.get_json_object("value", "$.level")
     counts = found.agg(F.count(F.lit(1)).alias("total"), F.count_if(level == "urgent").alias("urgent")).collect()[0]
@@ -151,7 +148,6 @@ def _take(found: DataFrame, report: FileReport, most: int) -> None:
 
 
 def _now_and_then(tell: Callable[[str], object]) -> Callable[[str], object]:
-    """Call `tell` only some seconds after the last time."""
     last = time.monotonic()
 
     def tell_now_and_then(text: str) -> None:
@@ -174,12 +170,9 @@ def _end_of_silence(file: Path, spec: DetectorSpec, covered: tuple[datetime, dat
 
 
 def _without_tables(settings: Settings, spec: DetectorSpec, days: Sequence[date]) -> dict[date, str]:
-    """Find the days for which a table that `spec` joins can have no rows, and why.
+    """Find the days for which a table that `spec` joins can have no rows, and why; TocsinError if these are all `days`.
 
     What looks back takes their events without a row, as its stream did.
-
-    Raises:
-        TocsinError: so it is with all of `days`.
     """
     if spec.looks_back:
         return {}

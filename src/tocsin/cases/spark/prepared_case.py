@@ -34,13 +34,7 @@ _APPENDED = datetime.combine(DAY, time.max, UTC)
 
 @dataclass(frozen=True)
 class PreparedCase:
-    """A case that can run.
-
-    Attributes:
-        case: as written, or generated.
-        events: of its timeline, in the order of their times.
-        is_generated: it was made from the limits of the detector.
-    """
+    """A case that can run: as written, or generated, with its events in the order of their times."""
 
     case: Case
     events: Sequence[DeclaredEvent]
@@ -50,8 +44,7 @@ class PreparedCase:
 def read_cases(spec: DetectorSpec) -> list[Case]:
     """Read the cases in the file of `spec`.
 
-    Raises:
-        ConfigError: the file cannot be run, there are none, or something else than cases is among them.
+    ConfigError if it cannot be run, there are none, or something else than cases is among them.
     """
     cases = load_declared(spec.path, CASES)
     if not cases:
@@ -83,11 +76,7 @@ def _holds(values: Any, kind: Any, of: Any) -> bool:
 
 
 def prepare(spark: SparkSession, cases: Iterable[Case], query: CaseQuery) -> list[PreparedCase]:
-    """Work out `cases`.
-
-    Raises:
-        ConfigError: with everything that is wrong with them.
-    """
+    """Work out `cases`; ConfigError with everything that is wrong with them."""
     faults: list[Fault] = []
     prepared: list[PreparedCase] = []
     for case in cases:
@@ -154,8 +143,7 @@ def _events(spark: SparkSession, case: Case, query: CaseQuery) -> list[DeclaredE
 def _read_lines(spark: SparkSession, lines: Sequence[CaseEvent], source: Source) -> list[DeclaredEvent]:
     """Parse `lines`, in their order; those that the source ignores make no event.
 
-    Raises:
-        ConfigError: with each line that would go to quarantine, and its reasons.
+    ConfigError names each line that would go to quarantine, and its reasons.
     """
     if not lines:
         return []
@@ -183,7 +171,6 @@ def _event(line: CaseEvent, document: dict[str, object], source: Source) -> Decl
 
 
 def _table_faults(case: Case, query: CaseQuery) -> list[Fault]:
-    """List what is wrong with the rows of tables of `case`."""
     specs = {spec.name: spec for spec in query.table_specs}
     faults = [
         Fault(case.place.file, f"is no table that {query.spec.name} joins", key=name, line=case.place.line,

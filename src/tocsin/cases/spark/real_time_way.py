@@ -38,11 +38,7 @@ class RealTimeWay:
         self._spark, self._base, self._kafka, self._folder = spark, settings, kafka, folder
 
     def run(self, query: CaseQuery, cases: Sequence[Sequence[dict[str, Any]]]) -> LatestFindings:
-        """Run the events of `cases`, one case after the other.
-
-        Raises:
-            TransientError: the broker or the query does not get on.
-        """
+        """Run the events of `cases` one case after the other; TransientError if broker or query make no progress."""
         number = next(_NUMBERS)
         settings = self.settings_of(number)
         topic = settings.names.events(query.source.name)

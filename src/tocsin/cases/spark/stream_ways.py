@@ -31,7 +31,6 @@ class Feed:
     """An events topic as a folder: each batch is a file."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        """Make the folder."""
         self._spark, self._folder, self._files = spark, folder, 0
         folder.mkdir(parents=True)
 

@@ -12,10 +12,7 @@ _Assignment = ast.Assign | ast.AnnAssign
 
 
 def without_cases(tree: ast.Module) -> ast.Module:
-    """Leave out `CASES`, and the imports, functions and values of the file that nothing else uses.
-
-    The tree as it is where other code reads `CASES`.
-    """
+    """Leave out `CASES` and what nothing else of the file uses; the tree as it is where other code reads `CASES`."""
     bound = Counter(name for node in ast.walk(tree) for name in _bound(node))
     dropped = [node for node in tree.body if _targets(node) == [CASES]]
     kept = [node for node in tree.body if node not in dropped]
@@ -54,7 +51,6 @@ def _only_names(dropped: list[ast.stmt], kept: list[ast.stmt], bound: Counter[st
 
 
 def _targets(node: ast.stmt) -> list[str]:
-    """List the names that a definition or an assignment binds; empty where it binds something else."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]

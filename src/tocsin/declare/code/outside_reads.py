@@ -55,12 +55,7 @@ class OutsideRead:
 
 
 def outside_reads(tree: ast.Module, functions: Collection[str]) -> list[OutsideRead]:
-    """List the places of `tree` that read something else than events, in code that a job runs.
-
-    Args:
-        tree: of the file.
-        functions: names of those that the platform calls.
-    """
+    """List the places of `tree` that read something else than events, in code a job runs: from `functions` on."""
     defined = {node.name: node for node in tree.body if isinstance(node, _Definition)}
     at_import = [part for statement in tree.body for part in _run_at_import(statement)]
     own = {*defined, *_bound(at_import)}
@@ -77,7 +72,6 @@ def outside_reads(tree: ast.Module, functions: Collection[str]) -> list[OutsideR
 
 
 def _run_at_import(statement: ast.stmt) -> Iterator[ast.AST]:
-    """Yield the parts of a statement at the top of a file that run when it is imported."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
         yield from (*statement.decorator_list, *statement.args.defaults, *filter(None, statement.args.kw_defaults))
     elif isinstance(statement, ast.ClassDef):
@@ -111,13 +105,11 @@ def _walk(code: ast.AST) -> Iterator[ast.AST]:
 
 
 def _used(code: Collection[ast.AST]) -> set[str]:
-    """Collect the names that `code` reads."""
     nodes = [node for part in code for node in _walk(part)]
     return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
 def _bound(code: Collection[ast.AST]) -> set[str]:
-    """Collect the names of arguments and variables that `code` binds."""
     nodes = [node for part in code for node in _walk(part)]
     stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     return stored | {node.arg for node in nodes if isinstance(node, ast.arg)}
@@ -151,7 +143,6 @@ def _full_name(node: ast.expr, names: dict[str, str]) -> str:
 
 
 def _reason(name: str, *, is_bare: bool) -> str | None:
-    """Say what is wrong with reading `name`; None when nothing is."""
     parts = name.replace(_FUNCTIONS, "F.", 1).split(".")
     known = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
     known += [f"{known[-1]}()"] if is_bare else []

@@ -14,12 +14,7 @@ _ONE_AT_A_TIME = threading.RLock()
 
 
 def parse(code: str | bytes, name: str = "<unknown>") -> ast.Module:
-    """Parse a module; `name` is its file.
-
-    Raises:
-        SyntaxError: it is not Python.
-        ValueError: it holds a null byte.
-    """
+    """Parse a module; `name` is its file. SyntaxError if it is not Python, ValueError if it holds a null byte."""
     with _ONE_AT_A_TIME:
         return ast.parse(code, name)  # noqa: TID251 - here it is safe
 

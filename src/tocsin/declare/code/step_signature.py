@@ -54,7 +54,6 @@ class _Signature:
     path: str
 
     def faults(self) -> list[Fault]:
-        """List what is wrong with the arguments, the state and the timer."""
         if _arguments(self.step) != 3:
             return [self._fault("must take (key, state, event)", STEP, self.step)]
         state = state_class(self.tree, self.step)
@@ -104,7 +103,6 @@ def _is_dataclass(node: ast.expr) -> bool:
 
 
 def _is_storable(node: ast.expr) -> bool:
-    """Return whether a state can hold values of the type that `node` names."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return _is_storable(parse_expression(node.value))
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):

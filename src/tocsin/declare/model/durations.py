@@ -33,11 +33,7 @@ _LONGER = timedelta(hours=2)
 
 
 def parse_duration(text: str) -> timedelta:
-    """`text` ("10 seconds", "1 hour", "1.5 days") as a timedelta.
-
-    Raises:
-        ValueError: with the accepted form, when `text` is not a positive duration.
-    """
+    """`text` ("10 seconds", "1 hour", "1.5 days") as a timedelta; ValueError with the accepted form if it is none."""
     match = _FORM.fullmatch(text)
     unit = _UNITS.get(match.group(2).lower()) if match else None
     if match and unit and float(match.group(1)) == 0:
@@ -102,8 +98,7 @@ class Windowed(Protocol):
 def zone_of(name: str) -> tzinfo:
     """Find the time zone with this name, such as "Europe/Berlin" or "+05:30"; "" is UTC.
 
-    Raises:
-        ValueError: there is none; a name without a place, such as EST, is not the same everywhere.
+    ValueError if there is none, or for a name without a place, such as EST, which is not the same everywhere.
     """
     if match := _OFFSET.fullmatch(name):
         offset = timedelta(hours=int(match[2]), minutes=int(match[3]))

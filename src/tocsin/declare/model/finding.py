@@ -82,11 +82,7 @@ class Finding(BaseModel, frozen=True, extra="ignore"):
 
     @property
     def moment(self) -> datetime:
-        """Return its place in event time, UTC: the start of its window, or the time of its event.
-
-        Raises:
-            ValueError: it has neither of them, nor an append time.
-        """
+        """Return the start of its window, else its event time, else its append time, UTC; ValueError without any."""
         moment = self.window_start or self.event_time_max or self.detected_at
         if moment is None:
             raise ValueError(f"finding {self.finding_id} of {self.detector} has neither window nor event time")
@@ -108,11 +104,7 @@ class Finding(BaseModel, frozen=True, extra="ignore"):
 
     @classmethod
     def from_record(cls, value: bytes | None, topic: str, partition: int, offset: int) -> Finding:
-        """The finding in a record of `findings`.
-
-        Raises:
-            InvalidEvent: when the record is no finding; a retry does not help.
-        """
+        """The finding in a record of `findings`; InvalidEvent, where a retry does not help, when it is none."""
         try:
             return cls.model_validate_json(value or b"")
         except ValidationError as error:
@@ -131,8 +123,8 @@ def next_rung(rung: int) -> int:
 def canonical_entity(entity: dict[str, str]) -> str:
     """`entity` as canonical JSON: keys sorted, no spaces, and control characters escaped as Spark's to_json does.
 
-    Python writes the escapes of control characters in lower case and Jackson, below Spark, in upper case; the identity
-    of a finding must not depend on who computed it.
+    Python writes their escapes in lower case and Jackson, below Spark, in upper case; the identity of a finding must
+    not depend on who computed it.
     """
     text = json.dumps(entity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return re.sub(r"\\u[0-9a-f]{4}", lambda match: "\\u" + match.group()[2:].upper(), text)
@@ -143,12 +135,8 @@ def finding_id(
 ) -> str:
     """The identity of a finding: 32 hex digits of the SHA-256 of its parts, one a line.
 
-    Args:
-        detector: name of the detector.
-        entity: entity columns and their values as text.
-        start: of the window, time-zone aware; None for per-event detectors.
-        end: of the window, likewise.
-        event: discriminator, empty for windows; the event's identity "topic/partition/offset" else.
+    Values of `entity` are text. `start` and `end` of the window are time-zone aware, None for per-event detectors.
+    `event` is empty for windows, else the event's identity "topic/partition/offset".
     """
     micros = ["" if moment is None else str((moment - EPOCH) // timedelta(microseconds=1)) for moment in (start, end)]
     text = "\n".join([detector, canonical_entity(entity), *micros, event])

@@ -38,8 +38,7 @@ class JobKind:
         server: the block that says where its jobs listen; if that has `enabled`, it says whether they run.
         reads, writes: topics of a job without Spark, by `tocsin.declare.model.names.Names` and its name. A query
             of Spark knows its own.
-        is_spark: whether its jobs run a query of Spark.
-        has_executors: whether the tasks of that query run on a cluster, if there is one.
+        has_executors: whether the tasks of the query run on a cluster, if there is one.
         hands_over: whether a new version comes up beside the one that runs.
     """
 
@@ -72,7 +71,6 @@ class BatchKind:
     """One kind of batch: a program of Spark that works on history, and ends.
 
     Attributes:
-        word: the kind, as for a `JobKind`.
         run: `module:function` that gets a `tocsin.job.Batch` and returns the exit code.
         argument: what its arguments name.
         options: those of `tocsin.job` that it takes.

@@ -43,7 +43,7 @@ class JobName:
 
 
 def valid_name(name: str) -> str:
-    """Return `name` if a detector may be called so, else the nearest valid name: an ASCII identifier in lower case.
+    """Return `name` if a detector may be called so, else the nearest ASCII identifier in lower case.
 
     It becomes part of command lines, folders, consumer groups and DAG ids.
     """
@@ -159,10 +159,7 @@ def _mark(job: str) -> str:
 
 @dataclass(frozen=True)
 class Names:
-    """Topics and consumer groups, each behind one prefix (empty by default).
-
-    The prefix lets several installations share a broker.
-    """
+    """Topics and consumer groups behind one prefix, empty by default; it lets several installations share a broker."""
 
     prefix: str = ""
 
@@ -185,7 +182,7 @@ class Names:
     def rebuild(self, view: str, build: str) -> str:
         """Name the topic of the events of history that `build` of `view` reads besides those of the stream.
 
-        No name of a view has a dot in it, so with an empty `build` it is how those of all builds of the view begin.
+        No view's name has a dot, so with an empty `build` it is how those of all builds begin.
         """
         return f"{self.prefix}rebuild.{view}.{build}"
 

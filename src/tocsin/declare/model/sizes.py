@@ -13,7 +13,6 @@ RAW_BYTES = 2 * 1_048_576
 """Longest raw record, with key and headers: a line of 1 MB comes in, to be quarantined; Kafka refuses a longer one."""
 
 VALUE_BYTES = RAW_BYTES // 2
-"""The greatest max_bytes of a source."""
 
 EVENT_BYTES = 8 * VALUE_BYTES
 """Longest event: its value as JSON (six times), its key column again as the key, and as much for the envelope."""

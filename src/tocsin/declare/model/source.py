@@ -86,12 +86,9 @@ class Format(StrEnum):
 
 
 class Enrichment(BaseModel, frozen=True):
-    """A column that a file of networks fills in.
+    """A column that a file of networks fills in, by the column `by` that holds the address.
 
-    Attributes:
-        by: the column with the address.
-        file: what is known of networks; see `tocsin.ingest.network_ranges`.
-        digest: of that file; empty if it cannot be read.
+    `file` is read by `tocsin.ingest.network_ranges`; its `digest` is empty if it cannot be read.
     """
 
     by: str
@@ -103,9 +100,6 @@ class Source(BaseModel, frozen=True, extra="forbid"):
     """The declaration in a source's file.
 
     Attributes:
-        name: the file name without `.toml`.
-        title: one line for people.
-        owner: e-mail address of who answers for it.
         formats: the accepted forms; with two, a record whose first character is `{` is JSON.
         patterns: regular expressions with named groups (Java syntax, whole record; names as columns), for `regex` only;
             the first that matches a record reads it.
@@ -119,18 +113,17 @@ class Source(BaseModel, frozen=True, extra="forbid"):
         zone_offsets: what the names of zones in event times mean, as {"EST": "-05:00"}; other names are not read.
         nulls: texts that stand for no value, as "N/A".
         lateness: how much later than its event time an event may be appended and still count in its window.
-        columns: declared columns and their types, in order.
-        optional: those of them that may be missing or null.
+        columns: names and types, in order.
+        optional: those that may be missing or null.
         paths: fields that columns are read from, where they are not named like the column: a name, or names joined by
             dots for fields within fields; RAW_RECORD for the record.
         match_case: fields whose names differ only by case are different fields.
-        enrich: those of them that stand in no record, but are looked up in a file.
+        enrich: columns that stand in no record, but are looked up in a file.
         max_bytes: a longer record goes to quarantine.
         max_ahead: an event time further after its append time than this goes to quarantine. Half of the lateness unless
             told otherwise, one second at least: what is ahead of its time moves the watermark, and so takes as much
             from the lateness of all other events.
         partitions: of its raw and events topics.
-        history_days: for how many days its history is kept.
         silent_after: for how long it may have no input before its owner is told; None for that of the settings.
         schema_version: counted up by hand when a column changes its meaning.
     """
@@ -212,12 +205,9 @@ def pattern_letters(form: str) -> set[str]:
 
 
 def numbered_groups(pattern: str) -> tuple[str, dict[str, int]]:
-    """`pattern` with its named groups as plain ones, and the number of each name.
+    """`pattern` with its named groups as plain ones, and the number of each name: Java allows no underscore in names.
 
-    Java allows no underscore in the name of a group; columns have them, so Spark gets numbers.
-
-    Raises:
-        ValueError: a name occurs twice, or a named group lies inside another.
+    ValueError if a name occurs twice, or a named group lies inside another.
     """
     written: list[str] = []
     names: dict[str, int] = {}

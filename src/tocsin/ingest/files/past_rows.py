@@ -62,8 +62,7 @@ def form_of(path: Path) -> FileForm:
 def list_files(paths: Iterable[Path]) -> Iterator[Path]:
     """List the `paths` files, and the files of given folders by name, without hidden files and deeper folders.
 
-    Raises:
-        ConfigError: a folder holds no file.
+    ConfigError if a folder holds no file.
     """
     for path in paths:
         if not path.is_dir():
@@ -76,11 +75,7 @@ def list_files(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def has_times(path: Path, column: str) -> bool:
-    """Return whether a Parquet file holds `column` as a time, so that no format of it need be known.
-
-    Raises:
-        ConfigError: it is no Parquet file.
-    """
+    """Return whether a Parquet file holds `column` as a time, which needs no format; ConfigError for another file."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -138,11 +133,7 @@ def _chunks(values: Iterator[bytes]) -> Iterator[list[bytes]]:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[BinaryIO]:
-    """Open a file of text, unpacked if its name ends in .gz.
-
-    Raises:
-        ConfigError: it cannot be read, or holds no text as it is.
-    """
+    """Open a file of text, unpacked if it ends in .gz; ConfigError if it cannot be read, or holds no text as it is."""
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             start = file.peek(8)
@@ -166,8 +157,7 @@ def _lines(path: Path, longest: int) -> Iterator[bytes]:
 def csv_records(path: Path) -> Iterator[bytes]:
     """Read the rows of a CSV file as JSON objects of texts; a blank row, and one of too many cells, as it is.
 
-    Raises:
-        ConfigError: the file cannot be read, is no CSV, or has no row of column names.
+    ConfigError if the file cannot be read, is no CSV, or has no row of column names.
     """
     # Not with pyarrow.csv, which takes rows with too few or too many cells out of their order: here a short row lacks
     # values, and a long one goes to quarantine, each under its number.

@@ -34,7 +34,6 @@ class Batch:
     """The records of one request.
 
     Attributes:
-        source: whose raw topic gets them.
         records: their values, with the index that each has in the batch however often it is sent.
         identity: 32 hex digits, the same when the batch is sent again; empty when that cannot be known.
         lost: lines that the sender says it has lost before this batch.
@@ -61,8 +60,7 @@ def identity_of(source: Source, *parts: bytes) -> str:
 def split_frames(body: bytes) -> list[bytes]:
     """Split octet-counted frames, `<count> <message>` again and again (RFC 6587).
 
-    Raises:
-        BadRequest: a count is none, or goes beyond the end.
+    BadRequest if a count is none, or goes beyond the end.
     """
     frames: list[bytes] = []
     at = 0
@@ -79,17 +77,10 @@ def split_frames(body: bytes) -> list[bytes]:
 
 
 def read_frames(body: bytes, source: Source, identity: str, expected: bytes = b"", only: str = "*") -> Batch:
-    """Read octet-counted syslog lines.
+    """Read octet-counted syslog lines; BadRequest, and nothing is taken, if a frame or their number is wrong.
 
-    Args:
-        body: of the request.
-        source: whose raw topic gets them.
-        identity: of the batch.
-        expected: how many frames there should be, as text; empty when that was not said.
-        only: pattern of `app/process` of the lines that the source takes.
-
-    Raises:
-        BadRequest: a frame or the number of frames is wrong; nothing is taken.
+    `expected` is how many frames there should be, as text, empty when that was not said; `only` a pattern of the
+    `app/process` of the lines that the source takes.
     """
     frames = split_frames(body)
     if expected and expected != b"%d" % len(frames):
@@ -118,10 +109,9 @@ def number_records(records: Iterable[bytes], source: Source, identity: str) -> B
 
 
 def record_of(line: bytes, source: Source) -> bytes:
-    """Turn a syslog line into a record of `source`.
+    """Turn a syslog line into a record of `source`; what is no syslog line stays as it is: the ingest judges it.
 
-    Logfmt and patterns get the whole line. JSON and key-value lines have no place for its header, so only the message
-    is theirs. What is no syslog line stays as it is: the ingest judges it.
+    Logfmt and patterns get the whole line; JSON and key-value lines, which have no place for its header, the message.
     """
     line = line.removesuffix(b"\n")
     takes_whole = Format.LOGFMT in source.formats or Format.REGEX in source.formats
@@ -141,7 +131,6 @@ def _is_taken(line: bytes, only: str) -> bool:
 
 
 def _lost_lines(line: bytes) -> int | None:
-    """Read the notice of Logplex that it has lost lines; None for any other line."""
     if _NOTICE not in line:
         return None
     header = syslog_header(line)

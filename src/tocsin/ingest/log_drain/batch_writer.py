@@ -23,14 +23,12 @@ _PAUSE_SECONDS = 0.1
 
 
 class BatchWriter(RecordWriter):
-    """Writes batches from an event loop. Use it in a `with` statement.
+    """Writes batches from an event loop; use it in a `with` statement.
 
-    Attributes:
-        trouble: why the last batch did not reach Kafka; empty when it did.
+    `trouble` says why the last batch did not reach Kafka; empty when it did.
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Write; Kafka may be away."""
         # What waits is bounded in bytes by whoever takes requests, so the queue of the client must never be full.
         config = {"linger.ms": 2, "compression.type": "lz4", "queue.buffering.max.messages": 10_000_000}
         super().__init__(settings, RAW_BYTES, timeout_seconds=ACK_SECONDS, config=config)

@@ -37,8 +37,7 @@ class Credentials:
 def read_passwords(path: Path) -> dict[str, str]:
     """Read the passwords in `path`, by source; lines that are empty or begin with # do not count.
 
-    Raises:
-        ConfigError: the file cannot be read, others can read it, or a line is none of ours.
+    ConfigError if the file cannot be read, others can read it, or a line is none of ours.
     """
     try:
         if path.stat().st_mode & _OTHERS:

@@ -44,9 +44,8 @@ class _Gone(Exception):
 class Endpoint:
     """Answers requests.
 
-    Attributes:
-        counts: of `requests`, `lines` stored, lines `left_out`, lines that senders have `lost`, and answers `refused`
-            (4xx) and `put_off` (503).
+    `counts` are of `requests`, `lines` stored, lines `left_out`, lines that senders have `lost`, and answers `refused`
+    (4xx) and `put_off` (503).
     """
 
     def __init__(
@@ -56,7 +55,6 @@ class Endpoint:
         credentials: Credentials,
         store: Callable[[Batch], Awaitable[None]],
     ) -> None:
-        """Take lines for the sources of `catalog`; `store` returns when Kafka has all of a batch."""
         self.counts: Counter[str] = Counter()
         self._catalog, self._settings, self._credentials, self._store = catalog, settings, credentials, store
         self._reserved = 0
@@ -105,7 +103,6 @@ class Endpoint:
         return (200, b"{}" if headers[b"content-type"].startswith(_JSON) else b"") if is_otlp else (204, b"")
 
     def _route(self, scope: Message, headers: dict[bytes, bytes]) -> Callable[[bytes], Batch]:
-        """Find out for which source a request is, and what reads its body."""
         path: str = scope["path"]
         kind, slash, name = path.removeprefix("/").partition("/")
         is_known = path == "/v1/logs" or (kind, slash) in (("logs", ""), ("events", "/"))
@@ -143,7 +140,6 @@ class Endpoint:
         raise BadRequest(404, f"there is no source '{name}'" + (f"; did you mean '{near}'?" if near else ""))
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive, reserved: list[int]) -> bytes:
-        """Read the whole body, as far as it may be long and there is memory, and unpack it."""
         encoding = headers.get(b"content-encoding", b"identity").strip().lower()
         if encoding not in (b"identity", b"gzip"):
             raise BadRequest(415, "the body may be packed with gzip, and not otherwise")
@@ -179,11 +175,7 @@ class Endpoint:
         return text
 
     def _reserve(self, size: int, reserved: list[int]) -> None:
-        """Count memory that a request takes until it is answered.
-
-        Raises:
-            TransientError: with it, all requests together would take more than they may.
-        """
+        """Count memory that a request takes until it is answered; TransientError if all together take too much."""
         if self._reserved + size > MAX_WAITING_BYTES:
             raise TransientError("too much is waiting for Kafka")
         self._reserved += size

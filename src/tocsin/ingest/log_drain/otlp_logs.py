@@ -23,15 +23,12 @@ _SEVERITIES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 
 
 def read_export(body: bytes, is_json: bool, source: Source) -> Iterator[bytes]:
-    """Yield the log records of a request as records of `source`.
+    """Yield the log records of a request as records of `source`; BadRequest if the body is no such request.
 
     A source that takes JSON gets one object: the attributes of resource, scope and record, the fields of a structured
     body, and what the record says itself: `time`, `severity`, `severity_number`, `trace_id`, `span_id`, `event_name`,
     `scope_name`, `scope_version` and `body`. What a record does not say stays as the body has it. Dots in names become
     underscores. Others get the text of the body, logfmt and patterns with the header of a syslog line before it.
-
-    Raises:
-        BadRequest: the body is no such request.
     """
     request = ExportLogsServiceRequest()
     try:
@@ -82,10 +79,7 @@ def _severity(number: int) -> str:
 
 
 def _id(value: bytes) -> str:
-    """Write the id of a trace (16 bytes) or a span (8) in hex digits.
-
-    OTLP's JSON writes ids in hex digits, which the parser has taken for base64.
-    """
+    """Write the id of a trace (16 bytes) or a span (8) in hex, which the parser took for base64 in OTLP's JSON."""
     return value.hex() if len(value) in (16, 8) else base64.b64encode(value).decode().lower()
 
 
@@ -94,7 +88,6 @@ def _fields(pairs: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Turn an AnyValue into what JSON can say; bytes into hex digits."""
     kind = value.WhichOneof("value")
     if kind == "kvlist_value":
         return _fields(value.kvlist_value.values)

@@ -34,17 +34,10 @@ class BatchSender:
     """Sends lines. Use it from one thread."""
 
     def __init__(self, url: str, source: str, password: str, *, repeat: float = 0.0, patience: float = 60.0) -> None:
-        """Send to the drain at `url`.
+        """Send to the drain at `url`, such as http://127.0.0.1:8430/logs; ConfigError if it is no address.
 
-        Args:
-            url: such as http://127.0.0.1:8430/logs.
-            source: user name.
-            password: of it.
-            repeat: share of batches that are sent twice.
-            patience: for how many seconds a batch is tried.
-
-        Raises:
-            ConfigError: the address is none.
+        `source` is the user name; `repeat` the share of batches that are sent twice; `patience` the seconds for which a
+        batch is tried.
         """
         self.sent = Sent()
         parts = urlsplit(url)
@@ -93,7 +86,6 @@ class BatchSender:
             time.sleep(_PAUSE_SECONDS)
 
     def _ask(self, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
-        """Return status and text of the answer; 0 when there is none."""
         try:
             self._connection.request("POST", self._path, body, headers)
             answer = self._connection.getresponse()

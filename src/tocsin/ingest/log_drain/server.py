@@ -42,8 +42,6 @@ def run(job: Job) -> None:
 
 
 class _Status:
-    """Reports the state of the job."""
-
     def __init__(self, kafka: KafkaSettings, reporter: Reporter, endpoint: Endpoint, writer: BatchWriter) -> None:
         self._kafka, self._reporter, self._endpoint, self._writer = kafka, reporter, endpoint, writer
 

@@ -26,7 +26,6 @@ class Requests:
     Attributes:
         method, path: columns with the method and the path of a request. Without a method it is GET.
         allowed: methods that are sent; the others are left out.
-        connections: so many requests are under way at most.
         timeout_seconds: for connecting, and for each part of an answer.
     """
 
@@ -41,11 +40,7 @@ class HttpTarget:
     """Sends requests. Bodies are not recorded, so none is sent; redirects are not followed."""
 
     def __init__(self, url: str, requests: Requests, progress: Progress) -> None:
-        """Send to the server at `url`; what becomes of the requests is counted in `progress`.
-
-        Raises:
-            ConfigError: the address is none.
-        """
+        """Send to the server at `url`, counting in `progress`; ConfigError if it is no address."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise ConfigError.one(url, "is no address of a server; they look like https://staging.example.com")
@@ -67,11 +62,7 @@ class HttpTarget:
         return None if method in self._requests.allowed else f"method {method}"
 
     def send(self, event: RecordedEvent, ticket: Ticket) -> None:
-        """Send `event` as soon as a connection is free.
-
-        Raises:
-            TransientError: the server has not answered many requests in a row.
-        """
+        """Send `event` as soon as a connection is free; TransientError if many requests in a row had no answer."""
         if self._unanswered >= _PATIENCE:
             raise TransientError(f"{self.name} has not answered {_PATIENCE} requests in a row")
         self._free.acquire()

@@ -73,13 +73,9 @@ class Ticket:
 
 @dataclass
 class Progress:
-    """Counts. Targets settle tickets from threads of their own.
+    """Counts of outcomes, and of what was not sent by reason. Targets settle tickets from threads of their own.
 
-    Attributes:
-        outcomes: how many events had each status, or other outcome.
-        left_out: how many were not sent, by reason.
-        latencies: seconds of each that was sent.
-        failure: the last one, in words.
+    Latencies are in seconds, of each that was sent; `failure` is the last one, in words.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)

@@ -13,11 +13,9 @@ _TURN_SECONDS = 1.0
 
 
 class ReplayPace(BaseModel, frozen=True):
-    """How fast events follow one another.
+    """How fast events follow one another: `speed` times as fast as they came, at most `rate` per second.
 
-    Attributes:
-        speed: so many times as fast as they came; 0 for as fast as it goes.
-        rate: so many per second at most; 0 for no limit.
+    A speed of 0 is as fast as it goes, a rate of 0 no limit.
     """
 
     speed: float = 1.0

@@ -25,11 +25,10 @@ _BITS, _BLOCKS = 8_192, 100_000
 
 
 class ReplayRange(BaseModel, frozen=True):
-    """A range of time, and where in the topic its events lie.
+    """A range of time, and where in the topic its events lie: offsets by partition.
 
     Attributes:
         start, end: event times from `start` up to, not including, `end`; UTC.
-        starts, ends: offsets by partition.
         position: up to where all is settled, in partitions where that is beyond `starts`.
     """
 
@@ -42,12 +41,7 @@ class ReplayRange(BaseModel, frozen=True):
 
 @dataclass(frozen=True)
 class RecordedEvent:
-    """One event of a topic.
-
-    Attributes:
-        time: its event time, UTC.
-        values: of its envelope and of the declared columns.
-    """
+    """One event of a topic; its event time is UTC, its values are of its envelope and of the declared columns."""
 
     time: datetime
     values: dict[str, Any]
@@ -77,10 +71,7 @@ def find_range(
 def read_range(topic: TopicReader, span: ReplayRange, position: Offsets) -> Iterator[RecordedEvent]:
     """Read the events of `span` from `position` on, in order of time as far as each partition is.
 
-    What a crash made an ingest write again is left out, and so are ticks and what is no event.
-
-    Raises:
-        TransientError: Kafka cannot be reached; a retry helps.
+    What a crash made an ingest write again is left out, and so are ticks and what is no event. Errors as `find_range`.
     """
     partitions = [_read(topic, span, partition, start) for partition, start in position.items()]
     yield from heapq.merge(*partitions, key=lambda event: event.time)
@@ -98,17 +89,15 @@ def _read(topic: TopicReader, span: ReplayRange, partition: int, start: int) -> 
 
 
 class _Read:
-    """What was read, as bits by origin and offset.
+    """What was read, as bits by origin and offset. Offsets of an origin may come out of order.
 
-    Offsets of an origin need not come in their order: the records of a batch are spread over partitions by their keys,
-    and what was in quarantine comes later.
+    A batch's records are spread over partitions by their keys, and what was in quarantine comes later.
     """
 
     def __init__(self) -> None:
         self._blocks: OrderedDict[tuple[str, int], int] = OrderedDict()
 
     def is_new(self, origin: str, offset: int) -> bool:
-        """Return whether the event was not read before; now it is."""
         place, bit = (origin, offset // _BITS), 1 << offset % _BITS
         known = self._blocks.get(place, 0)
         self._blocks[place] = known | bit

@@ -39,21 +39,15 @@ class Target(Protocol):
 class Replay:
     """One replay of a source. It commits nothing to Kafka, so nobody else's reading moves.
 
-    Attributes:
-        range: what is replayed; that of the first run when this one goes on from there.
+    `range` is that of the first run when this one goes on from there.
     """
 
     def __init__(
         self, settings: Settings, source: Source, name: str, wanted: tuple[datetime, datetime], *, restart: bool = False
     ) -> None:
-        """Find the range, or the one of an earlier run under the same name that was not finished.
+        """Find the range, or the one of an earlier run under the same `name` that was not finished, unless `restart`.
 
-        Args:
-            settings: of the installation.
-            source: whose events.
-            name: of the replay.
-            wanted: event times from the first up to the second.
-            restart: forget an earlier run.
+        `wanted` are event times from the first up to the second.
 
         Raises:
             ConfigError: the topic does not exist.
@@ -122,7 +116,6 @@ class Replay:
         return True
 
     def _save_position(self, progress: Progress) -> None:
-        """Save up to where all is settled: the next run continues from there."""
         position = self.range.position | progress.position()
         state_file.write(self._file, ReplayRange, self.range.model_copy(update={"position": position}))
 

@@ -25,21 +25,14 @@ class LeftOutLines:
 
 
 class ShiftedLines:
-    """Shifts lines of one source.
+    """Shifts lines of one source; `left_out` are those whose time cannot be rewritten, by the reason.
 
     The first event happens when it is sent, and each later one so long after it as it did, divided by the speed. So no
     event is ahead of its append time, which would be refused, nor far behind it, which would be late.
-
-    Attributes:
-        left_out: lines whose time cannot be rewritten, by the reason.
     """
 
     def __init__(self, source: Source, speed: float, stop: threading.Event) -> None:
-        """Prepare to shift lines of `source`, until `stop` is set.
-
-        Raises:
-            ConfigError: its times cannot be rewritten.
-        """
+        """Prepare to shift lines of `source`, until `stop` is set; ConfigError if its times cannot be rewritten."""
         self.left_out: dict[str, LeftOutLines] = {}
         self._times, self._speed, self._stop = LineTimes(source), speed, stop
         self._ignored = [re.compile(pattern.encode()) for pattern in source.ignore if _is_python(pattern)]

@@ -25,18 +25,10 @@ class TopicTarget:
     def __init__(
         self, settings: Settings, source: Source, to: tuple[str, str], own: frozenset[str], progress: Progress
     ) -> None:
-        """Write to a topic.
+        """Write events of `source` to the topic in `to`; TransientError, where a retry helps, if Kafka is out of reach.
 
-        Args:
-            settings: of the installation.
-            source: whose events they are.
-            to: the topic, and the name of the replay: each has events of its own, however often it is broken off.
-            own: topics that it must not be: those of the installation that hold something else.
-            progress: counts what becomes of the events.
-
-        Raises:
-            ConfigError: the topic is one of `own`, or does not exist.
-            TransientError: Kafka cannot be reached; a retry helps.
+        With the topic stands the name of the replay: each has events of its own, however often it is broken off. `own`
+        are topics that it must not be: they hold something else. ConfigError then, or if the topic does not exist.
         """
         topic, self._replay = to
         if topic in own:
@@ -53,11 +45,7 @@ class TopicTarget:
         return None
 
     def send(self, event: RecordedEvent, ticket: Ticket) -> None:
-        """Hand over `event`.
-
-        Raises:
-            TransientError: Kafka takes nothing; running the replay again sends what is missing.
-        """
+        """Hand over `event`; TransientError if Kafka takes nothing: running the replay again sends what is missing."""
         self._judge()
         began = time.monotonic()
 
@@ -80,20 +68,12 @@ class TopicTarget:
             self._progress.settle(ticket, REFUSED, 0.0, "it is longer than Kafka takes")
 
     def poll(self) -> None:
-        """Hear what Kafka has stored.
-
-        Raises:
-            TransientError: it has not stored something; running the replay again sends what is missing.
-        """
+        """Hear what Kafka has stored; TransientError, as `send`, if it has not stored something."""
         self._writer.poll()
         self._judge()
 
     def finish(self) -> None:
-        """Wait until all is written.
-
-        Raises:
-            TransientError: it cannot be; running the replay again sends what is missing.
-        """
+        """Wait until all is written; TransientError, as `send`, if it cannot be."""
         self._writer.flush()
         self._judge()
 

@@ -16,10 +16,9 @@ _LONGEST, _DEEPEST, _MOST_NESTED, _NESTED_SHOWN = 64, 6, 300, 40
 
 @dataclass(frozen=True)
 class JsonColumns:
-    """Columns of records.
+    """Columns of records, each with its columns from fields at the top.
 
     Attributes:
-        records: each with its columns, from fields at the top.
         nested: the columns that fields within fields would be, and what they hold in each record.
         paths: of columns of either kind whose name is not that of their field.
         left_out: fields that are no column, with the reason.
@@ -65,7 +64,6 @@ def name_columns(records: list[dict[str, Any]]) -> JsonColumns:
 
 
 def _unusable(field: str) -> str:
-    """Say why a source cannot name `field`; nothing if it can."""
     if field == RAW_RECORD:
         return "means the whole record in a source"
     return "" if field.strip() and field.isprintable() else "its name cannot be written"
@@ -88,7 +86,6 @@ def _free_name(field: str, taken: Any) -> str:
 
 
 def _paths(record: Mapping[str, Any], before: str = "", depth: int = 1) -> Iterator[str]:
-    """Yield the paths of what is no object within the fields of `record`."""
     for name, value in record.items():
         path = f"{before}{name}"
         if isinstance(value, dict) and depth < _DEEPEST and name and "." not in name:

@@ -43,10 +43,9 @@ class _Written:
 
 @dataclass(frozen=True)
 class KnownTime:
-    """The time that nearly all lines hold.
+    """The time that nearly all lines hold, in the `form` that a source declares.
 
     Attributes:
-        form: as a source declares it.
         spans: where the time of each line stands; None for a line without it.
         has_zone: the times name their zone or offset.
     """
@@ -59,8 +58,7 @@ class KnownTime:
 def find_time(lines: Sequence[str]) -> KnownTime | None:
     """Find the time that stands first in nearly all `lines`; None if there is none.
 
-    Raises:
-        UnclearTime: there is one, and it is not known whole, or can be read in two ways.
+    UnclearTime if there is one that is not known whole, or can be read in two ways.
     """
     looked_at = lines[:: max(1, len(lines) // _LOOKED_AT)]
     likely = {
@@ -82,7 +80,6 @@ def find_time(lines: Sequence[str]) -> KnownTime | None:
 
 
 def _rank(times: Sequence[_Written | None]) -> tuple[float, float]:
-    """Order by where times begin, the longer first."""
     there = [time for time in times if time]
     start = sorted(time.start for time in there)[len(there) // 2]
     return start, -sum(time.end - time.start for time in there) / len(there)
@@ -122,7 +119,6 @@ def _zone_form(zone: str) -> str:
 def _settled(
     best: tuple[str, str], known: dict[tuple[str, str], list[_Written | None]], lines: Sequence[str]
 ) -> KnownTime:
-    """Make the form of times that are read by `best`, if they are clear."""
     times = known[best]
     place = next(time for time in times if time)
     try:

@@ -39,10 +39,9 @@ _KINDS = (
 
 @dataclass(frozen=True)
 class LinePattern:
-    """A pattern that matches nearly all lines.
+    """A pattern, for Java, that matches nearly all lines; the time is its group `at`.
 
     Attributes:
-        pattern: for Java, as a source declares it; the time is its group `at`.
         time_format: how the time is written, as a source declares it.
         has_zone: the times name their zone or offset.
         records: what each line that it matches has in each group; empty for what it lacks.
@@ -95,8 +94,6 @@ def _place(row: Sequence[str]) -> tuple[int, str]:
 
 
 class _Draft:
-    """Writes the pattern of rows of chunks, place by place."""
-
     def __init__(self, rows: Sequence[Sequence[str]], form: str, time: tuple[int, str], is_syslog: bool) -> None:
         self._rows, self._form, self._time = rows, form, time[0]
         self._is_syslog = is_syslog and time == (0, _MARK)
@@ -128,7 +125,6 @@ class _Draft:
         return self._around(before, AT, self._form, after) if mark else self._group(_kind(cells) or "word", value)
 
     def _part(self, chunks: list[str], place: int) -> str | None:
-        """Write what `chunks` have in common; None if that is nothing."""
         first = chunks[0]
         if any(_MARK in chunk for chunk in chunks):
             before, _, after = first.partition(_MARK)
@@ -142,7 +138,6 @@ class _Draft:
         return f"{_literal(before)}{self._group(name, value)}{_literal(after)}"
 
     def _pair(self, chunks: list[str]) -> str | None:
-        """Write `key=value`, of one key."""
         found = _all(r'([A-Za-z_]\w*)=(?:"([^"]*)"|([^"]*?))([,;]?)', chunks)
         if not found or len({(match[1], match[4], match[2] is None) for match in found}) > 1:
             return None
@@ -151,21 +146,18 @@ class _Draft:
         return f'{key}="{value}"{end}' if quoted else f"{key}={value}{end}"
 
     def _request(self, chunks: list[str]) -> str | None:
-        """Write a request as servers log it."""
         if not _all(r'"[A-Z]+ \S+ HTTP/[\d.]+"', chunks):
             return None
         method, path = self._group("method", "[A-Z]++"), self._group("path", _NO_BLANK)
         return f'"{method} {path} [^"]*+"'
 
     def _program(self, chunks: list[str]) -> str | None:
-        """Write the name of a program with the number of its process, which some may lack."""
         found = _all(r"([\w./-]+)(\[\d+\])?:", chunks)
         if not found or not any(match[2] for match in found):
             return None
         return self._group("program", r"[^\s\[:]++") + r"(?:\[\d++\])?+:"
 
     def _enclosed(self, chunks: list[str]) -> str | None:
-        """Write what stands in quotation marks or brackets."""
         if _all(r'"[^"]*"', chunks):
             return f'"{self._group("quoted", _NO_QUOTE)}"'
         found = _all(r"\[([^\]]*)\](:?)", chunks)
@@ -202,7 +194,6 @@ class _Draft:
 
 
 def _kind(words: Sequence[str]) -> str:
-    """Name the kind that all `words` are of; empty if there is none."""
     return next((name for name, form in _KINDS if all(re.fullmatch(form, word) for word in words)), "")
 
 

@@ -38,9 +38,8 @@ _NAMED_ENTITY = re.compile(
 def read_schema(path: Path) -> SampleSchema:
     """Guess the schema of the lines in `path`, or of its rows if it is CSV: the first thousand of a large file.
 
-    Raises:
-        ConfigError: it cannot be read, is empty or not text in UTF-8, its lines are of no form that can be guessed, or
-            no column of all lines is a time, or can be a key.
+    ConfigError if it cannot be read, is empty or not text in UTF-8, its lines are of no form that can be guessed, or no
+    column of all lines is a time, or can be a key.
     """
     lines, goes_on = _read_lines(path)
     return _schema(path, lines, goes_on=goes_on)
@@ -49,10 +48,7 @@ def read_schema(path: Path) -> SampleSchema:
 def _read_lines(path: Path) -> tuple[list[str], bool]:
     """Read the first thousand lines of `path` within its first megabyte, and whether it goes on.
 
-    Rows of CSV are JSON objects of texts, as an import makes them.
-
-    Raises:
-        ConfigError: it cannot be read, is empty, or is not text in UTF-8.
+    Rows of CSV are JSON objects of texts, as an import makes them. Errors as `read_schema`.
     """
     if form_of(path) is FileForm.CSV:
         rows = list(itertools.islice(filter(None, csv_records(path)), _LINES + 1))
@@ -152,7 +148,6 @@ def _is_entity(path: str, values: list[Any]) -> bool:
 
 
 def _is_shared(name: str, values: list[Any]) -> bool:
-    """Return whether `values` are some that come again, of a type that a key may have."""
     is_key = all(_is_there(value) and isinstance(value, str | int) for value in values)
     return is_key and 1 < len(set(map(str, values))) <= len(values) / 2 and not _is_time(name, values)
 
@@ -169,7 +164,6 @@ def _unlikely_key(name: str, kind: str, values: set[str], records: int) -> tuple
 
 
 def _records(path: Path, lines: list[str]) -> tuple[str, list[dict[str, Any]], LinePattern | None]:
-    """Find the form that all lines have, their fields, and of plain lines the pattern."""
     if form_of(path) is FileForm.CSV:
         rows = [row for row in map(_json_fields, lines) if row]
         if len(rows) < MOST * len(lines):
@@ -254,7 +248,6 @@ def _is_there(value: object) -> bool:
 
 
 def _type(values: list[Any], form: str) -> str:
-    """Name the type that all `values` have."""
     kinds = {_type_of(value, form) for value in values} or {"string"}
     for wider in ("int", "bigint", "double"):
         if kinds <= {"int", "bigint", "double"} and kinds <= _up_to(wider):
@@ -288,7 +281,6 @@ def _moment(value: Any) -> bool:
 
 
 def _event_time(path: Path, columns: dict[str, str], values: dict[str, list[Any]]) -> tuple[str, str, bool]:
-    """Find the column that holds the time of the event, how, and whether it names its zone."""
     for name, kind in columns.items():
         if kind == "timestamp":
             return name, "iso8601", all(re.search(r"(Z|[+-]\d{2}:?\d{2})$", value) for value in values[name])
@@ -315,7 +307,6 @@ def _event_time(path: Path, columns: dict[str, str], values: dict[str, list[Any]
 
 
 def _minute(value: Any, form: str) -> int | str:
-    """Give the minute in which `value` lies."""
     if form in EPOCHS:
         return int(_number(value) / _PER_SECOND[form] / 60)
     if form == "iso8601" and _moment(value):

@@ -24,8 +24,7 @@ class UnclearTime(ValueError):
 def write_form(date: str, clock: str, shape: tuple[str, ...], fields: Sequence[Fields]) -> str:
     """Write the form of times of one `shape`, of which `date` and `clock` are known but for widths.
 
-    Raises:
-        UnclearTime: what stands behind the seconds may be a fraction or milliseconds.
+    UnclearTime if what stands behind the seconds may be a fraction or milliseconds.
     """
     weekday, between, half, zone, tail = shape
     days = re.sub(r"(?<=MMM )d(?!d)", "[ ]d", _widths(date, fields, padded=date in _PADDED))

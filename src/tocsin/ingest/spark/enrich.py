@@ -27,8 +27,7 @@ _RECORD = KEY_BYTES + _INDEX_BYTES
 def add_enriched(fields: DataFrame, source: Source) -> DataFrame:
     """Add the text `t_<column>` of each column of `source` that is looked up; null where nothing is known.
 
-    Raises:
-        ConfigError: a file of networks has faults; a retry does not help.
+    ConfigError, where a retry does not help, if a file of networks has faults.
     """
     return fields.withColumns({
         f"t_{column}": _let(_key(F.col(f"t_{lookup.by}")), _search(*_table(lookup.file, column, lookup.digest)))
@@ -53,7 +52,6 @@ def _table(file: Path, column: str, digest: str) -> tuple[bytes, tuple[str, ...]
 
 
 def _search(table: bytes, values: tuple[str, ...]) -> Callable[[Column], Column]:
-    """Make the function that finds the value of a key."""
     count = len(table) // _RECORD
     records = F.lit(bytearray(table))
     steps = F.array(*[F.lit(1 << power) for power in reversed(range(count.bit_length()))])

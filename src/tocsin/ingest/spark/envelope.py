@@ -21,9 +21,9 @@ _TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "timeZone": "UTC
 def observe(parsed: DataFrame, rules: Iterable[RowRule] = ()) -> DataFrame:
     """Count the figures of each batch of `parsed` (see `tocsin.ingest.spark.parse`) under OBSERVATION.
 
-    The figures: `records`, `ignored`, `quarantined`, one per reason class (a record counts once in each of its
-    classes), `unknown_fields`, `repeated_fields`, `replayed` and `latest_event_time` (of good records), and for each
-    of `rules` that warns `warned_<name>`: good records that break it.
+    `records`, `ignored`, `quarantined`, one per reason class (a record counts once in each of its classes),
+    `unknown_fields`, `repeated_fields`, `replayed` and `latest_event_time` (of good records), and for each of `rules`
+    that warns `warned_<name>`: good records that break it.
     """
     reasons = F.col("reasons")
     bad = reasons != ""
@@ -59,10 +59,9 @@ def add_event(parsed: DataFrame, source: Source) -> DataFrame:
 
 
 def route(parsed: DataFrame, source: Source, names: Names, rules: Iterable[RowRule] = ()) -> DataFrame:
-    """Make rows for Spark's Kafka sink: `topic`, `key`, `value`, all text, none null; ignored records have none.
+    """Make rows for Spark's Kafka sink, of `add_event`: `topic`, `key`, `value`, all text, none null; none if ignored.
 
-    `parsed` is from `add_event`. A good record goes to the events topic, keyed by the source's key column; a bad one to
-    quarantine, keyed by its origin.
+    A good record goes to the events topic, keyed by the source's key column; a bad one to quarantine, by its origin.
     """
     good = F.col("reasons") == ""
     return parsed.where(~F.col("ignored")).select(
@@ -78,10 +77,7 @@ def key_of(source: Source) -> Column:
 
 
 def event_json(origin: Iterable[Column], source: Source, fields: Iterable[Column]) -> Column:
-    """Write an event of `source` as JSON: its identity `origin`, `event_time`, `ingested_at` and the columns `fields`.
-
-    `origin` begins with `raw_topic`.
-    """
+    """Write an event of `source` as JSON: its identity `origin`, which begins with `raw_topic`, times and `fields`."""
     return F.to_json(F.struct(*origin, "event_time", *_provenance(source), *fields), _TIMES)
 
 

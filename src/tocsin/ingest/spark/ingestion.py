@@ -41,7 +41,7 @@ class RecentShare:
     """Measures batch by batch which share of the latest records went to quarantine, or was ignored. Pure."""
 
     def __init__(self, enough_if_all: int = LATEST_RECORDS) -> None:
-        """Count nothing yet; so many records are enough where there is no other one among them."""
+        """Treat `enough_if_all` records as enough where there is no other one among them."""
         self._batches: deque[tuple[int, int]] = deque()
         self._enough_if_all = enough_if_all
         self.records = self._counted = 0
@@ -146,7 +146,6 @@ def ingestion(settings: Settings, name: str) -> StreamJob:
 
 
 def _by_clock(run: Run, topics: TopicSet) -> TrueAfter:
-    """Ask the broker's clock first, and then for the ends of the raw topic."""
     return by_clock(run.reporter, lambda: topics.bounds()[1])
 
 

@@ -62,9 +62,7 @@ log = structlog.get_logger()
 class Mover:
     """What an ingest and a flow share, which make events of records one by one: backlog, gaps, ticks.
 
-    Attributes:
-        query: folder of Spark's checkpoint.
-        ticker: from the first start on.
+    `query` is the folder of Spark's checkpoint; `ticker` is there from the first start on.
     """
 
     def __init__(
@@ -76,10 +74,7 @@ class Mover:
         true_after: Callable[[Run, TopicSet], TrueAfter],
         appended_at: Callable[[Message], datetime | None],
     ) -> None:
-        """Write the events of `source`, of what its feeder reads.
-
-        `true_after` returns what asks when the next tick is true; it gets topics for the ticker's thread.
-        """
+        """`true_after` returns what asks when the next tick is true; it gets topics for the ticker's thread."""
         feeder = catalog.upstream(source.name)[0]
         self.job, self.reads, self.writes = feeder.job, feeder.reads(settings.names), settings.names.events(source.name)
         self.folders = JobFolders.of(settings, self.job)
@@ -192,7 +187,6 @@ class Mover:
             log.error("records lost: retention is shorter than the outage", count=new)
 
     def _record_gap(self, topic: str, since: datetime | None, until: datetime | None, **more: Any) -> None:
-        """Write down that events from `since` until `until`, else until now, are lost."""
         now = datetime.now(UTC)
         removed = {"partitions": {}, **more, "topic": topic, "cause": gaps.Cause.REMOVED}
         gaps.record(self._folder, gaps.Gap(**removed, found_at=now, since=since, until=until or now))
@@ -212,20 +206,17 @@ class Mover:
         return min(moments) - self._source.lateness if moments else None
 
     def _gap_age(self) -> float:
-        """Return the seconds since the last gap begins; 0 without one, or if its begin is not known."""
         begins = [gap.since for gap in gaps.read_gaps(self._folder)[-1:]]
         return max(((datetime.now(UTC) - since).total_seconds() for since in begins if since is not None), default=0.0)
 
     def _lag(self, run: Run) -> float:
-        """Return the seconds since the oldest unread record came in; 0 when all is read."""
         since = oldest(run.topics, run.position, self._appended_at)
         return 0.0 if since is None else max(0.0, (datetime.now(UTC) - since).total_seconds())
 
     def _await_keepers(self, run: Run, lag: float) -> None:
         """Announce the backlog and wait until the running jobs that keep state have widened their delay for it.
 
-        Partitions are read unevenly while a backlog drains. A detector that does not know would take the events of
-        the slower partition for late and drop them.
+        Partitions drain unevenly; a detector that does not know would drop events of the slower ones as late.
         """
         reader = ReportReader(self._settings)
         reported: list[str] = []
@@ -292,10 +283,7 @@ def not_ready(
 
 
 class PassedOn:
-    """Follows up to when all that came in has been read.
-
-    It carries `complete_through` of the feeder on, once the query has read the topic up to the end it had then.
-    """
+    """Carries `complete_through` of the feeder on, once the query has read the topic up to the end it had then."""
 
     def __init__(self, feeder: FeederLag) -> None:
         self._feeder, self._rule = feeder, TickRule()

@@ -52,22 +52,17 @@ _KEY = "[A-Za-z_][A-Za-z0-9_.-]*"
 
 
 def parsed(records: DataFrame, source: Source, rules: Sequence[RowRule] = ()) -> DataFrame:
-    """Parse `records` into everything that is known about them.
+    """Parse `records` of `source` into everything that is known about them.
 
-    Args:
-        records: as Spark's Kafka source gives them, with headers: key and value (binary, may be null), topic,
-            partition, offset, timestamp (append time), headers (may be null).
-        source: how a record is written.
-        rules: what is expected of its events; a critical rule that is broken is a reason, another one a warning.
+    They are as Spark's Kafka source gives them, with headers; key, value and headers may be null. A critical one of
+    `rules` that is broken is a reason, another one a warning. Returned are the columns of `records` and:
 
-    Returns:
-        The columns of `records` and: `raw_topic`, `raw_partition`, `raw_offset`, `ingested_at` (identity and append
-        time of the record, those of the original if it is a replay), `batch` and `batch_index` (null unless the record
-        came in a batch that its sender may repeat), `replays` (int), `event_time` (timestamp, null if
-        unreadable), `columns` (struct of the declared columns), `unknown` and `repeated` (how many fields of the record
-        were not declared, or occurred again; null if it has none), `reasons` (text: all reasons, separated by commas;
-        empty for a good record), `ignored` (boolean: a pattern to ignore is found in it, so nothing else is read),
-        `warnings` (text: names of rules that warn, separated by commas).
+    `raw_topic`, `raw_partition`, `raw_offset`, `ingested_at`: identity and append time; of a replay, the original's.
+    `batch`, `batch_index`: null unless the record came in a batch that its sender may repeat.
+    `replays`: int. `event_time`: timestamp, null if unreadable. `columns`: struct of the declared columns.
+    `unknown`, `repeated`: how many fields were not declared, or occurred again; null if it has none.
+    `reasons`: text, separated by commas; empty for a good record. `warnings`: names of rules that warn, likewise.
+    `ignored`: a pattern to ignore is found in it, so nothing else is read.
     """
     read = placed(records).withColumns({"text": _text(source)}).withColumns({"ignored": _is_ignored(source)})
     read = read.withColumns({"text": F.when(~F.col("ignored"), F.col("text"))})
@@ -97,7 +92,7 @@ def parsed(records: DataFrame, source: Source, rules: Sequence[RowRule] = ()) ->
 
 
 def _text(source: Source) -> Column:
-    """Read the record as text; null when it is too long or not UTF-8, and where it is null."""
+    """Read the record as text; null when it is null, too long or not UTF-8."""
     text = F.btrim(F.try_validate_utf8(F.col("value").cast("string")), F.lit(BLANK))
     return F.when(F.octet_length("value") <= source.max_bytes, text)
 
@@ -171,7 +166,6 @@ def _matched(text: Column, source: Source) -> Column:
 
 
 def _groups(source: Source) -> tuple[Column, Column]:
-    """Read the names and the values of the groups out of `matched`."""
     matched = F.col("matched")
     parts, matches = F.split(matched, _BETWEEN), matched.startswith(_BETWEEN)
     names = [F.array(*map(F.lit, numbered_groups(pattern)[1])) for pattern in source.patterns]
@@ -215,7 +209,6 @@ def _logfmt_value(name: str, written: Column, source: Source) -> Column:
 
 
 def _typed(name: str, source: Source) -> Column:
-    """Cast the text of column `name` to a value of the declared type; null when it is none."""
     text, kind = F.col(f"t_{name}"), source.columns[name]
     if kind == "string":
         return text
@@ -231,7 +224,6 @@ def _typed(name: str, source: Source) -> Column:
 
 
 def _record_reasons(source: Source) -> list[Column]:
-    """Say why the record as a whole cannot be read; each null when it does not apply."""
     value, text = F.col("value"), F.col("text")
     long = F.octet_length(value) > source.max_bytes
     unread = text.isNotNull() & (text != "") & ~F.col("is_read")

@@ -36,8 +36,7 @@ _ON_TEXT = {"RLike", "StringSplit"} | {
 def check_source(spark: SparkSession, source: Source, rules: tuple[RowRule, ...]) -> None:
     """Try the patterns of `source`, those to ignore, and those of its `rules`.
 
-    Raises:
-        ConfigError: one is none for Java, overflows its stack or takes too long; a retry does not help.
+    ConfigError, where a retry does not help, if one is none for Java, overflows its stack or takes too long.
     """
     faults, file = [], f"sources/{source.name}.toml"
     for pattern in source.patterns:
@@ -53,11 +52,7 @@ def check_source(spark: SparkSession, source: Source, rules: tuple[RowRule, ...]
 
 
 def check_function(plan: Node, spark: SparkSession, function: tuple[Path, str], source: Source) -> None:
-    """Try the patterns written in `plan`, which the `function` of a file has made, given as that and its name.
-
-    Raises:
-        ConfigError: as `check_source`.
-    """
+    """Try the patterns in `plan`, made by the `function` of a file: its path and its name. Errors as `check_source`."""
     faults = []
     for pattern in sorted(set(_literal_patterns(plan))):
         faults += _faults(spark, pattern, source, str(function[0]), function[1])
@@ -66,7 +61,6 @@ def check_function(plan: Node, spark: SparkSession, function: tuple[Path, str], 
 
 
 def _literal_patterns(tree: Node) -> Iterator[str]:
-    """Yield the patterns among the literals of a plan."""
     for node in tree.walk():
         for top in node.expressions():
             for expression in top.walk():
@@ -82,7 +76,6 @@ def _faults(spark: SparkSession, pattern: str, source: Source, where: str, key: 
 
 
 def _refusal(spark: SparkSession, pattern: str, longest: int) -> str:
-    """Say why `pattern` is refused; empty when it is not."""
     compile_ = spark.sparkContext._gateway.jvm.java.util.regex.Pattern.compile  # type: ignore[union-attr]  # no stubs
     try:
         compiled = compile_(pattern)
@@ -128,7 +121,6 @@ def _await_answer(answers: queue.SimpleQueue[str]) -> str | None:
 
 
 def _cpu_seconds() -> float:
-    """Read the CPU time of the JVM."""
     taken = psutil.Process(jvm.process_id()).cpu_times()
     return taken.user + taken.system
 

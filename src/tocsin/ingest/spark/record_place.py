@@ -51,6 +51,5 @@ def placed(records: DataFrame) -> DataFrame:
 
 
 def _header(name: str) -> Column:
-    """Find the first header called `name`, as text; null when there is none."""
     place = F.array_position(F.col("headers.key"), name).cast("int") - 1
     return F.when(F.col("headers").isNotNull(), F.get(F.col("headers.value"), place).cast("string"))

@@ -23,18 +23,10 @@ class _Coder(NamedTuple):
 
 
 class StateCodec:
-    """Writes and reads states of one type, a dataclass whose fields all have defaults.
-
-    Attributes:
-        has_timer: its states have a field `timer`.
-    """
+    """Writes and reads states of one type, a dataclass whose fields all have defaults and may include `timer`."""
 
     def __init__(self, state_type: type, names: dict[str, Any]) -> None:
-        """Read the types of the fields; `names` are those of its module.
-
-        Raises:
-            TypeError: one is of a type that a state cannot hold.
-        """
+        """Read the field types; `names` are those of its module. TypeError if a state cannot hold one."""
         hints = typing.get_type_hints(state_type, names)
         self._type = state_type
         self._coders = {field.name: _coder(hints[field.name]) for field in dataclasses.fields(state_type)}
@@ -45,11 +37,7 @@ class StateCodec:
         return self._type()
 
     def encode(self, state: object) -> str:
-        """Write `state`.
-
-        Raises:
-            TypeError: it is of another type, or one of its fields is.
-        """
+        """Write `state`; TypeError if it or one of its fields is of another type."""
         if type(state) is not self._type:
             raise TypeError(f"the state must be of type {self._type.__name__}, not {type(state).__name__}")
         values = {}

@@ -37,27 +37,22 @@ class Event:
     """
 
     def __init__(self, /, event_time: datetime, **columns: Any) -> None:
-        """Make an event, as tests do."""
         self.__dict__.update(columns, event_time=event_time)
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse a column that is not declared."""
         raise AttributeError(f"an event has no column '{name}' (it has: {', '.join(sorted(self.__dict__))})")
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Refuse any change."""
         raise AttributeError("an event cannot be changed")
 
     __delattr__ = __setattr__  # type: ignore[assignment]  # takes no value, and refuses all the same
 
     def __eq__(self, other: object) -> bool:
-        """Compare all columns."""
         return isinstance(other, Event) and vars(self) == vars(other)
 
     __hash__ = None  # type: ignore[assignment]  # its columns are no key
 
     def __repr__(self) -> str:
-        """Write it as it is made."""
         return f"Event({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 

@@ -43,11 +43,7 @@ class PlannedFlow(NamedTuple):
 
 
 def plan_flow(spark: SparkSession, spec: FlowSpec, catalog: Catalog, text: bytes | None = None) -> PlannedFlow:
-    """Have Spark plan `spec`, from the `text` that its file held, and check what it returns.
-
-    Raises:
-        ConfigError: with all faults at once; a retry does not help.
-    """
+    """Have Spark plan `spec`, from its file's `text`, and check what it returns; errors as `check_flow`."""
     sources = catalog.sources_of(spec)
     tables = no_rows(spark, catalog, spec.tables, spec.path)
     flow = DeclaredFunction(spec.path, "flow", text)
@@ -76,10 +72,8 @@ def apply_flow(
 def check_flow(rows: DataFrame, spec: FlowSpec, sources: Sequence[Source], to: Source) -> list[str]:
     """Check `rows`, which `flow` of `spec` has made of events of `sources`, as events of `to`; returns their order.
 
-    Its patterns are tried on what can stand in records of `sources`; this can take seconds.
-
-    Raises:
-        ConfigError: with all faults at once; a retry does not help.
+    Its patterns are tried on what can stand in records of `sources`; this can take seconds. ConfigError, where a retry
+    does not help, with all faults at once.
     """
     tree = parse_tree(rows._jdf.queryExecution().analyzed().toJSON())
     faults = [Fault(str(spec.path), what, key="flow") for what in _objections(tree, rows.columns, sources)]
@@ -91,7 +85,6 @@ def check_flow(rows: DataFrame, spec: FlowSpec, sources: Sequence[Source], to: S
 
 
 def _objections(tree: Node, columns: list[str], sources: Sequence[Source]) -> list[str]:
-    """Say in sentences what a flow may not do and this one does."""
     unread = unread_sources(tree, sources)
     found = [f"does not read source '{name}', which it declares; leave it out there" for name in unread]
     if has_stream_joins(tree):
@@ -112,13 +105,11 @@ def _objections(tree: Node, columns: list[str], sources: Sequence[Source]) -> li
 
 
 def _reads_twice(union: Node, sources: Sequence[Source]) -> bool:
-    """Return whether a union puts events of one source together with themselves."""
     read = [name for child in union.children for name in read_sources(child, sources)]
     return len(sources) == 1 or len(read) > len({*read})
 
 
 def _column_faults(rows: DataFrame, spec: FlowSpec, to: Source) -> list[Fault]:
-    """List what is wrong with the columns that `flow` returned."""
     types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
     wanted = {name: EVENT_COLUMNS[name] for name in _NEEDED} | to.columns
     faults = []

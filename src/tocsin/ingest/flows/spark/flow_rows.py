@@ -35,7 +35,7 @@ class LeftOut(StrEnum):
 
 
 def make_events(rows: DataFrame, spec: FlowSpec, to: Source, names: Names, observation: str = OBSERVATION) -> DataFrame:
-    """Make rows for Spark's Kafka sink, `topic`, `key` and `value`, of `rows`, which `flow` of `spec` has returned.
+    """Make rows for Spark's Kafka sink, `topic`, `key` and `value`, of `rows` that `flow` of `spec` has returned.
 
     What cannot be an event of `to` is left out, and counted under `observation` by its reason.
     """
@@ -65,7 +65,6 @@ def _value(name: str, kind: str) -> Column:
 
 
 def _reason(to: Source) -> Column:
-    """Say why a row is no event of `to`; null if it is one."""
     needed = [name for name in to.columns if name not in to.optional]
     is_missing = F.lit(False)
     for name in needed:

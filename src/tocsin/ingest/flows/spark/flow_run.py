@@ -56,8 +56,7 @@ class UpstreamTicks:
     def __call__(self) -> tuple[datetime, Position] | None:
         """Return the tick up to which all topics have come, and after which offsets it is true; None before that.
 
-        Raises:
-            TransientError: Kafka cannot be reached; a retry helps.
+        TransientError, where a retry helps, if Kafka cannot be reached.
         """
         self._look()
         newest = dict(self._newest)

@@ -43,11 +43,7 @@ log = structlog.get_logger()
 
 
 class Begin(BaseModel, frozen=True):
-    """The place where a version begins.
-
-    Attributes:
-        offsets: events before these are made, by a version before.
-    """
+    """The place where a version begins; events before `offsets` were made by a version before."""
 
     version: str = ""
     offsets: Position = Field(default_factory=dict)
@@ -56,11 +52,7 @@ class Begin(BaseModel, frozen=True):
 def begin_version(run: Run, spec: FlowSpec, committed: Position, write: Write) -> Position:
     """Finish what another version had begun; returns the offsets before which `spec` leaves out what it reads again.
 
-    Args:
-        run: of the job, which alone writes the checkpoint by now.
-        spec: the version that is to run.
-        committed: by the last batch; empty before the first.
-        write: writes what a version makes of records.
+    `run` is of the job, which alone writes the checkpoint by now; `committed` is empty before the first batch.
 
     Raises:
         TransientError: Kafka cannot be reached; a retry helps.
@@ -82,10 +74,9 @@ def begin_version(run: Run, spec: FlowSpec, committed: Position, write: Write) -
 
 
 def forget_topics(settings: Settings, job: str, topics: Collection[str]) -> None:
-    """Leave out nothing of `topics`, which were recreated: what a version before has made was of the former ones.
+    """Leave out nothing of recreated `topics`: what a version before has made was of the former ones.
 
-    Raises:
-        OSError: the state folder cannot be written.
+    OSError if the state folder cannot be written.
     """
     note = stored_folder(settings, job) / _FILE
     begin = state_file.read(note, Begin, Begin())

@@ -18,11 +18,9 @@ _FILE = "order.json"
 
 
 class Order(BaseModel, frozen=True):
-    """The order of the topics in a checkpoint.
+    """The order of the topics in a checkpoint, which begins at `offsets`; none at the first event.
 
-    Attributes:
-        offsets: at which the checkpoint begins; none at the first event.
-        is_pending: the checkpoint that is there is the one before.
+    `is_pending`: the checkpoint that is there is the one before.
     """
 
     topics: list[str] = Field(default_factory=list)
@@ -33,8 +31,7 @@ class Order(BaseModel, frozen=True):
 def begin_at(query: StoredPath, offsets: Position) -> None:
     """Let the next `fit_order` replace the checkpoint in `query` by one that begins at `offsets`, else at the start.
 
-    Raises:
-        OSError: the state folder cannot be written.
+    OSError if the state folder cannot be written.
     """
     note = query.parent / _FILE
     order = state_file.read(note, Order, Order())
@@ -44,12 +41,8 @@ def begin_at(query: StoredPath, offsets: Position) -> None:
 def fit_order(query: StoredPath, topics: list[str] | None, places: Sequence[Place]) -> Position:
     """Make Spark's checkpoint in `query` one for a plan that reads `topics` in this order; None for that which it has.
 
-    Returns:
-        The offset at which the query begins in each of `places`, -2 for the first event; nothing where it goes on with
-        the checkpoint, or begins at the first event everywhere.
-
-    Raises:
-        OSError: the state folder cannot be written.
+    Returns the offset at which the query begins in each of `places`, -2 for the first event; nothing where it goes on
+    with the checkpoint, or begins at the first event everywhere. OSError if the state folder cannot be written.
     """
     committed, note = read_committed(query) or {}, query.parent / _FILE
     known = state_file.read(
