@@ -86,6 +86,7 @@ def read_columns(plan: Node, spec: DetectorSpec, columns: Collection[str]) -> se
 
 
 def _passes(top: Node, made: dict[int, str], columns: Collection[str]) -> str:
+    """Name the column of the source that `top` is, if it is one unchanged."""
     inner = top.children[0] if top.kind == "Alias" else top
     if inner.kind == "GetStructField" and inner.children[0].name.startswith(STRUCT):
         return top.name if top.name in columns else ""

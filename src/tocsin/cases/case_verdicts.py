@@ -40,6 +40,7 @@ def is_met(case: Case, found: CaseFindings) -> bool:
 
 
 def _unexpected(case: Case, found: CaseFindings) -> list[tuple[str, str]]:
+    """Pair what `case` expects and is not there with what is there instead."""
     left = dict(found)
     missing: list[ExpectedFinding] = []
     # The most exact first, so that one that leaves the window open does not take the finding of another.

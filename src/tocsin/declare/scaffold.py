@@ -211,9 +211,7 @@ def detector_files(name: str, source: Source, owner: str, busiest: int = 0) -> d
 def write_new(project: Path, files: Mapping[str, str]) -> None:
     """Write `files`, texts by their places in `project`; none may be there, and each name be one that can be declared.
 
-    Raises:
-        ConfigError: one is there, or has no valid name; nothing was written.
-        OSError: one cannot be written.
+    ConfigError, and nothing was written, if one is there or has no valid name; OSError if one cannot be written.
     """
     paths = {project / place: text for place, text in files.items()}
     for path in paths:

@@ -150,8 +150,7 @@ class Settings(BaseSettings):
     def history_catalog(self) -> str:
         """SQLAlchemy address of the Iceberg catalogue of history.
 
-        Raises:
-            ConfigError: the file that holds it cannot be read, or it is a file's, while history is in an object store.
+        ConfigError if its file cannot be read, or it is a file's, while history is in an object store.
         """
         address = self.history.address(self.history_folder)
         if self.storage.has_remote_history and not address.startswith(SERVER):

@@ -91,6 +91,7 @@ def _finder(source: Source, where: str) -> Finder:
 
 
 def _in_json(line: bytes, source: Source) -> tuple[int, int] | None:
+    """Find the value of the event time of the object in `line`, without its quotation marks."""
     try:
         text = line.decode("utf-8")
         span = _span(text, text.index("{"), source.field_of(source.event_time), source)
@@ -121,6 +122,7 @@ def _named(text: str, at: int, name: str, source: Source) -> tuple[int, int] | N
 
 
 def _spans(text: str, at: int) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield the fields of the object that begins at `at`, as far as they are whole."""
     decode = json.JSONDecoder().raw_decode
     with contextlib.suppress(ValueError, IndexError):
         at = _behind_blanks(text, at + 1)

@@ -63,11 +63,8 @@ def read_content(path: Path) -> bytes:
 def read_ranges(path: Path, column: str, content: bytes | None = None) -> NetworkRanges:
     """Read what the file `path` says in `column` of addresses; an empty field says nothing of its network.
 
-    `content` is that of the file if it was read before.
-
-    Raises:
-        ConfigError: it cannot be read, lacks a column, has no network or more than MOST_NETWORKS, one that is none, or
-            one twice: each with its line. A retry does not help.
+    `content` is that of the file if it was read before. ConfigError, where a retry does not help, names the lines if
+    the file cannot be read, lacks a column, has no network or more than MOST_NETWORKS, one that is none, or one twice.
     """
     networks: list[_Network] = []
     faults: list[Fault] = []
@@ -143,6 +140,7 @@ def _read_network(cidr: str) -> tuple[bytes, int]:
 
 
 def _inside(length: int) -> int:
+    """Give the bits that tell the addresses of a network apart."""
     return (1 << (128 - length)) - 1
 
 

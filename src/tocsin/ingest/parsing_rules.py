@@ -45,6 +45,7 @@ class Reason(StrEnum):
     SET_ASIDE = "set_aside"
     """It ended the query of the ingest each time it was read, which is a defect of the platform."""
     NO_VALUE = "no_value"
+    """The record has a null value."""
     EMPTY = "empty"
     """Nothing but whitespace."""
     TOO_LONG = "too_long"

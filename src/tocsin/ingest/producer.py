@@ -24,7 +24,7 @@ class LineProducer(RecordWriter):
     """Sends lines to `raw.<source>`. Use it in a `with` statement, which flushes at the end."""
 
     def __init__(self, settings: Settings, source: Source, *, timeout_seconds: float = 60.0) -> None:
-        """Connect; TransientError, where a retry helps, if Kafka cannot be reached; ConfigError if the topic is missing."""
+        """Connect; TransientError, where a retry helps, if Kafka is away; ConfigError if the topic does not exist."""
         config = {"linger.ms": 5, "compression.type": "lz4", "batch.size": _BATCH_BYTES}
         super().__init__(settings, RAW_BYTES, timeout_seconds=timeout_seconds, config=config)
         self._topic, self._key_of = settings.names.raw(source.name), key_reader(source)

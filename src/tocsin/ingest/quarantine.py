@@ -80,9 +80,7 @@ def list_quarantined(settings: Settings, source: Source, selection: Selection) -
     """List the records of `source` in quarantine that `selection` takes, newest first.
 
     A record that was replayed stays in the list: quarantine is a log, cleared by its retention (30 days).
-
-    Raises:
-        TransientError: Kafka cannot be reached; a retry helps.
+    TransientError if Kafka cannot be reached; a retry helps.
     """
     return list(itertools.islice(all_quarantined(settings, source, selection), selection.limit))
 

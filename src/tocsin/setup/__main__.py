@@ -118,6 +118,7 @@ def _lock_python(paths: Paths, upgrade: bool) -> None:
 
 
 def _lock_jars(paths: Paths) -> None:
+    """Fill in each sha256 that is missing, with what the download has now."""
     path = paths.locks / jars.LOCK
     unlocked = {name: [jar for jar in locked if not jar.sha256] for name, locked in jars.read_lock(path).items()}
     unlocked = {name: wanted for name, wanted in unlocked.items() if wanted}

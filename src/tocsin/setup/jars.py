@@ -127,8 +127,7 @@ def ivy_module(wanted: dict[str, list[Jar]]) -> str:
 def check(paths: Paths, files: dict[Jar, Path]) -> None:
     """Refuse archives that are not what was locked, and remove them, from Ivy's cache too.
 
-    Raises:
-        ConfigError: names every such archive, with both hashes.
+    ConfigError names every such archive, with both hashes.
     """
     faults = []
     for jar, path in files.items():

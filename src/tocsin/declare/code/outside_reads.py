@@ -55,7 +55,7 @@ class OutsideRead:
 
 
 def outside_reads(tree: ast.Module, functions: Collection[str]) -> list[OutsideRead]:
-    """List the places of `tree` that read something else than events, in code a job runs: from `functions` on."""
+    """List the places of `tree` that read something else than events in code that runs at import or by `functions`."""
     defined = {node.name: node for node in tree.body if isinstance(node, _Definition)}
     at_import = [part for statement in tree.body for part in _run_at_import(statement)]
     own = {*defined, *_bound(at_import)}

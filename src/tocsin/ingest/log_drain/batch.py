@@ -131,6 +131,7 @@ def _is_taken(line: bytes, only: str) -> bool:
 
 
 def _lost_lines(line: bytes) -> int | None:
+    """Read the notice of Logplex that it has lost lines; None for any other line."""
     if _NOTICE not in line:
         return None
     header = syslog_header(line)

@@ -86,6 +86,7 @@ class BatchSender:
             time.sleep(_PAUSE_SECONDS)
 
     def _ask(self, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
+        """Return status and text of the answer; 0 when there is none."""
         try:
             self._connection.request("POST", self._path, body, headers)
             answer = self._connection.getresponse()

@@ -22,11 +22,9 @@ _REPORT_SECONDS = 2.0
 
 
 def run(job: Job) -> None:
-    """Take lines until SIGTERM.
+    """Take lines until SIGTERM; OSError if the port is taken.
 
-    Raises:
-        ConfigError: nobody may send, or the files of passwords and TLS are faulty.
-        OSError: the port is taken.
+    ConfigError if nobody may send, or the files of passwords and TLS are faulty.
     """
     settings = job.settings
     credentials = settings.drain_credentials

@@ -59,10 +59,8 @@ def find_range(
 ) -> ReplayRange:
     """Find where the events of `source` from `start` up to `end` lie in its `topic`.
 
-    What was written later than `latest` after `end` is left out, unless it is within the lateness.
-
-    Raises:
-        TransientError: Kafka cannot be reached; a retry helps.
+    What was written later than `latest` after `end` is left out, unless it is within the lateness. TransientError if
+    Kafka cannot be reached; a retry helps.
     """
     starts, ends = topic.since(start - source.max_ahead), topic.since(end + max(source.lateness, latest))
     return ReplayRange(start=start, end=end, starts=starts, ends=ends)

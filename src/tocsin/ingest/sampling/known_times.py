@@ -80,6 +80,7 @@ def find_time(lines: Sequence[str]) -> KnownTime | None:
 
 
 def _rank(times: Sequence[_Written | None]) -> tuple[float, float]:
+    """Order by where times begin, the longer first."""
     there = [time for time in times if time]
     start = sorted(time.start for time in there)[len(there) // 2]
     return start, -sum(time.end - time.start for time in there) / len(there)
@@ -119,6 +120,7 @@ def _zone_form(zone: str) -> str:
 def _settled(
     best: tuple[str, str], known: dict[tuple[str, str], list[_Written | None]], lines: Sequence[str]
 ) -> KnownTime:
+    """Make the form of times that are read by `best`, if they are clear."""
     times = known[best]
     place = next(time for time in times if time)
     try:

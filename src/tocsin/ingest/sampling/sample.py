@@ -148,6 +148,7 @@ def _is_entity(path: str, values: list[Any]) -> bool:
 
 
 def _is_shared(name: str, values: list[Any]) -> bool:
+    """Return whether `values` are some that come again, of a type that a key may have."""
     is_key = all(_is_there(value) and isinstance(value, str | int) for value in values)
     return is_key and 1 < len(set(map(str, values))) <= len(values) / 2 and not _is_time(name, values)
 

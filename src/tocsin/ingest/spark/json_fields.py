@@ -91,6 +91,7 @@ def _prefixes(source: Source) -> list[str]:
 
 
 def _compared(number: str, source: Source) -> dict[str, Column]:
+    """Make `names`, the keys in small letters, unless case tells them apart."""
     if source.match_case:
         return {}
     joined = F.lower(F.array_join(f"keys{number}", _MARK))

@@ -187,6 +187,7 @@ class Mover:
             log.error("records lost: retention is shorter than the outage", count=new)
 
     def _record_gap(self, topic: str, since: datetime | None, until: datetime | None, **more: Any) -> None:
+        """Write down that events from `since` until `until`, else until now, are lost."""
         now = datetime.now(UTC)
         removed = {"partitions": {}, **more, "topic": topic, "cause": gaps.Cause.REMOVED}
         gaps.record(self._folder, gaps.Gap(**removed, found_at=now, since=since, until=until or now))
@@ -206,6 +207,7 @@ class Mover:
         return min(moments) - self._source.lateness if moments else None
 
     def _gap_age(self) -> float:
+        """Return the seconds since the last gap begins; 0 without one, or if its begin is not known."""
         begins = [gap.since for gap in gaps.read_gaps(self._folder)[-1:]]
         return max(((datetime.now(UTC) - since).total_seconds() for since in begins if since is not None), default=0.0)
 

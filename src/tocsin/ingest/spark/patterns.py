@@ -121,6 +121,7 @@ def _await_answer(answers: queue.SimpleQueue[str]) -> str | None:
 
 
 def _cpu_seconds() -> float:
+    """Read the CPU time of the JVM."""
     taken = psutil.Process(jvm.process_id()).cpu_times()
     return taken.user + taken.system
 

@@ -105,6 +105,7 @@ def _objections(tree: Node, columns: list[str], sources: Sequence[Source]) -> li
 
 
 def _reads_twice(union: Node, sources: Sequence[Source]) -> bool:
+    """Return whether a union puts events of one source together with themselves."""
     read = [name for child in union.children for name in read_sources(child, sources)]
     return len(sources) == 1 or len(read) > len({*read})
 

@@ -37,7 +37,6 @@ _LATE = timedelta(seconds=15)
 """A batch takes so much longer than it is meant to; what hangs for longer is ended."""
 
 Write = Callable[[DeclaredFunction, Read], None]
-"""Writes what a version makes of the records that are read."""
 
 log = structlog.get_logger()
 
