@@ -121,7 +121,6 @@ def accept(settings: Settings, source: Source, day: date, by: str, reason: str) 
 
 
 def _show_accepted(settings: Settings, source: Source, version: DayVersion, acceptance: Acceptance) -> None:
-    """Say on the pages that a day was accepted."""
     records, day = Records(settings.state), version.facts.day
     record = records.latest(source.name, day)
     if record is not None and record.verdict.run_id == version.version:
@@ -175,13 +174,9 @@ def _landed_faults(
 
 @dataclass(frozen=True)
 class Withdrawn:
-    """What was taken back.
+    """The imported files that were taken back, by name as given, and the events landed from them for `days`.
 
-    Attributes:
-        files: imported files, by their names as they were given.
-        events: landed from them for `days`.
-        days: of these events.
-        emptied: those of `days` for which nothing else has landed; no version of them counts any more.
+    `emptied` are those of `days` for which nothing else has landed; no version of them counts any more.
     """
 
     files: tuple[str, ...]

@@ -1,7 +1,7 @@
 """Store what is known of sealed days: one table in the database that holds the catalogue of history.
 
-A row is a version of a day, written as the last act of sealing it, or the reason why the day could not be sealed at the
-last attempt. Which version counts is not in it: the commit of `DayTable` says so, together with the files.
+A row is a version of a day, written as the last act of sealing it, or the reason why the last attempt failed. Which
+version counts is not in it: the commit of `DayTable` says so, together with the files.
 """
 
 from __future__ import annotations
@@ -73,9 +73,8 @@ log = structlog.get_logger()
 class DayRows:
     """The rows of one source. Who writes holds its sealing lock.
 
-    Raises from every method:
-        TransientError: the database does not answer; a retry helps.
-        OSError: its disk is full, or it cannot be written; nothing was changed.
+    Every method raises TransientError if the database does not answer; a retry helps. It raises OSError if the disk is
+    full, or cannot be written; nothing was changed.
     """
 
     def __init__(self, settings: Settings, source: str) -> None:
@@ -93,8 +92,7 @@ class DayRows:
     def prepare(self) -> None:
         """Make the table if it is not there, and take over what earlier releases kept in files.
 
-        Raises:
-            BrokenVersion: the database knows nothing of days that are there.
+        BrokenVersion if the database knows nothing of days that are there.
         """
         if self._file is not None:
             self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -124,11 +122,7 @@ class DayRows:
         return self._read_versions(self._versions)
 
     def version(self, day: date, name: str) -> DayVersion:
-        """Read one version.
-
-        Raises:
-            BrokenVersion: it is not there, or cannot be read.
-        """
+        """Read one version; BrokenVersion if it is not there, or cannot be read."""
         found = self._read_versions(self._versions & (_DAYS.c.day == day) & (_DAYS.c.version == name))
         if not found:
             what = f"{self._source} {day}: the catalogue of history does not know what version {name} holds"

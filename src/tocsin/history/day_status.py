@@ -82,11 +82,10 @@ class DayStatus(BaseModel, frozen=True):
 
 
 def known(settings: Settings, source: Source, table: DayTable) -> SealFacts:
-    """List what is known of the days of `source` now.
+    """Read what is known of the days of `source` now.
 
-    Raises:
-        BrokenLedger: an entry of the ledger cannot be read.
-        TransientError: the catalogue does not answer; a retry helps.
+    BrokenLedger if an entry of the ledger cannot be read, TransientError if the catalogue does not answer; a retry
+    helps.
     """
     return SealFacts(
         ledger=read_ledger(Places.of(settings, source.name)),
@@ -109,9 +108,7 @@ def kept_from(settings: Settings, source: Source, now: datetime | None = None) -
     """Find the first day of which anything that belongs to the history of `source` is kept at the moment `now`.
 
     It is `history_days` back, or the oldest day that is published: what lies beside history goes with it.
-
-    Raises:
-        TransientError: the catalogue does not answer; a retry helps.
+    TransientError if the catalogue does not answer; a retry helps.
     """
     with DayTable(settings, source) as table:
         published = table.published()
@@ -122,10 +119,7 @@ def kept_from(settings: Settings, source: Source, now: datetime | None = None) -
 def published_days(settings: Settings, source: Source) -> dict[date, DayVersion]:
     """The published versions of all days that were over when they were sealed, the oldest first.
 
-    One that cannot be read is told in the log and left out.
-
-    Raises:
-        TransientError: the catalogue does not answer; a retry helps.
+    One that cannot be read is logged and left out. TransientError if the catalogue does not answer; a retry helps.
     """
     with DayTable(settings, source) as table:
         published, versions = table.published(), table.rows.versions()
@@ -140,9 +134,7 @@ def published_days(settings: Settings, source: Source) -> dict[date, DayVersion]
 def why_not(settings: Settings, source: Source) -> Callable[[date], str]:
     """Explain why a day is not among `published_days`, and which command helps. Reads history at the first call.
 
-    Raises:
-        BrokenLedger: an entry of the ledger cannot be read.
-        TransientError: the catalogue does not answer; a retry helps.
+    Errors as for `known`.
     """
 
     @cache

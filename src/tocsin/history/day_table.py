@@ -1,8 +1,8 @@
 """Keep which version of each day counts: an Iceberg table for each source, committed by pyiceberg.
 
-A version is staged on a branch of its own, so that it can be looked at before it counts, and published in one commit,
-which takes the files of the day's earlier version away. The same commit writes the version's name into the property
-`tocsin.day.<day>`: it is what readers here follow, and it also knows days without events, which have no file.
+A version is staged on its own branch, to be looked at, and published in one commit, which takes the files of the day's
+earlier version away and writes the version's name into the property `tocsin.day.<day>`: that is what readers follow,
+and it also knows days without events, which have no file.
 """
 
 from __future__ import annotations
@@ -73,9 +73,7 @@ class BrokenTable(TocsinError):
 class DayTable:
     """The published days of one source. Use it in a `with` statement.
 
-    Attributes:
-        places: of its files.
-        rows: what is known of all versions, in the same database.
+    Its `rows` tell what is known of all versions, in the same database.
 
     Raises from every method:
         TransientError: the catalogue cannot be reached, or others publish at the same time again and again; a retry
@@ -128,11 +126,7 @@ class DayTable:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Return whether sealed days of the source, as it is declared now, can lie beside those of before.
-
-        Raises:
-            ConfigError: a column has changed its type.
-        """
+        """Raise ConfigError if a column has changed its type: new sealed days could not lie beside earlier ones."""
         table = self._table()
         if table is None:
             return
@@ -281,7 +275,6 @@ def audit_branch(day: date, version: str) -> str:
 
 
 def _clear(table: Table, transaction: Transaction, days: Iterable[date], properties: dict[str, str]) -> None:
-    """Take the files of `days` away."""
     wanted = sorted(days)
     first, last = begin(wanted[0]).isoformat(), end(wanted[-1]).isoformat()
     tasks = table.scan(f"event_time >= '{first}' and event_time < '{last}'").plan_files()

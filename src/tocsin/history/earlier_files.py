@@ -19,12 +19,7 @@ log = structlog.get_logger()
 
 
 class EarlierFiles:
-    """The files of one source, read.
-
-    Attributes:
-        versions: day and version of each that was written to its end; one that cannot be read is left where it is.
-        unsealed: why days could not be sealed.
-    """
+    """The files of one source, read: versions that were written to their end. What cannot be read is left in place."""
 
     def __init__(self, settings: Settings, places: Places) -> None:
         self._settings, self._places = settings, places

@@ -30,13 +30,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Leftovers:
-    """Decide what may go. Pure.
-
-    Attributes:
-        days: that are no longer history: no version of them counts any more.
-        versions: folders of versions, by day and name.
-        landed: folders in landing, by day and run.
-    """
+    """What may go: days no longer in history, folders of versions (by day and name) and of landing (by day and run)."""
 
     days: tuple[date, ...]
     versions: tuple[tuple[date, str], ...]
@@ -45,10 +39,7 @@ class Leftovers:
 
 @dataclass(frozen=True)
 class Held:
-    """The present content: published versions, whole versions, folders of versions and of landing, and the moment.
-
-    `retention` says which days are history.
-    """
+    """The present content of history, as far as retention asks for it."""
 
     published: dict[date, str]
     versions: dict[date, list[DayVersion]]
@@ -76,11 +67,8 @@ def leftovers(held: Held) -> Leftovers:
 def tidy(settings: Settings, source: Source, table: DayTable) -> Leftovers:
     """Remove what nobody needs any more; only for the holder of the sealing lock. Returns what went.
 
-    While landing runs, its folders are left alone until the next time.
-
-    Raises:
-        TransientError: the catalogue does not answer; a retry helps.
-        OSError: the disk is full or not writable; the next time removes the rest.
+    While landing runs, its folders are left alone until the next time. TransientError if the catalogue does not answer;
+    a retry helps. OSError if the disk is full or not writable; the next time removes the rest.
     """
     places, now = table.places, datetime.now(UTC)
     published, versions = table.published(), table.rows.versions()
@@ -155,7 +143,6 @@ def _forget(places: Places, ledger: LandingLedger, retention: Retention) -> None
 
 
 def _sweep_metadata(table: DayTable) -> None:
-    """Remove metadata of commits that never were, or are forgotten."""
     used = {location.rpartition("/")[2] for location in table.metadata_in_use()}
     for path in (table.places.table / "metadata").glob("*"):
         if path.name not in used and time.time() - modified_at(path) > _UNCOMMITTED_SECONDS:

@@ -17,9 +17,8 @@ from tocsin.platform.kafka.topic_identity import is_recreated
 class KafkaReach:
     """The part of a source that can be read from Kafka.
 
-    Attributes:
-        since: Kafka holds all events whose time is that or later, UTC; None if nothing was ever removed.
-        first: the first offset of each partition that is still there.
+    Kafka holds all events whose time is `since` (UTC) or later; None if nothing was ever removed. `first` is the first
+    offset of each partition that is still there.
     """
 
     since: datetime | None = None
@@ -27,13 +26,10 @@ class KafkaReach:
 
 
 def find_reach(topic: TopicReader, source: Source, ledger: LandingLedger) -> KafkaReach:
-    """Find it for the events topic of `source`, of which `ledger` knows what has landed.
+    """Find the reach of the events topic of `source`. TransientError if Kafka cannot be reached; a retry helps.
 
     An event is no further ahead of its append time than `max_ahead`, so append times bound what was removed. The ledger
     often knows better: which days were in the runs of landing that are not wholly in Kafka any more.
-
-    Raises:
-        TransientError: Kafka cannot be reached; a retry helps.
     """
     first, ends = topic.bounds()
     removed = [partition for partition, offset in first.items() if offset > 0]

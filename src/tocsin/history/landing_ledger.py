@@ -39,15 +39,12 @@ class BrokenLedger(TocsinError):
 
 
 class LandedFile(BaseModel, frozen=True, extra="forbid"):
-    """One Parquet file in landing.
+    """One Parquet file in landing, its path relative to the history folder; all its events are of one UTC day.
 
     Attributes:
-        path: relative to the history folder.
-        day: UTC day of all its events.
         rows: of each partition of the events topic; the partition of imported files is -1.
         late: rows with an append time later than event time plus the source's lateness; 0 for imported files.
         newest_event, newest_append: greatest times in it, UTC.
-        bytes, sha256: of the file.
     """
 
     path: Path
@@ -70,11 +67,8 @@ class OffsetSpan(BaseModel, frozen=True, extra="forbid"):
 
     Attributes:
         from_offset, to_offset: the first that it had to read, and the first that is left to the next run.
-        events: landed.
         unreadable: records that are neither an event nor a tick; counted and left out.
-        holes: offsets of the span that Kafka did not give.
-        newest_append: append time of the last record ever read here, UTC; None while there was none.
-        newest_tick: time of the last tick ever read here, UTC; None while there was none.
+        newest_append, newest_tick: times of the last record and the last tick ever read here, UTC; None without any.
     """
 
     from_offset: int
@@ -105,7 +99,6 @@ class ImportedFile(BaseModel, frozen=True, extra="forbid"):
 
     Attributes:
         name: as it was given.
-        sha256: of the file.
         rows, refused: how many are in it, and how many of them cannot be used.
         refused_days: the refused rows by UTC day; rows of an unknown day are spread over the days of the others. Empty
             in entries from before 2026-11-23, and when no row has a day.
@@ -121,18 +114,14 @@ class ImportedFile(BaseModel, frozen=True, extra="forbid"):
 
 
 class Entry(BaseModel, frozen=True, extra="forbid"):
-    """The result of one run of landing.
+    """The result of one run of landing; times are UTC. `imported` is None unless it is an import.
 
     Attributes:
         run: its name; those of landing sort by time.
-        began, ended: UTC.
         topic: that it read; None for an import.
         topic_id: Kafka's id of it; "" in entries from before 2026-11-27, and if it has none.
-        partitions: what it read of each partition of the topic.
         quarantined: what had gone to quarantine since the run before; None for an import.
         columns: names and types of the files' columns, in order.
-        files: that it wrote.
-        imported: None unless it is an import.
     """
 
     run: str
@@ -241,10 +230,7 @@ class LandingLedger:
                     yield partition, hole
 
     def breaks(self) -> list[str]:
-        """List the entries that do not begin where the one before ended, one sentence each; empty when all is well.
-
-        One that began with a recreated topic is none of them.
-        """
+        """List entries that do not begin where the one before ended, a sentence each; a recreated topic is no fault."""
         found: list[str] = []
         ends: dict[int, int] = {}
         for entry in self.entries:
@@ -259,32 +245,22 @@ class LandingLedger:
 
 
 def landing_lock(settings: Settings, source: str) -> Lock:
-    """The right to write into landing and ledger of `source`.
+    """Take the right to write into landing and ledger of `source`.
 
-    Raises:
-        LockHeld: another process has it.
-        ConfigError: another installation writes history there.
+    LockHeld if another process has it, ConfigError if another installation writes history there.
     """
     claim_history(settings)
     return try_lead(settings, settings.checkpoint(landing_job(source)) / "lock")
 
 
 def read_ledger(places: Places) -> LandingLedger:
-    """All that has landed of one source.
-
-    Raises:
-        BrokenLedger: an entry is not what `record` has written.
-    """
+    """Read all that has landed of one source; BrokenLedger if an entry is not what `record` has written."""
     entries = read_each(_read, find_all(places.ledger, "[!.]*.json"), places.ledger)
     return LandingLedger(places.source, tuple(sorted(entries, key=lambda entry: (entry.topic is not None, entry.run))))
 
 
 def record(places: Places, entry: Entry) -> None:
-    """Write `entry` down: from now on it is landed.
-
-    Raises:
-        OSError: the disk is full or the folder cannot be written; nothing is landed.
-    """
+    """Write `entry` down: from now on it is landed. OSError if that cannot be done: then nothing is."""
     write_whole(places.ledger / f"{entry.run}.json", entry.model_dump_json(indent=1, exclude_defaults=True))
 
 
@@ -299,10 +275,9 @@ def is_lost(entry: Entry, places: Places, published: Mapping[date, DayVersion]) 
 
 
 def sweep(places: Places, ledger: LandingLedger) -> None:
-    """Remove what runs left behind that were killed. Only for the holder of the landing lock.
+    """Remove what killed runs left behind. Only for the holder of the landing lock.
 
-    Raises:
-        BrokenLedger: it is empty, though several runs have landed; one that was killed at first is swept by the next.
+    BrokenLedger if the ledger is empty though several runs have landed; what one killed first run left is removed.
     """
     runs, folders = {entry.run for entry in ledger.entries}, list(places.landed_folders())
     if not runs and len({run for _, run, _ in folders}) > 1:

@@ -14,11 +14,7 @@ def digest(path: StoredPath) -> str:
 
 
 def rows_in(path: StoredPath) -> int:
-    """Read the number of rows from its footer.
-
-    Raises:
-        OSError: it is gone, or is no Parquet file.
-    """
+    """Read the number of rows from its footer; OSError if it is gone, or is no Parquet file."""
     from pyarrow import ArrowException, parquet
 
     try:
@@ -29,10 +25,7 @@ def rows_in(path: StoredPath) -> int:
 
 
 def fault(path: StoredPath, *, size: int, rows: int, sha256: str | None = None) -> str | None:
-    """Find what is wrong with a file that was written with `size` bytes and `rows` rows; None when nothing is.
-
-    With `sha256` every byte of it is compared.
-    """
+    """Say what is wrong with a file written with `size` bytes and `rows` rows; with `sha256` every byte is compared."""
     try:
         found = size_of(path)
         if found != size:

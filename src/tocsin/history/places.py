@@ -36,19 +36,9 @@ _DAY, _RUN = "dt=", "run="
 
 
 class Places:
-    """The folders of one source.
-
-    Attributes:
-        root: the history folder.
-        source: its name.
-        landing: all that landed and is not yet removed.
-        ledger: what each run landed.
-        days: all sealed days.
-        table: the Iceberg table.
-    """
+    """The folders of one source."""
 
     def __init__(self, root: StoredPath, source: str) -> None:
-        """Name the folders; nothing is made."""
         self.root, self.source = root, source
         self.landing, self.ledger = root / "landing" / source, root / "ledger" / source
         self.days, self.table = root / "days" / source, root / "tables" / source
@@ -100,8 +90,7 @@ def import_run(sha256: str) -> str:
 def history_root(settings: Settings) -> StoredPath:
     """Find the folder of all history: on a disk, or in the object store that `storage.history` names.
 
-    Raises:
-        ConfigError: the file of credentials cannot be read.
+    ConfigError if the file of credentials cannot be read.
     """
     uri = settings.storage.history
     return settings.history_folder if uri is None else folder_at(settings, uri)
@@ -109,11 +98,7 @@ def history_root(settings: Settings) -> StoredPath:
 
 @contextmanager
 def writing_history(settings: Settings) -> Iterator[None]:
-    """Turn a full or read-only disk into an error that a retry fixes: a file of history is whole or not there.
-
-    Raises:
-        TransientError: in place of the OSError of the block.
-    """
+    """Turn an OSError (disk full or read-only) into a TransientError: a file of history is whole or not there."""
     try:
         yield
     except OSError as error:

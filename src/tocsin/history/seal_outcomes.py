@@ -16,11 +16,9 @@ from tocsin.quality.verdict_files import Records
 
 @dataclass(frozen=True)
 class DayOutcome:
-    """The outcome of one day of one source or detector in a run.
+    """The outcome of one UTC day of one source or detector in a run.
 
     Attributes:
-        subject: the detector or source.
-        day: UTC.
         published: whether what the run has made of it counts now.
         said: what became of it and why.
         report: the verdict on it, relative to the state folder; None when there is none.
@@ -38,8 +36,7 @@ class DayOutcome:
 def seal_outcomes(settings: Settings, source: str, run_id: str) -> list[DayOutcome]:
     """List each day of `source` that any try of the run `run_id` sealed or failed to seal, the oldest first.
 
-    Raises:
-        TransientError, OSError: the catalogue of history cannot be read; a retry helps.
+    TransientError or OSError if the catalogue of history cannot be read; a retry helps.
     """
     rows, found = DayRows(settings, source), dict[date, DayOutcome]()
     for day, unsealed in rows.unsealed().items():
@@ -75,8 +72,7 @@ def refusal(source: str, days: Mapping[date, DayVersion]) -> str:
 def write_index(settings: Settings) -> None:
     """Write the page of all verdicts, and of the days that could not be sealed.
 
-    Raises:
-        TransientError, OSError: the catalogue of history cannot be read, or the page not written; a retry helps.
+    TransientError or OSError if the catalogue cannot be read, or the page not written; a retry helps.
     """
     records, unsealed = Records(settings.state), DayRows(settings, "").unsealed_by_source()
     reasons = {source: {day: one.text for day, one in days.items()} for source, days in unsealed.items()}

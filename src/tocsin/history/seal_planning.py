@@ -13,12 +13,9 @@ from tocsin.history.places import end
 
 @dataclass(frozen=True)
 class SealPlan:
-    """The days to seal, and those that wait.
+    """The days to seal now, the oldest first, and why other days with landed events wait.
 
-    Attributes:
-        ready: days to seal now, the oldest first.
-        waiting: days with landed events that are not sealed yet, and why.
-        too_old: days with landed events that lie further back than history is kept.
+    Those in `too_old` lie further back than history is kept.
     """
 
     ready: tuple[date, ...]
@@ -28,16 +25,12 @@ class SealPlan:
 
 @dataclass(frozen=True)
 class SealFacts:
-    """The facts that a plan follows from.
+    """The facts that a plan follows from; `now` is UTC.
 
     Attributes:
-        ledger: of the source.
         versions: all whole ones, by day, the oldest first.
-        published: version of each published day.
-        now: UTC.
         grace: how long a day is waited for after its end.
         kept: for how long history is kept (`history_days`).
-        unsealed: why days could not be sealed when that was tried last.
         rules: digest of the rules by which days are judged now.
     """
 
@@ -58,12 +51,10 @@ class SealFacts:
 
 @dataclass(frozen=True)
 class Retention:
-    """The days that are history: younger than `edge`, or imported since then.
+    """The days that are history: younger than `edge`, or imported since then, by `imported` (UTC).
 
-    Attributes:
-        edge: midnight `history_days` before now, or before the end of the newest published day with events if that is
-            earlier: a clock that is ahead removes nothing. The earliest time as long as no such day is published.
-        imported: when something was last imported for a day, UTC.
+    `edge` is midnight `history_days` before now, or before the end of the newest published day with events if that is
+    earlier: a clock that is ahead removes nothing. It is the earliest time as long as no such day is published.
     """
 
     edge: datetime
@@ -78,7 +69,7 @@ class Retention:
         now: datetime,
         kept: timedelta,
     ) -> Retention:
-        """Derive it from what there is at the moment `now`, with days being kept for `kept`."""
+        """Derive it from what there is at the moment `now`; days are kept for `kept`."""
         known = [(day, one) for day, name in published.items() for one in versions.get(day, ()) if one.version == name]
         counting = [day for day, version in known if version.facts.rows]
         never = datetime.min.replace(tzinfo=now.tzinfo)
@@ -190,13 +181,9 @@ def _reason_to_wait(day: date, facts: SealFacts) -> str | None:
 def chunks(
     days: Iterable[date], rows: Mapping[date, int], most: int, *, neighbours: bool
 ) -> Iterator[tuple[date, ...]]:
-    """Put `days`, the oldest first, together up to `most` rows; a day with more is alone.
+    """Put `days` together up to `most` rows, of `rows` each (none counts as 0); a day with more is alone.
 
-    Args:
-        days: in any order.
-        rows: of each day; none counts as 0.
-        most: rows of a chunk.
-        neighbours: whether a chunk has no gap between its days.
+    With `neighbours` a chunk has no gap between its days.
     """
     chunk: list[date] = []
     total = 0

@@ -44,9 +44,7 @@ class SealingOutcome:
     """The outcome of the days of one run.
 
     Attributes:
-        sealed: days with a verdict, in the order in which they were sealed.
-        failed: days that could not be sealed, and why.
-        waiting: days that are not ready, and what they wait for.
+        sealed: in the order in which they were sealed.
         disk: whether one failed because the disk is full or cannot be written.
         refused_before: days that an earlier try of the same run has sealed and the gate has refused.
         unread: why the new events in Kafka could not be read; empty if they were.
@@ -75,10 +73,9 @@ def seal(
 ) -> SealingOutcome:
     """Land what is new in Kafka, then seal `days`, ready or not; without any, all that need it. Tidies up behind.
 
-    If `reads` is false, or Kafka cannot be reached, it seals what has landed before.
-
-    A day that fails harms no other: the next one is sealed. With a `run_id`, what an earlier try of that run was
-    refused counts too, for it is not sealed again, and a day that ended since the last night and waits has failed.
+    If `reads` is false, or Kafka cannot be reached, it seals what has landed before. A day that fails harms no other.
+    With a `run_id`, what an earlier try of that run was refused counts too, for it is not sealed again, and a day that
+    ended since the last night and waits has failed.
 
     Raises:
         LockHeld: another seal of this source, or an import, runs; a retry helps once it has ended.
@@ -164,7 +161,6 @@ def _seal_days(sealer: Sealer, days: Sequence[date], ledger: LandingLedger, outc
 
 
 def _add(outcome: SealingOutcome, day: date, done: SealedDay | Exception) -> None:
-    """Add what came of a day."""
     if isinstance(done, SealedDay):
         outcome.sealed.append(done)
         return

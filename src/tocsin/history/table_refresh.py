@@ -24,12 +24,9 @@ log = structlog.get_logger()
 
 @dataclass
 class RefreshOutcome:
-    """The outcome for each table, by name.
+    """The outcome for each table, by name: versions that were due (none if all were there), or why none could be made.
 
-    Attributes:
-        made: the versions that were due; none if all were there.
-        failed: why none could be made.
-        disk: whether one failed because the disk is full or cannot be written.
+    `disk` is true if one failed because the disk is full or cannot be written.
     """
 
     made: dict[str, list[DatedVersion]] = field(default_factory=dict)

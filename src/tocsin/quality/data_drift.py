@@ -50,7 +50,7 @@ _MEANING = {
 
 @dataclass(frozen=True)
 class Usual:
-    """The usual values of one figure: its median, and the band around it."""
+    """The median of one figure, and the band around it."""
 
     middle: float
     low: float

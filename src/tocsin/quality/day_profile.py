@@ -107,7 +107,7 @@ class Profile(BaseModel, frozen=True, extra="forbid"):
     figures: dict[str, Figure]
 
     def number(self, name: str) -> float | None:
-        """The figure `name`; None when it is null, unknown, or a time."""
+        """Return the figure `name`; None when it is null, unknown, or a time."""
         value = self.figures.get(name)
         return None if isinstance(value, datetime) or value is None else float(value)
 

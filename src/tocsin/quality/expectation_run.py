@@ -23,7 +23,6 @@ class RuleOutcome:
     """The result of one rule.
 
     Attributes:
-        passed: whether it holds.
         observed: the figure that it is about, where it is about one.
         unexpected, judged: how many values break it, of how many; None where it is not about single values.
         samples: at most 10 values of the index column, of rows that break it.
@@ -39,12 +38,10 @@ class RuleOutcome:
 
 
 def outcomes(table: pd.DataFrame, rules: Sequence[Rule], *, index: str | None = None) -> dict[str, RuleOutcome]:
-    """Run `rules` on `table`; return the results by the name of the rule.
+    """Run `rules` of one suite, with all parameters filled in, on `table`; return the results by the name of the rule.
 
-    Args:
-        table: what is judged; a few thousand rows at most, since failing rows are looked for one by one.
-        rules: of one suite, so that names are unique; all parameters filled in.
-        index: column whose values become the samples; none are taken when None.
+    `table` has a few thousand rows at most, since failing rows are looked for one by one. Values of the column `index`
+    become the samples; without it none are taken.
     """
     if not rules:
         return {}

@@ -18,14 +18,10 @@ from tocsin.quality.verdict_files import Records, VerdictRecord, subject_of
 
 @dataclass(frozen=True)
 class FoundOn:
-    """The findings of one detector that are about to be published for one day.
+    """The findings of one detector that are about to be published for one UTC day, on which their windows begin.
 
-    Attributes:
-        detector: its name.
-        day: the UTC day on which their windows begin.
-        run_id: which run computed them; unique for detector and day.
-        findings: all of them, some thousands at most: they are judged in memory.
-        before: how many findings were published on each known day of the 28 before.
+    `run_id` is unique for detector and day; `before` has the number published on each known day of the 28 before.
+    Findings are judged in memory: some thousands at most.
     """
 
     detector: str
@@ -38,8 +34,7 @@ class FoundOn:
 class FindingGate:
     """Judges findings of detectors of one source.
 
-    Raises:
-        ConfigError: when it is made: a suite of the source has faults. A retry does not help.
+    Making it raises ConfigError if a suite of the source has faults. A retry does not help.
     """
 
     def __init__(self, settings: Settings, source: Source) -> None:
@@ -50,8 +45,7 @@ class FindingGate:
     def judge(self, found: FoundOn) -> Verdict:
         """Judge `found`; the verdict is kept below `<state>/quality/findings.<detector>/<day>/`.
 
-        Raises:
-            OSError: the report cannot be written; a retry helps once there is room.
+        OSError if the report cannot be written; a retry helps once there is room.
         """
         subject = subject_of(found.detector)
         verdict = Verdict(

@@ -67,8 +67,8 @@ def day_checks(suite: Suite, profile: Profile, usual_figures: Mapping[str, Usual
     """Judge the profile of a day by its rules, in their order.
 
     A rule that compares with what is usual passes as long as too few days are known, and one about the hours of a day
-    as long as that is not `over`. A figure that is null breaks every
-    rule but the one that expects it: a gate must not open because there is nothing to look at.
+    as long as that is not `over`. A figure that is null breaks every rule but the one that expects it: a gate must not
+    open because there is nothing to look at.
     """
     start, end = bounds(profile.day)
     parameters: dict[str, Any] = {"day_start": start, "day_end": end}
@@ -120,13 +120,9 @@ def schema_checks(facts: DayFacts) -> list[Check]:
 
 
 def finding_checks(suite: Suite, findings: Sequence[Finding], day: date, before: Sequence[int]) -> list[Check]:
-    """Judge the findings of one detector and day by their rules, in their order.
+    """Judge the findings of one detector and `day` by the rules of its source, in their order.
 
-    Args:
-        suite: of the source of the detector.
-        findings: that are about to be published.
-        day: to which they belong.
-        before: how many were published on each known day of the 28 before.
+    `before` has the number of findings published on each known day of the 28 before.
     """
     start, end = bounds(day)
     parameters: dict[str, Any] = {"day_start": start, "day_end": end, "days_known": float(len(before))}

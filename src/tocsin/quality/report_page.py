@@ -42,13 +42,9 @@ _STAGES = {
 
 
 def day_page(record: VerdictRecord, records: Records, before: Sequence[Profile], source: Source) -> str:
-    """The page of one verdict.
+    """Make the page of one verdict of `record`, which leads to other days in `records`.
 
-    Args:
-        record: what was said, and of what.
-        records: what was said of other days, to lead there.
-        before: profiles of the same weekday of the weeks before.
-        source: whose events, or whose findings, were judged.
+    `before` are profiles of the same weekday of the weeks before.
     """
     verdict, profile = record.verdict, record.profile
     return _pages.get_template("day.html").render(
@@ -97,7 +93,6 @@ def index_page(records: Records, reasons: Mapping[str, Mapping[date, str]]) -> s
 
 
 def _verdicts(records: Records, subject: str) -> dict[date, Verdict]:
-    """The last word about each of the last 60 judged days."""
     found = {day: records.latest(subject, day) for day in records.days(subject)[:_GRID]}
     return {day: record.verdict for day, record in found.items() if record is not None}
 
@@ -117,7 +112,6 @@ def _troubled(name: str, verdicts: Mapping[date, Verdict], unsealed: Mapping[dat
 
 
 def _linked(verdict: Verdict) -> dict[str, str]:
-    """Describe a day for the index."""
     return {
         "link": f"{verdict.subject}/{verdict.day}/{verdict.run_id}.html",
         "date": str(verdict.day),
@@ -145,7 +139,7 @@ def _failed(verdict: Verdict) -> str:
 
 
 def _strip(verdict: Verdict, records: Records) -> list[dict[str, Any]]:
-    """The latest judged days up to this one, the earliest first."""
+    """Describe the latest judged days up to this one, the earliest first."""
     earlier = [day for day in records.days(verdict.subject) if day < verdict.day][: _STRIP - 1]
     found = [records.latest(verdict.subject, day) for day in reversed(earlier)]
     shown = [one.verdict for one in found if one is not None] + [verdict]

@@ -1,7 +1,6 @@
-"""Keep what the gates decided, in files: `<state>/quality/<subject>/<day>/<run>.json`, and a page beside each.
+"""Keep what the gates decided: `<state>/quality/<subject>/<day>/<run>.json`, and a page beside each.
 
-The records are the table of profiles too: one record holds all figures of its day, so there is nothing that could
-disagree with it. The latest record of a day counts.
+A record holds all figures of its day, so the records are the table of profiles too. The latest record of a day counts.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ class Records:
     def write(self, record: VerdictRecord, page: str) -> None:
         """Keep a record and its page; each is whole or not there, and a repetition replaces them.
 
-        Raises:
-            OSError: the disk is full or not writable; a retry helps once that is fixed.
+        OSError if the disk is full or not writable; a retry helps once that is fixed.
         """
         verdict = record.verdict
         where = (verdict.subject, verdict.day, verdict.run_id)
@@ -69,11 +67,7 @@ class Records:
         return sorted((date.fromisoformat(name) for name in names), reverse=True)
 
     def check_subject(self, subject: str) -> str:
-        """Return `subject` if it was ever judged.
-
-        Raises:
-            ConfigError: it was not; names the nearest subject that was.
-        """
+        """Return `subject` if it was ever judged; else ConfigError, which names the nearest subject that was."""
         subjects = self.subjects()
         if subject in subjects:
             return subject
@@ -82,11 +76,7 @@ class Records:
         raise ConfigError.one(self.folder, what)
 
     def of_day(self, subject: str, day: date | None = None) -> VerdictRecord:
-        """Read the latest record of `day`, of the latest judged day if None.
-
-        Raises:
-            ConfigError: there is none that can be read.
-        """
+        """Read the latest record of `day`, or of the latest judged day; ConfigError if none can be read."""
         days = self.days(self.check_subject(subject))
         day = day or days[0]
         record = self.latest(subject, day)
@@ -97,10 +87,8 @@ class Records:
     def forget(self, subject: str, before: date) -> None:
         """Remove records and pages of days before `before`; only while nothing judges `subject`.
 
-        A record that cannot be read is left with its page, and the log says so.
-
-        Raises:
-            OSError: a folder cannot be written; the next time removes the rest.
+        A record that cannot be read is left with its page, and the log says so. OSError if a folder cannot be written;
+        the next time removes the rest.
         """
         for day in self.days(subject):
             folder = self.folder / subject / str(day)
@@ -124,8 +112,8 @@ class Records:
     def profiles(self, source: str, days: Iterable[date]) -> list[Profile]:
         """The profiles of those of `days` that may count as usual, in that order.
 
-        A day that broke a critical rule may not. One that was stopped for its drift alone may: the median leaves out
-        one that is odd, and after some weeks a change that stays is what is usual.
+        A day that broke a critical rule may not. One stopped for its drift alone may: the median leaves out one that is
+        odd, and after some weeks a change that stays is what is usual.
         """
         records = [self.latest(source, day) for day in days]
         return [one.profile for one in records if one is not None and one.profile and not _is_bad(one.verdict)]

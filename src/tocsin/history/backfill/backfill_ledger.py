@@ -39,10 +39,9 @@ class BrokenFindings(TocsinError):
 
 
 class Made(BaseModel, frozen=True, extra="forbid"):
-    """Of what findings were made: two equal ones make equal findings.
+    """What findings were made of: two equal ones make equal findings.
 
     Attributes:
-        version: of the detector.
         inputs: the sealed version of each day that was read.
         tables: the declaration of each joined table that is made of history; None in entries from before 2026-11-26.
     """
@@ -53,14 +52,11 @@ class Made(BaseModel, frozen=True, extra="forbid"):
 
 
 class Published(BaseModel, frozen=True, extra="forbid"):
-    """The findings that count for one day.
+    """The findings that count for one day; times are UTC.
 
     Attributes:
         run: its name, which sorts by time; a later publication of the same day sorts behind.
         run_id: which run of Airflow, or of a person, computed them; it is in each finding.
-        made: of what.
-        at: when it was published, UTC.
-        findings: how many.
         sha256: of their file; empty until it is written.
         severity: of the verdict on them: pass or warning.
         report: of that verdict, relative to the state folder.
@@ -90,14 +86,11 @@ class End(StrEnum):
 
 
 class Attempt(BaseModel, frozen=True, extra="forbid"):
-    """The latest attempt at a day, where it published nothing.
+    """The latest attempt at a day that published nothing; times are UTC.
 
     Attributes:
-        end: how it ended.
         why: one sentence.
-        run_id: which run it was.
-        made: of what it would have been made; None when not even that could be said.
-        at: UTC.
+        made: what it would have been made of; None when not even that could be said.
         report: of the verdict, relative to the state folder; None when there is none.
         rules: digest of the rules by which its findings were judged; None in entries from before 2026-11-26.
     """
@@ -112,12 +105,7 @@ class Attempt(BaseModel, frozen=True, extra="forbid"):
 
 
 class BackfillLedger(BaseModel, frozen=True, extra="forbid"):
-    """All days of one detector.
-
-    Attributes:
-        published: what counts, by day.
-        attempts: by day, the latest attempt, where that published nothing.
-    """
+    """All days of one detector: what counts, and the latest attempt where that published nothing."""
 
     published: dict[date, Published] = {}
     attempts: dict[date, Attempt] = {}
@@ -147,10 +135,7 @@ class Backfills:
     def publish(self, day: date, findings: Sequence[Finding], published: Published) -> Published:
         """Let `findings` be those of `day` from now on; returns `published` with their count and checksum.
 
-        Its run is a `next_run`.
-
-        Raises:
-            OSError: the disk is full or the folder cannot be written; what was published before still counts.
+        `published.run` is a `next_run`. OSError if the folder cannot be written; what was published still counts.
         """
         ledger = self.read()
         before = ledger.published.get(day)
@@ -166,20 +151,15 @@ class Backfills:
         return published
 
     def note(self, day: date, attempt: Attempt) -> None:
-        """Record an attempt that published nothing; the day's published version still counts.
-
-        Raises:
-            OSError: the disk is full or the folder cannot be written.
-        """
+        """Record an attempt that published nothing; what was published still counts. OSError as in `publish`."""
         ledger = self.read()
         self._write(ledger.model_copy(update={"attempts": {**ledger.attempts, day: attempt}}))
 
     def findings(self, day: date, published: Published) -> Iterator[Finding]:
         """Read the findings published for `day`, in the order in which they were computed.
 
-        Raises:
-            BrokenFindings: the file is gone or is not what was written. When the day has been published anew
-                meanwhile, reading the ledger again helps.
+        BrokenFindings if the file is gone or is not what was written. Reading the ledger again helps if the day has
+        been published anew meanwhile.
         """
         path = self._findings(day, published.run)
         try:
@@ -193,10 +173,8 @@ class Backfills:
     def forget(self, before: date) -> None:
         """Remove what lies further back than history is kept, and files that nothing refers to.
 
-        With the last day the folder goes. Where the ledger cannot be read nothing is removed, and the log says so.
-
-        Raises:
-            OSError: the folder cannot be written; the next time removes the rest.
+        The folder goes with the last day. Where the ledger cannot be read nothing is removed, and the log says so.
+        OSError if the folder cannot be written; the next time removes the rest.
         """
         ledger = state_file.read(self.file, BackfillLedger, None)
         if ledger is None:
@@ -250,7 +228,7 @@ def held_by(settings: Settings, detectors: Iterable[str], run_id: str) -> dict[t
 def backfill_outcomes(settings: Settings, detectors: Iterable[str], run_id: str) -> list[DayOutcome]:
     """List each day that the run `run_id` published or failed, by detector, the oldest day first.
 
-    A day that a later run has dealt with is not told.
+    A day that a later run has dealt with is left out.
     """
     found = []
     for name in detectors:

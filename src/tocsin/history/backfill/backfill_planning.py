@@ -21,8 +21,7 @@ class Sealed:
     """The readable days of a detector's source.
 
     Attributes:
-        versions: the published version of each day that is over.
-        rows: how many events each of them has.
+        versions, rows: the published version of each day that is over, and how many events it has.
         why_not: says of any other day why it cannot be read.
         no_table: says why a table can have no rows for the events of a day, by its name; empty where it can.
         tables: says how a table that is made of history is declared, by its name; empty for any other.
@@ -39,12 +38,9 @@ class Sealed:
 
 @dataclass(frozen=True)
 class BackfillPlan:
-    """The work to be done.
+    """The work to be done: days that need a run, the oldest first, and why; of `blocked` days, what is missing.
 
-    Attributes:
-        days: that need a run, the oldest first, and why.
-        blocked: days that cannot be computed whole now, and what is missing.
-        held: days whose findings a gate has stopped and of which nothing has changed since.
+    A gate has stopped the findings of `held` days, and nothing of them has changed since.
     """
 
     days: dict[date, str]
@@ -53,14 +49,7 @@ class BackfillPlan:
 
 
 def plan(ledger: BackfillLedger, spec: DetectorSpec, sealed: Sealed, days: Iterable[date]) -> BackfillPlan:
-    """Choose those of `days` that need a run.
-
-    Args:
-        ledger: of the detector.
-        spec: of the detector as it is now.
-        sealed: what can be read of its source.
-        days: to look at.
-    """
+    """Choose those of `days` that need a run of the detector as `spec` declares it now."""
     due: dict[date, str] = {}
     blocked: dict[date, str] = {}
     held = []
@@ -79,7 +68,7 @@ def plan(ledger: BackfillLedger, spec: DetectorSpec, sealed: Sealed, days: Itera
 
 
 def made_of(day: date, spec: DetectorSpec, sealed: Sealed) -> Made | None:
-    """Of what a run of `day` is made; None where a day that it reads is not published."""
+    """Say what a run of `day` is made of; None where a day that it reads is not published."""
     versions = sealed.versions
     days = inputs(day, spec, min(versions, default=day))
     if not versions.keys() >= {*days}:
@@ -89,10 +78,7 @@ def made_of(day: date, spec: DetectorSpec, sealed: Sealed) -> Made | None:
 
 
 def inputs(day: date, spec: Windowed, first: date = date.min) -> list[date]:
-    """The days that the windows, or the state, of `day` look into.
-
-    `first` is the first day that there is: no state goes back further.
-    """
+    """List the days that the windows, or the state, of `day` look into; no state goes back further than `first`."""
     further = -(-reach(spec, end(day)) // _DAY)  # rounded up
     days = [day + _DAY * number for number in range(further + 1)]
     back = -(-(spec.looks_back if isinstance(spec, DetectorSpec) else timedelta(0)) // _DAY)

@@ -1,8 +1,4 @@
-"""Retention of what is kept beside history.
-
-That is verdicts on its days, what backfills have published for them, how that compares with the stream, and what
-deleted detectors have left.
-"""
+"""Retention of what is kept beside history: verdicts, backfills, comparisons, and what deleted detectors left."""
 
 from __future__ import annotations
 
@@ -70,9 +66,8 @@ def tidy_beside(settings: Settings, source: Source, catalog: Catalog, now: datet
 def retract_days(settings: Settings, source: Source, catalog: Catalog, days: Sequence[date]) -> None:
     """Publish that detectors of `source` found nothing on `days`, which are no longer history; they run once they are.
 
-    Raises:
-        LockHeld: a backfill of one of the detectors runs; a retry helps once it has ended.
-        OSError: the disk is full or cannot be written; a retry helps.
+    A retry helps after each error: LockHeld if a backfill of one of the detectors runs, OSError if the disk is full or
+    cannot be written.
     """
     for spec in [one for one in catalog.detectors.values() if source.name in one.sources]:
         backfills = Backfills(settings, spec.name)
@@ -99,12 +94,10 @@ def _tidy(settings: Settings, records: Records, detector: str, before: date) -> 
 
 
 def _idle(settings: Settings, catalog: Catalog, records: Records) -> set[str]:
-    """Detectors of which something is kept and that do not run: deleted, retired, or a draft again.
-
-    A file that cannot be read says nothing about its detector.
-    """
+    """List detectors of which something is kept and that do not run: deleted, retired, or a draft again."""
     judged = {name for subject in records.subjects() if (name := detector_of(subject)) is not None}
     published = {path.name for path in folder(settings).glob("*") if path.is_dir()}
     running = {spec.name for spec in catalog.detectors.values() if spec.stage.runs}
+    # a file that cannot be read says nothing about its detector
     broken = {name for name in judged | published if f"detectors/{name}" in catalog.broken}
     return (judged | published) - running - broken

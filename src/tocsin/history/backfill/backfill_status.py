@@ -74,10 +74,9 @@ class BackfillDay(BaseModel, frozen=True):
 def declared(
     settings: Settings, names: Iterable[str], catalog: Catalog | None = None
 ) -> tuple[Source, list[DetectorSpec]]:
-    """The detectors `names` in the versions that are in force, and the source that all of them read.
+    """Read the detectors `names` in the versions that are in force, and the source that all of them read.
 
-    Raises:
-        ConfigError: one is not declared or cannot be read, or they read several sources. A retry does not help.
+    ConfigError if one is not declared or cannot be read, or they read several sources. A retry does not help.
     """
     catalog = catalog or read_catalog(settings.project)
     specs = [catalog.detector(name) for name in dict.fromkeys(names)]
@@ -96,11 +95,8 @@ def list_days(
 ) -> list[BackfillDay]:
     """List the backfill state of the detectors' days: those in history, and requested ones that it lacks.
 
-    `catalog` is what is in force; None to read it.
-
-    Raises:
-        ConfigError: as for `declared`, or `first` is after `last`.
-        TransientError: the catalogue of history does not answer; a retry helps.
+    `catalog` is what is in force; None to read it. ConfigError as for `declared`, or if `first` is after `last`.
+    TransientError if the catalogue of history does not answer; a retry helps.
     """
     source, specs = declared(settings, names, catalog)
     sealed = published_days(settings, source)
@@ -127,10 +123,8 @@ def list_days(
 def without_table(settings: Settings, catalog: Catalog | None = None) -> Callable[[str, date], str]:
     """Explain why a table of history can have no rows for a day: there is no day that they could be made of.
 
-    So it is with the first days of a history. Of other tables it says nothing. Reads only when it is asked.
-
-    Raises:
-        TransientError: the catalogue of history, or the versions of a table, cannot be read; a retry helps.
+    So it is with the first days of a history. Of other tables it says nothing. Reads only when it is asked:
+    TransientError if the catalogue of history, or the versions of a table, cannot be read; a retry helps.
     """
     in_force = cache(lambda: catalog or read_catalog(settings.project))
     published = cache(lambda source: published_days(settings, in_force().source(source)).keys())
@@ -165,14 +159,7 @@ def finding_rules(settings: Settings, source: str) -> str:
 
 
 def statuses(ledger: BackfillLedger, spec: DetectorSpec, sealed: Sealed, days: Iterable[date]) -> list[BackfillDay]:
-    """Each of `days`, the oldest first.
-
-    Args:
-        ledger: of the detector.
-        spec: of the detector as it is now.
-        sealed: what can be read of its source.
-        days: to tell of.
-    """
+    """List the state of each of `days`, the oldest first."""
     looked_at = sorted(days)
     planned = plan(ledger, spec, sealed, looked_at)
     cost = _cost(ledger)
@@ -212,7 +199,7 @@ def _state(day: date, planned: BackfillPlan, attempt: Attempt | None) -> tuple[B
 
 
 def _cost(ledger: BackfillLedger) -> float:
-    """CPU-seconds for each event: those of the days that are published, else the measured ones of a simple detector."""
+    """CPU-seconds for each event, of the published days; else those measured for a simple detector."""
     rows = sum(one.rows for one in ledger.published.values())
     spent = sum(one.cpu_seconds for one in ledger.published.values())
     return spent / rows if rows and spent else CPU_SECONDS_PER_MILLION / 1e6

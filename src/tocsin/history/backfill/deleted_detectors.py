@@ -30,11 +30,9 @@ log = structlog.get_logger()
 def forget_deleted(settings: Settings, catalog: Catalog, today: date) -> None:
     """Remove the state of detectors whose files have been gone for the longest `history_days` of all sources.
 
-    The days are counted from the first call that finds no file. A detector that is declared again, also in a file that
-    cannot be read, is deleted no more. One of which a job still runs is left to the next call.
-
-    Raises:
-        OSError: the state folder cannot be written; the next call removes the rest.
+    The days are counted from the first call that finds no file. A detector that is declared again, even in a file that
+    cannot be read, is no longer deleted. One of which a job still runs is left to the next call. OSError if the state
+    folder cannot be written; the next call removes the rest.
     """
     path = settings.checkpoint("any").parent / "deleted.json"
     before: dict[str, date] = state_file.read(path, dict[str, date], {})
@@ -49,7 +47,6 @@ def forget_deleted(settings: Settings, catalog: Catalog, today: date) -> None:
 
 
 def _left(state: Path) -> set[str]:
-    """Name the detectors that have left something."""
     return {name for name, _ in _leftovers(state, _FOLDERS)}
 
 
@@ -77,7 +74,6 @@ def _remove(settings: Settings, name: str) -> bool:
 
 
 def _leftovers(state: Path, folders: Sequence[str]) -> Iterator[tuple[str, Path]]:
-    """List what jobs of detectors have left in `folders`, each with the name of its detector."""
     for folder in folders:
         for path in (state / folder).glob("*"):
             if (match := _LEFT.fullmatch(path.name)) is not None:

@@ -43,12 +43,9 @@ RUN_ID = "backtest"
 
 @dataclass(frozen=True)
 class DayChoice:
-    """Choice of the days of a trial; None leaves a side open.
+    """Choice of the days of a trial, in UTC; None leaves a side open, and without both, the latest `most` that can run.
 
-    Attributes:
-        first, last: in UTC; without both, the latest `most` that can run.
-        most: see `first`.
-        today: also what is closed of the current day, read from Kafka; so too if `first` and `last` include it.
+    With `today` also what is closed of the current day, read from Kafka; so too if `first` and `last` include it.
     """
 
     first: date | None = None
@@ -70,13 +67,9 @@ class DayChoice:
 
 @dataclass
 class DetectorTrial:
-    """The findings of one version of a detector.
+    """The findings of one version of a detector, and the events, of each day.
 
-    Attributes:
-        spec: of the detector.
-        found: the findings of each day.
-        events: of each day.
-        cpu_seconds, seconds: that it took, without the start of Spark.
+    The seconds are those it took, without the start of Spark.
     """
 
     spec: DetectorSpec
@@ -106,9 +99,9 @@ def backtest(
     choice: DayChoice,
     count_alerts: Callable[[list[Finding], DetectorSpec], dict[date, int]],
 ) -> Backtest:
-    """Run the detector `name` on history; errors as for `try_out`.
+    """Run the detector `name` on history; `count_alerts` counts, by day, the alerts that findings would open.
 
-    `count_alerts` counts, by day, the alerts that findings of a detector would open.
+    Errors as for `try_out`.
     """
     source, (spec,) = declared(settings, [name])
     run = try_out(settings, source, [spec], choice)
@@ -130,14 +123,8 @@ def backtest(
 def compare_versions(settings: Settings, name: str, other: str | None, choice: DayChoice) -> Diff:
     """Compare what the file of the detector `name` finds on history with what another version finds.
 
-    Args:
-        settings: of the installation.
-        name: of the detector.
-        other: a file, the draft of a version to come; or a version that ran here; None for the one that ran before.
-        choice: of the days.
-
-    Raises:
-        ConfigError: there is no such version, or it reads another source. And errors as for `try_out`.
+    `other` is a file, the draft of a version to come; or a version that ran here; None for the one that ran before.
+    ConfigError if there is no such version, or it reads another source. And errors as for `try_out`.
     """
     source, (spec,) = declared(settings, [name])
     found = _other(settings, spec, other)
@@ -245,7 +232,6 @@ def _today(today: OpenDay, days: Days, run: TrialRun) -> list[tuple[date, ...]]:
 
 
 def _leave_nothing(settings: Settings, job: str) -> None:
-    """Remove the scratch of this process, and the folders around it unless another trial of the detector uses them."""
     scratch = scratch_folder(settings, job)
     shutil.rmtree(scratch, ignore_errors=True)
     with contextlib.suppress(OSError):

@@ -24,11 +24,7 @@ _TOPIC, _DIGITS = "file:", 32
 
 
 def rules_for_files(settings: Settings, source: Source) -> tuple[RowRule, ...]:
-    """Read the rules for rows of `source`, whose records hold their time.
-
-    Raises:
-        ConfigError: the rules have faults, or the records hold no time.
-    """
+    """Read the rules for rows of `source`; ConfigError if they have faults, or its records hold no time."""
     if source.event_time == APPENDED:
         what = f"is {APPENDED}: all events of a file would seem to happen while it is read"
         raise ConfigError.one(f"sources/{source.name}.toml", what, key="event_time")
@@ -93,11 +89,7 @@ def as_read(source: Source, form: FileForm, path: Path) -> Source:
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
+    """Return the SHA-256 of a file; ConfigError if it cannot be read."""
     try:
         return digest(path)
     except OSError as error:

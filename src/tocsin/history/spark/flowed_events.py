@@ -26,13 +26,10 @@ class FlowedEvents:
         self._spark, self._settings, self._catalog = spark, settings, catalog
 
     def made_of(self, events: DataFrame, origin: Source, source: Source) -> DataFrame:
-        """Make the events of `source` that follow from `events` of `origin`: the envelope and the declared columns.
+        """Make the events of `source` that follow from `events` of `origin`: those of the stream, by identity too.
 
-        They are those of the stream, by identity too. What a flow leaves out on the stream is left out here.
-
-        Raises:
-            ConfigError: a flow on the way cannot be planned; a retry does not help.
-            TocsinError: a table that it joins cannot be had.
+        What a flow leaves out on the stream is left out here. ConfigError if a flow on the way cannot be planned; a
+        retry does not help. TocsinError if a table that it joins cannot be had.
         """
         if source.name == origin.name:
             return events

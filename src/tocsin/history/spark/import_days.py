@@ -61,7 +61,6 @@ def import_days(settings: Settings, catalog: Catalog, source: Source, origin: So
 
 
 def _land(work: ImportWork, day: date, version: DayVersion, sha256: str) -> Imported:
-    """Land a sealed day: all its rows are good."""
     origin = work.origin
     events = sealed_events(work.spark, Places.of(work.settings, origin.name), origin, {day: version})
     rows = events.select(

@@ -64,9 +64,7 @@ class Imported:
     """Outcome of one file.
 
     Attributes:
-        entry: what landed of it.
         refused: file of the rows that cannot be used: row number, reasons and text of each; None without such rows.
-        reasons: how many rows there are for each reason.
         known: it had been imported before, and nothing was done.
     """
 
@@ -85,19 +83,14 @@ def import_files(
 ) -> Iterator[Imported | ConfigError]:
     """Land the rows of each of `paths` as events of `source`; what came of each, as soon as it has landed.
 
-    A file that cannot be read, or is not what its name or `form` says, yields a ConfigError; the others are landed.
+    Files hold lines, CSV or Parquet; lines and CSV may be gzip, as the name says. `form` is None for what the names
+    say. If flows make the events of `source`, the rows are records of the source `records`; None for its own. A file
+    that cannot be read, or is not what its name or `form` says, yields a ConfigError; the others are landed.
 
     Small files are parsed and written together, up to 64 MB of staged rows. All share a Spark session, which the first
-    file starts that is not known. An event's identity is the hash of the file and the number of its row, so
-    importing a file again changes nothing. A file of which every row was refused is read again, since the source's file
-    may have been fixed; so is one of which a day is neither landed nor published.
-
-    Args:
-        settings: of the installation.
-        source: whose events they are.
-        paths: lines, CSV or Parquet; lines and CSV may be gzip, as the name says.
-        form: None for what the names say.
-        records: of which flows make the events of `source`; None for its own.
+    file starts that is not known. An event's identity is the hash of the file and the number of its row, so importing a
+    file again changes nothing. A file of which every row was refused is read again, since the source's file may have
+    been fixed; so is one of which a day is neither landed nor published.
 
     Raises:
         ConfigError: the rules for rows have faults, or the records of `source` hold no time.
@@ -119,8 +112,6 @@ def import_files(
 
 @dataclass(frozen=True)
 class _Import:
-    """An import of files."""
-
     settings: Settings
     source: Source
     origin: Source
@@ -170,18 +161,14 @@ class _Batch:
 
     @property
     def is_full(self) -> bool:
-        """Return whether to land what there is before more is added.
-
-        A flow may join or count what it reads, so the events of a file that it makes are those of that file alone.
-        """
+        """Return whether to land before more is added; a flow may join or count, so a file that it reads goes alone."""
         is_derived = self._work.source.name != self._work.origin.name
         return self._size > _BYTES_AT_ONCE or (is_derived and bool(self._staged))
 
     def add(self, path: Path, form: FileForm) -> Imported | str:
         """Stage the rows of `path`; returns its run, or what came of it if it was imported before.
 
-        Raises:
-            ConfigError: it cannot be read, or is not what `form` says.
+        ConfigError if it cannot be read, or is not what `form` says.
         """
         sha256 = file_digest(path)
         run = import_run(sha256)
@@ -194,7 +181,6 @@ class _Batch:
         return run
 
     def land(self) -> dict[str, Imported]:
-        """Land the rows of all files that were added, and describe the outcome of each by its run."""
         work, landed = self._work, dict[str, Imported]()
         if self._staged:
             sweep(self._places, self._ledger)
@@ -224,10 +210,7 @@ class _Batch:
 class ImportWork:
     """Rows of files, or of one day of history that goes through flows, on their way into landing.
 
-    Attributes:
-        source: whose events are landed.
-        origin: whose records, or events, they are made of.
-        folder: holds what is made of them.
+    Records or events of `origin` become events of `source`, in `folder`.
     """
 
     settings: Settings
@@ -274,7 +257,6 @@ class ImportWork:
         return landed
 
     def _write(self, read: DataFrame, run: Column, folder: StoredPath) -> None:
-        """Write the events of each run and day, in one file unless there are many."""
         flows = FlowedEvents(self.spark, self.settings, read_catalog(self.settings.project))
         events = flows.made_of(read, self.origin, self.source)
         events = events.withColumns({RUN: run, DAY: F.to_date("event_time"), PARTITION: F.lit(_PARTITION)})

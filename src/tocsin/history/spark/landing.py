@@ -65,8 +65,7 @@ class TopicRange:
     """The part of a topic that a run reads.
 
     Attributes:
-        run: its name.
-        topic, topic_id: its name, and Kafka's id of it; "" if it has none.
+        topic_id: Kafka's id of the topic; "" if it has none.
         starts, ends: of each partition the first offset to read, and the first not to read.
         before: of each partition what earlier runs have read; empty for a topic that is new, or was recreated.
         lost: what Kafka held before `starts` and no run has read.
@@ -129,10 +128,7 @@ def land_since(
 ) -> tuple[Entry, datetime | None]:
     """Land in `places`, and in no ledger, what `events.<source>` holds of events from `moment` on, and some before.
 
-    Returns the entry and from when on it holds all events; None if Kafka never removed any.
-
-    Raises:
-        TransientError, OSError: as from `land_new`.
+    Returns the entry and from when on it holds all events; None if Kafka never removed any. Errors as from `land_new`.
     """
     with _reader(settings, source, settings.names.events(source.name)) as reader:
         _, ends = _bounds(reader)
@@ -366,7 +362,6 @@ def _span(partition: int, wanted: TopicRange, rows: list[Row], missing: list[Hol
 
 
 def _quarantined(settings: Settings, source: Source, last: Entry | None) -> Quarantined:
-    """Count what has gone to quarantine since the run `last`."""
     now, counts = datetime.now(UTC), last.quarantined if last else None
     with _reader(settings, source, settings.names.quarantine(source.name)) as reader:
         topic_id, (firsts, ends) = reader.topic_id(), _bounds(reader)

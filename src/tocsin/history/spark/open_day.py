@@ -21,13 +21,11 @@ from tocsin.spark.events import IDENTITY
 
 @dataclass(frozen=True)
 class OpenDay:
-    """The part of the current day that can be read.
+    """The part of the current UTC day that can be read, each of its events once.
 
     Attributes:
-        day: in UTC.
         since: windows that begin from then on are whole: the begin of the day unless Kafka has removed events.
         until: windows that end by then are closed: what a job that has read everything has as its watermark.
-        events: of the whole day as far as they have come, each once.
     """
 
     day: date
@@ -39,9 +37,7 @@ class OpenDay:
 def read_open_day(spark: SparkSession, settings: Settings, source: Source, folder: StoredPath) -> OpenDay:
     """Read the current day of `source` up to where its topic ends now, by way of files in `folder`, which tasks read.
 
-    Raises:
-        TransientError: Kafka cannot be reached; a retry helps.
-        OSError: the disk is full or cannot be written.
+    TransientError if Kafka cannot be reached; a retry helps. OSError if the disk is full or cannot be written.
     """
     day = datetime.now(UTC).date()
     places = Places(folder, source.name)

@@ -70,10 +70,9 @@ class SealedDay:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """All that a version is made of.
+    """All that a version is made of: what landed for the day and is not in `base`.
 
     Attributes:
-        landed: what landed for the day and is not in `base`.
         base: the version to take the rest from, since landing is removed some time after; None when all is there.
         earlier: the version that is published now.
         withdrawn: digests of imported files whose events are left out of `base`.
@@ -89,13 +88,8 @@ class _Inputs:
 class Sealer:
     """Seals days of one source; only for the holder of its sealing lock.
 
-    Attributes:
-        spark: a session of `tocsin.spark.batch_session`.
-        settings: of the installation.
-        source: whose days.
-        table: its published days.
-        gate: judges each of them.
-        run_id: the run of a schedule that seals; empty if there is none.
+    `spark` is a session of `tocsin.spark.batch_session`. `run_id` is the run of a schedule that seals; empty if there
+    is none.
     """
 
     spark: SparkSession
@@ -154,7 +148,6 @@ class Sealer:
         return done | {day: one for day in inputs for one in self.seal_all([day], ledger).values()}
 
     def _seal(self, inputs: Mapping[date, _Inputs], ledger: LandingLedger) -> dict[date, DayVersion]:
-        """Write a version of each day."""
         name = f"v{stamp(datetime.now(UTC))}"
         folders = {day: self.places.version(day, name) for day in inputs}
         what = f"{self.source.name} {days_text(list(inputs))}"
@@ -316,7 +309,6 @@ class Sealer:
         log.error("day refused", source=self.source.name, verdict=verdict.text, branch=branch)
 
     def _publish(self, days: Sequence[SealedDay]) -> dict[date, SealedDay | Exception]:
-        """Let the new versions of `days` count, in one commit."""
         if days:
             versions = {one.day: one.version for one in days}
             files = {day: (one.version, paths(self.places, day, one)) for day, one in versions.items()}
@@ -333,7 +325,6 @@ class Sealer:
 
 
 def _about(versions: Sequence[DayVersion]) -> dict[str, str]:
-    """Describe a commit about `versions`, for people who look at the table."""
     days = " ".join(str(one.facts.day) for one in versions)
     reports = " ".join(one.report for one in versions if one.report)
     first = versions[0]
@@ -364,11 +355,7 @@ def _removed(settings: Settings, source: Source, day: date) -> int:
 
 
 def _check(places: Places, file: LandedFile, entry: Entry) -> None:
-    """Check that a landed file is still what the ledger says.
-
-    Raises:
-        Unsealable: it is not.
-    """
+    """Raise Unsealable unless a landed file is still what the ledger says."""
     broken = fault(places.root / file.path, size=file.bytes, rows=file.total, sha256=file.sha256)
     if broken is None:
         return

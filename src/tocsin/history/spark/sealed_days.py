@@ -27,8 +27,8 @@ _NUMBERS = itertools.count(1)
 def sealed_events(spark: SparkSession, places: Places, source: Source, days: Mapping[date, DayVersion]) -> DataFrame:
     """Read the events of `days`, each once: the columns of the envelope, then those that the source declares now.
 
-    A column that a day was sealed without is null in its rows; without days there are no rows. The versions must not be
-    removed while the result is used: retention leaves them for a week after they were replaced.
+    A column that a day was sealed without is null in its rows. The versions must not be removed while the result is
+    used: retention leaves them for a week after they were replaced.
     """
     return events_by_day(spark, places, source, days).drop(DAY)
 

@@ -90,10 +90,7 @@ def tables_of_days(
 
     Of tables that are made of history, the versions that the days lack are made. What looks back, or is made of all
     days that there are, finds no rows on days before the first version that can be made, as its stream did. The rows of
-    the other tables come from this machine with the plan.
-
-    Raises:
-        TocsinError: as for `refresh`, and for `open_tables`.
+    the other tables come from this machine with the plan. TocsinError as for `refresh`, and for `open_tables`.
     """
     wanted, dated = sorted(days), {}
     catalog = read_catalog(settings.project)
@@ -125,10 +122,8 @@ def query_faults(spark: SparkSession, settings: Settings, catalog: Catalog) -> l
 def run_query(spark: SparkSession, settings: Settings, spec: TableSpec, events: DataFrame) -> DataFrame:
     """Apply the query of `spec` to `events`; returns the columns of the table, for rows whose key is not null.
 
-    NaN and infinite numbers become null.
-
-    Raises:
-        ConfigError: Spark refuses it, it depends on more than the events, or it lacks a column or gives another type.
+    NaN and infinite numbers become null. ConfigError if Spark refuses it, it depends on more than the events, or it
+    lacks a column or gives another type.
     """
     where = settings.project / "tables" / f"{spec.name}.toml"
     events.createOrReplaceTempView(_EVENTS)
@@ -158,11 +153,7 @@ def _finite(name: str, kind: str) -> Column:
 
 
 def _rows(found: DataFrame, spec: TableSpec) -> pa.Table:
-    """Compute the rows of a version.
-
-    Raises:
-        TocsinError: there are none, too many, several of one key, or a null where none may be.
-    """
+    """Compute the rows of a version; TocsinError if there are none, too many, several of one key, or a wrong null."""
     schema = arrow_schema(spec)
     rows = found.limit(spec.max_rows + 1).toArrow().cast(pa.schema([schema.field(name) for name in spec.columns]))
     what = f"the query of table '{spec.name}' gives"
@@ -182,7 +173,6 @@ def _rows(found: DataFrame, spec: TableSpec) -> pa.Table:
 
 
 def _of_days(spark: SparkSession, versions: DatedVersions, spec: TableSpec, days: list[date]) -> DatedRows:
-    """Read the versions that hold on `days`, which follow one another."""
     first, last = begin(days[0]), end(days[-1])
     held = [(one, until) for one, until in versions.spans() if one.holds_from < last and (until or last) > first]
     columns = [*spec.columns]

@@ -23,8 +23,7 @@ from tocsin.quality.verdict_files import Records, VerdictRecord
 class DayGate:
     """Judges sealed days of one source.
 
-    Raises:
-        ConfigError: when it is made: a suite of the source has faults. A retry does not help.
+    Making it raises ConfigError if a suite of the source has faults. A retry does not help.
     """
 
     def __init__(self, settings: Settings, source: Source) -> None:
@@ -39,14 +38,9 @@ class DayGate:
     def judge(self, day: date, sealed: DataFrame, facts: DayFacts, profile: Profile | None = None) -> Verdict:
         """Judge `day`, and keep record and page below `<state>/quality/<source>/<day>/`. The index is the caller's.
 
-        Args:
-            day: the UTC day.
-            sealed: its events, each once: the columns of an event, then those that the source declares.
-            facts: what sealing knows besides; its version names the run.
-            profile: of its events, if that was made before.
-
-        Raises:
-            OSError: the report cannot be written; a retry helps once there is room.
+        `sealed` has its events, each once: the columns of an event, then those that the source declares. `facts` is
+        what sealing knows besides; its version names the run. `profile` is that of the events, if it was made before.
+        OSError if the report cannot be written; a retry helps once there is room.
         """
         profile = profile or profile_of(sealed, self._source, self._suites.rows, facts)
         before = self._records.profiles(self._source.name, weekdays_before(day))

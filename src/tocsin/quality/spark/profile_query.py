@@ -24,15 +24,10 @@ _HOUR = "tocsin_hour"
 
 
 def profile_of(sealed: DataFrame, source: Source, rules: Sequence[RowRule], facts: DayFacts) -> Profile:
-    """The figures of one sealed day.
+    """Compute the figures of one sealed day.
 
-    Args:
-        sealed: the events of the day, each once: `event_time` and the declared columns of `source`.
-        source: what they are.
-        rules: for rows; how often each is broken is counted.
-        facts: what sealing knows besides.
-
-    Errors of Spark pass through: a retry helps if its files can be read again.
+    `sealed` has its events, each once: `event_time` and the declared columns of `source`. Errors of Spark pass through:
+    a retry helps if its files can be read again.
     """
     figures = _figures(source, rules)
     row = _with_hour(sealed).agg(*_numbered(figures)).collect()[0]
@@ -86,7 +81,7 @@ def _profile(counted: dict[str, Any], source: Source, rules: Sequence[RowRule], 
 
 
 def samples_of(sealed: DataFrame, rule: RowRule) -> tuple[str, ...]:
-    """At most 10 identities (`raw.logins/0/42`) of events that break `rule`; a scan that ends with the tenth."""
+    """Return at most 10 identities (`raw.logins/0/42`) of events that break `rule`; a scan that ends with the tenth."""
     rows = sealed.where(F.expr(rule.broken())).select(*IDENTITY).limit(MAX_SAMPLES).collect()
     return tuple(sorted("/".join(str(part) for part in row) for row in rows))
 

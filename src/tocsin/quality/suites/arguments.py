@@ -27,13 +27,7 @@ _PYTHON_ONLY = re.compile(r"\(\?P|\(\?\(")
 
 @dataclass(frozen=True)
 class Scope:
-    """The columns and parameters that the rules of a suite may name.
-
-    Attributes:
-        source, stage: whose suite it is, and where it runs.
-        columns: names and types.
-        parameters: names and types; empty where none can be filled in.
-    """
+    """The columns and parameters that the rules of a suite may name, with their types."""
 
     source: str
     stage: CheckStage
@@ -62,11 +56,7 @@ class Place:
 
 
 def check_argument(place: Place, key: str, value: object) -> None:
-    """Make sure that `value` can be the argument `key`.
-
-    Raises:
-        Wrong: it cannot.
-    """
+    """Raise Wrong unless `value` can be the argument `key`."""
     kind = place.known.arguments[key]
     if is_parameter(value):
         _check_parameter(place, kind, value)

@@ -35,9 +35,7 @@ class KnownExpectation:
 
     Attributes:
         short: what the default name of a rule is made of, after its column.
-        needed, optional: its arguments.
         one_of: arguments of which at least one must be given.
-        stages: where it is possible.
         types: what the column must be; anything when empty.
     """
 
@@ -68,7 +66,6 @@ _TEXT = ("string",)
 
 
 def _of_values(short: str, **arguments: ValueKind) -> KnownExpectation:
-    """An expectation about each value of a column."""
     return KnownExpectation(short, _COLUMN | arguments, MOSTLY)
 
 
@@ -77,7 +74,6 @@ def _of_text(short: str, **arguments: ValueKind) -> KnownExpectation:
 
 
 def _of_column(short: str) -> KnownExpectation:
-    """An expectation about one figure of a whole column of findings."""
     return KnownExpectation(short, _COLUMN, _BAND, _EITHER, _FINDING, NUMBERS)
 
 

@@ -33,10 +33,9 @@ def usual(metric: str) -> str:
 
 
 def names_in(expression: str) -> set[str]:
-    """Names of parameters in `expression`.
+    """Return the names of parameters in `expression`.
 
-    Raises:
-        ValueError: it is no sum, difference, product or quotient of names and numbers.
+    ValueError if it is no sum, difference, product or quotient of names and numbers.
     """
     try:
         tree = parse_expression(expression.strip())
@@ -53,9 +52,7 @@ def names_in(expression: str) -> set[str]:
 def evaluate(expression: str, values: Mapping[str, Any]) -> Any:
     """Evaluate `expression`, which has passed `check_parameter`.
 
-    Raises:
-        KeyError: the value of a name is not known.
-        ZeroDivisionError: it divides by a value that is 0.
+    KeyError if the value of a name is not known, ZeroDivisionError if it divides by one that is 0.
     """
     return _value(parse_expression(expression.strip()), values)
 
@@ -83,15 +80,9 @@ class Wrong(ValueError):
 
 
 def check_parameter(expression: object, parameters: Mapping[str, str], kind: str) -> None:
-    """Make sure that a parameter can be filled in where a value of type `kind` belongs.
+    """Raise Wrong unless a parameter can be filled in where a value of type `kind` belongs.
 
-    Args:
-        expression: what stands behind `$PARAMETER`.
-        parameters: the parameters and their types.
-        kind: type of the column that its value is compared with.
-
-    Raises:
-        Wrong: it cannot.
+    `expression` stands behind `$PARAMETER`; `parameters` have types.
     """
     if not isinstance(expression, str):
         raise Wrong(f"$PARAMETER must be a text, not {expression!r}")

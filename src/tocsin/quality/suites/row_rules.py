@@ -30,12 +30,7 @@ def quoted(column: str) -> str:
 
 @dataclass(frozen=True)
 class RowRule:
-    """One rule for single events, ready to be applied.
-
-    Attributes:
-        rule: what the suite says.
-        types: of the columns that it is about.
-    """
+    """One rule for single events, ready to be applied; `types` are those of the columns that it is about."""
 
     rule: Rule
     types: Mapping[str, str]

@@ -1,21 +1,6 @@
 """The contract of a suite: `expectations/<source>.<stage>.json`, in the JSON form of Great Expectations.
 
-::
-
-    {
-      "name": "logins.rows",
-      "expectations": [
-        {
-          "type": "expect_column_values_to_be_in_set",
-          "kwargs": {"column": "action", "value_set": ["login succeeded", "login failed"]},
-          "severity": "warning",
-          "meta": {"name": "known_action"},
-          "description": "A new kind of action: detectors that look for failures do not see it."
-        }
-      ]
-    }
-
-`docs/write/quality.md` says what is possible at each stage. Files are read by `tocsin.quality.suites.suite_file`.
+`docs/write/quality.md` shows one, and says what is possible at each stage. `tocsin.quality.suites.suite_file` reads it.
 """
 
 from __future__ import annotations
@@ -40,9 +25,7 @@ class Rule:
 
     Attributes:
         name: unique within its suite: `meta.name`, or made of column and expectation.
-        expectation: a name of `tocsin.quality.suites.expectations.KNOWN`.
         kwargs: its arguments; a value may be `{"$PARAMETER": "usual_rows * 0.5"}`.
-        severity: critical, warning or info.
         meaning: what a failure means: `description`, or `notes`; empty when neither is there.
     """
 
@@ -91,13 +74,9 @@ class Rule:
 
 @dataclass(frozen=True)
 class Suite:
-    """The rules of one stage of a source.
+    """The rules of one stage of a source, in the order of the file; without a file there is no `path`, and no rule.
 
-    Attributes:
-        source, stage: whose they are, and where they run.
-        path: of the file; None when there is none, and so no rule.
-        rules: in the order of the file.
-        half: `meta.drift` of a suite for the day: how bad it is when less than half of the usual events came.
+    `half` is `meta.drift` of a suite for the day: how bad it is when less than half of the usual events came.
     """
 
     source: str

@@ -55,21 +55,16 @@ def row_columns(source: Source) -> dict[str, str]:
 
 
 def read_row_rules(project: Path, source: Source) -> tuple[RowRule, ...]:
-    """The rules for single events of `source`, from `expectations/<source>.rows.json`; none without the file.
+    """Read the rules for single events of `source`, from `expectations/<source>.rows.json`; none without the file.
 
-    Raises:
-        ConfigError: with every fault of the file; a retry does not help.
+    ConfigError with every fault of the file; a retry does not help.
     """
     columns = row_columns(source)
     return row_rules(_read(project, Scope(source.name, CheckStage.ROW, columns)), columns)
 
 
 def read_suites(project: Path, source: Source) -> Suites:
-    """All that is expected of `source`.
-
-    Raises:
-        ConfigError: with every fault of its files; a retry does not help.
-    """
+    """Read all that is expected of `source`; ConfigError with every fault of its files; a retry does not help."""
     faults: list[Fault] = []
     rules: tuple[RowRule, ...] = ()
     try:
@@ -102,12 +97,9 @@ def rules_digest(project: Path, source: str, *stages: str) -> str:
 
 
 def faults_of_suites(project: Path, sources: Mapping[str, Source], broken: Collection[str] = ()) -> list[Fault]:
-    """Everything that is wrong in `expectations/`.
+    """List everything that is wrong in `expectations/` of `project`; `sources` are by name.
 
-    Args:
-        project: its folder.
-        sources: by name.
-        broken: names of sources whose own files are broken: of their suites nothing can be told.
+    Of sources in `broken`, whose own files are broken, nothing can be told.
     """
     faults: list[Fault] = []
     for path in sorted((project / FOLDER).glob("*")):

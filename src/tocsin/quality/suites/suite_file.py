@@ -65,7 +65,6 @@ class _Expectation(BaseModel, extra="forbid"):
         return name
 
     def rule(self) -> Rule:
-        """Return what the expectation says as a rule."""
         name = self.meta.name or _default_name(KNOWN[self.type], self.kwargs)
         meaning = (self.description or self.notes or "").strip()
         return Rule(name, self.type, self.kwargs, Severity(self.severity), meaning)
@@ -85,8 +84,6 @@ class _SuiteMeta(BaseModel):
 
 
 class _SuiteFile(BaseModel, extra="forbid"):
-    """The keys of the file."""
-
     name: str
     expectations: list[_Expectation]
     meta: Annotated[_SuiteMeta, _Optional] = _SuiteMeta()
@@ -102,11 +99,7 @@ class _SuiteFile(BaseModel, extra="forbid"):
 
 
 def read_suite(path: Path, scope: Scope) -> Suite:
-    """Read the suite in `path`.
-
-    Raises:
-        ConfigError: with every fault of the file. A retry does not help.
-    """
+    """Read the suite in `path`; ConfigError with every fault of the file. A retry does not help."""
     text, table = _json_in(path)
     entries = table.get("expectations") if isinstance(table, dict) else None
     entries = entries if isinstance(entries, list) else []

@@ -100,12 +100,9 @@ class Streamed:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of two sides.
+    """The comparison of two sides: how many findings each has, and how many are the same in both.
 
-    Attributes:
-        stream, batch: how many findings each has.
-        same: how many are in both and agree.
-        differences: all others, the earliest window first.
+    `differences` are all others, the earliest window first.
     """
 
     stream: int

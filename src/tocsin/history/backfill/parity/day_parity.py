@@ -35,13 +35,7 @@ def compare_day(
 ) -> ParityReport:
     """Compare `day` of the detector `name`, the latest day with a backfill if None, and keep the report.
 
-    Starts Spark only if a reason has to be proved by recomputing.
-
-    Args:
-        settings: of the installation.
-        name: of the detector.
-        day: in UTC.
-        streamed: gives what the stream found on a day.
+    Starts Spark only if a reason has to be proved by recomputing. `streamed` gives what the stream found on a day.
 
     Raises:
         ConfigError: the detector is not declared, or the day has no backfill that can be read; says what to do.
@@ -71,7 +65,6 @@ def compare_day(
 
 
 def _backfilled(settings: Settings, catalog: Catalog, name: str, day: date | None) -> tuple[date, Published]:
-    """Find what the backfill of `day`, or of the latest day if None, has published."""
     published, source = Backfills(settings, name).read().published, catalog.history_source(catalog.detector(name))
     day = max(published, default=None) if day is None else day
     if day is None:
@@ -118,7 +111,6 @@ def _watermark(settings: Settings, name: str) -> datetime | None:
 def _prove(
     settings: Settings, catalog: Catalog, name: str, published: Published, differences: Sequence[Difference]
 ) -> list[Difference]:
-    """Add the reasons that only recomputing can prove."""
     spec, version = catalog.detector(name), published.made.version
     if spec.version != version:
         why = f"the backfill used version {version}, the detector is now {spec.version}: backfill the day again"
@@ -145,10 +137,9 @@ def quarantined(settings: Settings, source: Source, since: datetime) -> list[Ide
 
 
 def inputs(settings: Settings, source: Source, published: Published) -> dict[date, DayVersion]:
-    """The versions of the days that a backfill has read.
+    """Return the versions of the days that a backfill has read.
 
-    Raises:
-        ConfigError: one of them is gone or cannot be read; when the day has been backfilled again, it helps to retry.
+    ConfigError if one is gone or cannot be read; a retry helps once the day has been backfilled again.
     """
     rows = DayRows(settings, source.name)
     rows.prepare()

@@ -71,29 +71,17 @@ def summed(comparison: Comparison, differences: list[Difference]) -> dict[str, A
 
 
 def keep(state: Path, report: ParityReport) -> None:
-    """Keep `report` in the state folder.
-
-    Raises:
-        OSError: the disk is full or the folder cannot be written; what was kept before is still there.
-    """
+    """Keep `report` in the state folder; OSError if it cannot be written, and what was kept before is still there."""
     state_file.write(_file(state, report.detector, report.day), ParityReport, report)
 
 
 def read(state: Path, detector: str, day: date) -> ParityReport | None:
-    """Read the latest report; None when there is none, or none that can be understood.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Read the latest report; None if there is none that can be understood, OSError if the file cannot be read."""
     return state_file.read(_file(state, detector, day), ParityReport, None)
 
 
 def latest(state: Path, detector: str) -> list[date]:
-    """The days of which a report is kept, the one that was compared last first.
-
-    Raises:
-        OSError: the folder cannot be read.
-    """
+    """List the days of which a report is kept, the last compared first; OSError if the folder cannot be read."""
     folder = state / "parity" / detector
     files = list(folder.iterdir()) if folder.exists() else []
     written = {day: path.stat().st_mtime_ns for path in files if (day := _day(path)) is not None}
@@ -101,11 +89,7 @@ def latest(state: Path, detector: str) -> list[date]:
 
 
 def forget(state: Path, detector: str, before: date) -> None:
-    """Remove the reports of days before `before`.
-
-    Raises:
-        OSError: the folder cannot be written; the next time removes the rest.
-    """
+    """Remove the reports of days before `before`; OSError if one cannot be removed: the next time does it."""
     folder = state / "parity" / detector
     for path in list(folder.glob("*.json")):
         day = _day(path)

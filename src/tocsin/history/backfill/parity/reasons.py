@@ -16,11 +16,9 @@ from tocsin.platform.code_versions import Version
 
 @dataclass(frozen=True)
 class Lack:
-    """Events that one side did not have.
+    """Events that one side did not have; `what` happened is one sentence without a dot.
 
-    Attributes:
-        since, until: event times of the windows that may lack some, UTC; None leaves a side open.
-        what: happened; one sentence without a dot.
+    `since` and `until` are event times of the windows that may lack some, UTC; None leaves a side open.
     """
 
     since: datetime | None
@@ -40,9 +38,7 @@ class Circumstances:
     Attributes:
         version: of the detector, that made the backfill.
         ran: the versions that ran as a stream and are kept, in the order in which they first ran.
-        windowed: whether the detector has windows.
         watermark: windows that end by then are closed, and all that was found in them is stored; None when nobody says.
-        lacks: events that one side did not have.
     """
 
     version: str
@@ -54,12 +50,9 @@ class Circumstances:
 
 @dataclass(frozen=True)
 class Recomputation:
-    """The findings of a detector when some events of the day are left out.
+    """What a detector finds when some events of the day are left out, by finding_id; what is not there is no finding.
 
-    Attributes:
-        reason: that is proved where this is what the stream said.
-        why: one sentence for people, without a dot.
-        found: what it finds then, by finding_id; what is not there is no finding.
+    If the stream said the same, that proves `reason`; `why` is one sentence without a dot.
     """
 
     reason: DifferenceReason
@@ -73,20 +66,17 @@ def explained(differences: Sequence[Difference], circumstances: Circumstances) -
 
 
 def unexplained(differences: Sequence[Difference]) -> list[Difference]:
-    """Those that have no reason yet."""
+    """Return those that have no reason yet."""
     return [one for one in differences if one.reason is DifferenceReason.UNEXPLAINED]
 
 
 def proved(
     differences: Sequence[Difference], whole: Mapping[str, ReportedFinding], trials: Sequence[Recomputation]
 ) -> list[Difference]:
-    """Those of `differences` that have no reason with the one that a trial proves.
+    """Return those of `differences` that have no reason with the one that a trial proves.
 
-    Args:
-        differences: all.
-        whole: what the detector finds now when nothing is left out. Where that is not what the backfill published, a
-            trial proves nothing.
-        trials: in the order in which they are believed.
+    `whole` is what the detector finds now when nothing is left out. Where that is not what the backfill published, a
+    trial proves nothing. `trials` come in the order in which they are believed.
     """
     return [
         difference if difference.reason is not DifferenceReason.UNEXPLAINED else _proved(difference, whole, trials)
@@ -107,7 +97,7 @@ def _explained(difference: Difference, circumstances: Circumstances) -> Differen
 
 
 def _another_version(difference: Difference, circumstances: Circumstances) -> str | None:
-    """Name the version that computed the stream's side; None when it was that of the backfill, as far as is known."""
+    """Name the version that computed the stream's side; None if it was that of the backfill, as far as is known."""
     batch = f"the backfill used version {circumstances.version}"
     if difference.stream is not None:
         other = difference.stream.version
@@ -148,7 +138,6 @@ def _equal(now: ReportedFinding | None, published: ReportedFinding | None) -> bo
 
 
 def _summary(difference: Difference, trials: Sequence[Recomputation]) -> str:
-    """Summarise the trials that explained nothing."""
     if not trials:
         return "no event in these windows was late, quarantined or imported"
     found = {_score_of(trial.found.get(difference.finding_id)) for trial in trials}

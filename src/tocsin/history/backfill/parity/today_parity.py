@@ -1,6 +1,6 @@
 """Compare what the stream of a detector has found today with a run over today's events, as far as windows are closed.
 
-The other days are compared with their backfill (`day_parity`), which today has not got. The report is not kept.
+Today has no backfill yet, with which `day_parity` compares the other days. The report is not kept.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Run detectors over whole days of history: compute, judge, publish; day by day, each independent of the others.
 
 Neighbouring days are computed by one query, and several detectors of a source share a session: both cost less than a
-start of Spark for each. What is published for a day changes at once or not at all: see
-`tocsin.history.backfill.backfill_ledger`.
+start of Spark for each.
 """
 
 from __future__ import annotations
@@ -45,12 +44,10 @@ log = structlog.get_logger()
 
 @dataclass
 class BackfillOutcome:
-    """The outcome of the days of one run; each by detector and day.
+    """The outcome of the days of one run, by detector and day.
 
     Attributes:
-        published: with a verdict that lets them pass.
         held: of which nothing was published, and why: the verdict, or that the detector runs as a stream alone.
-        failed: that could not be computed, and why.
         blocked: that cannot be computed whole now, and what is missing.
         disk: whether one failed because the disk is full or cannot be written.
     """
@@ -91,8 +88,7 @@ def backfill(settings: Settings, names: Sequence[str], days: Sequence[date] = ()
 def backfill_chosen(settings: Settings, chosen: Iterable[tuple[str, date]]) -> Iterator[BackfillOutcome]:
     """Run each detector's chosen days; detectors with the same days share a session.
 
-    Raises:
-        TransientError: the disk is full or cannot be written; what is published is whole. And as for `backfill`.
+    TransientError if the disk is full or cannot be written; what is published is whole. And errors as for `backfill`.
     """
     days_of: dict[str, list[date]] = {}
     for name, day in chosen:
@@ -107,7 +103,7 @@ def backfill_chosen(settings: Settings, chosen: Iterable[tuple[str, date]]) -> I
 
 
 def _lock(settings: Settings, specs: list[DetectorSpec], stack: contextlib.ExitStack) -> list[DetectorSpec]:
-    """Those of `specs` whose lock could be taken; it is held as long as `stack` is open."""
+    """Take the locks of `specs` that are free, until `stack` is closed."""
     locked, refused = [], []
     for spec in specs:
         try:
@@ -124,8 +120,6 @@ def _lock(settings: Settings, specs: list[DetectorSpec], stack: contextlib.ExitS
 
 
 class _Work:
-    """One run over the days of one source."""
-
     def __init__(self, settings: Settings, source: Source, gate: FindingGate, run_id: str) -> None:
         self._settings, self._source, self._gate, self._run_id = settings, source, gate, run_id
         self._days = Days(settings, source)
@@ -245,7 +239,6 @@ class _Work:
                 backfills.note(day, attempt)
 
     def _fail(self, spec: DetectorSpec, day: date, error: Exception) -> None:
-        """Log and record a day that failed."""
         why = in_a_line(error)
         self.outcome.failed[spec.name, day] = why
         self.outcome.disk |= is_disk(error)

@@ -40,11 +40,9 @@ MOST_FINDINGS = 200_000
 
 @dataclass(frozen=True)
 class Found:
-    """The findings of one query.
+    """The findings of one query, by each day asked for, in an order that is the same each time.
 
-    Attributes:
-        by_day: each day that was asked for, with its findings in an order that is the same each time.
-        cpu_seconds: that it took, of Python and Spark together.
+    `cpu_seconds` are those of Python and Spark together.
     """
 
     by_day: dict[date, list[Finding]]
@@ -52,16 +50,10 @@ class Found:
 
 
 class Days:
-    """The published days of one source, as they are when this is made.
+    """The published days of one source, as they are when this is made: the version of each, and how many events it has.
 
-    Attributes:
-        source: which one.
-        versions: the published version of each.
-        rows: how many events each has.
-        open: the current day, once `read_today` has read it.
-
-    Raises:
-        TransientError: the catalogue of history does not answer; a retry helps.
+    `open` is the current day, once `read_today` has read it. TransientError if the catalogue of history does not
+    answer; a retry helps.
     """
 
     def __init__(self, settings: Settings, source: Source) -> None:
@@ -86,9 +78,8 @@ class Days:
     def findings(self, spark: SparkSession, spec: DetectorSpec, days: Sequence[date], run_id: str) -> Found:
         """Run `spec` over `days`: neighbours in order, whose inputs are all published; or the open day by itself.
 
-        Raises:
-            ConfigError: the detector's query is not one that runs.
-            TocsinError: there are more findings than `MOST_FINDINGS`; fewer days, or higher limits, help.
+        ConfigError if the detector's query does not run. TocsinError if there are more findings than `MOST_FINDINGS`;
+        fewer days, or higher limits, help.
         """
         before = _cpu_seconds()
         read = self.read_of(days, spec)

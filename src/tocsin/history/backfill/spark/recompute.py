@@ -54,7 +54,6 @@ class Doubt:
 
     Attributes:
         spec: the detector, in the version that made the backfill.
-        source: whose events it reads.
         days: the versions that the backfill has read.
         differences: that have no reason yet, at least one.
         quarantined: raw records that were in quarantine, of the time of these windows or later.
@@ -71,15 +70,13 @@ class Doubt:
 
 @dataclass(frozen=True)
 class _LeftOut:
-    """Events that a trial leaves out, and what it proves."""
-
     reason: DifferenceReason
     why: str
     events: Column
 
 
 def recompute(settings: Settings, doubt: Doubt) -> tuple[dict[str, ReportedFinding], list[Recomputation]]:
-    """`recomputed` in a Spark session of its own.
+    """Do what `recomputed` does, in a Spark session of its own.
 
     Raises:
         LockHeld: the same is being recomputed for this detector; a retry helps once that has ended.
@@ -108,10 +105,9 @@ def recomputed(
 
 
 def stream_lacks(settings: Settings, spec: DetectorSpec, ran: Sequence[Version]) -> Iterator[Lack]:
-    """Events that the stream of `spec` never read, when the versions `ran` are those that are kept, the oldest first.
+    """List events that the stream of `spec` never read; `ran` are the kept versions, the oldest first.
 
-    Raises:
-        ValueError: the gaps of the detector cannot be read; a retry does not help.
+    ValueError if the gaps of the detector cannot be read; a retry does not help.
     """
     base = stored_folder(settings, detector_job(spec.name))
     for gap in read_gaps(base):
@@ -128,8 +124,6 @@ def stream_lacks(settings: Settings, spec: DetectorSpec, ran: Sequence[Version])
 
 
 class _Trials:
-    """One set of events, detected again and again."""
-
     def __init__(self, spark: SparkSession, doubt: Doubt, events: DataFrame, tables: JoinedTables | None) -> None:
         self._spark, self._doubt, self._events, self._tables = spark, doubt, events, tables
         starts = [one.start for one in doubt.differences]
