@@ -53,7 +53,6 @@ class Job:
 
     Attributes:
         name: the name behind its kind; empty where the kind has one job.
-        settings: of the installation.
         reporter: publishes its state. It has reported STARTING.
         stop: set when it is asked to stop.
         kill: called before this process ends because the job took too long to stop.
@@ -71,8 +70,6 @@ class Batch:
     """A batch that this process runs; of its options, those that its kind takes.
 
     Attributes:
-        names: what it works on.
-        settings: of the installation.
         days: only on these; all that need it if empty.
         run_id: a retry with the same id belongs to the same run.
         leave_out: whether days that are nowhere are left out.
@@ -91,11 +88,9 @@ class Batch:
 
 
 def main(arguments: list[str] | None = None, *, run: Callable[[Job], None] | None = None) -> int:
-    """Run the job or batch that `arguments` name, a job until SIGTERM; returns its `ExitCode`.
+    """Run the job or batch that `arguments` name (None: this process's), a job until SIGTERM; returns its `ExitCode`.
 
-    Args:
-        arguments: those of this process if None.
-        run: runs the job instead of the function of its kind.
+    `run` replaces the function of the job's kind.
     """
     options = _parser().parse_args(arguments)
     if options.kind in BATCHES:

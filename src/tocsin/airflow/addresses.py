@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk.configuration import conf
 
-PREFIX = "/tocsin"
-"""Where the application behind the pages is mounted."""
+PREFIX = "/tocsin"  # where the application behind the pages is mounted
 
 REPORTS = "quality/index.html"
 """The report on all judged days, relative to the state folder and to the pages."""

@@ -1,7 +1,6 @@
-"""One component of Airflow, as the stack starts it: `python -m tocsin.airflow.component scheduler`.
+"""Start one component of Airflow, as the stack does: `python -m tocsin.airflow.component scheduler`.
 
-The first of them brings the metadata DB up to date; the others wait for it, then become what they are. `prepare` does
-only the former.
+The first one brings the metadata DB up to date, and the others wait for that. `prepare` does only the former.
 """
 
 from __future__ import annotations

@@ -48,4 +48,3 @@ class JobDiff(BaseEventTrigger):
 
 
 JOB_DIFF = Asset("drift", watchers=[AssetWatcher(name="drift", trigger=JobDiff())])
-"""Fires whenever the running jobs differ from the desired ones."""

@@ -47,12 +47,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _environment() -> dict[str, str]:
-    """Build the component's environment: that of the stack, and on top of it what the container says to Airflow.
-
-    Raises:
-        ConfigError: Airflow or Java is missing, or a setting is wrong.
-        OSError: the state folder cannot be written.
-    """
     settings = load_settings()
     private.protect(settings.state)
     airflow = Airflow(settings, settings.airflow.port, find_java().home)

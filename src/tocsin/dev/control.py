@@ -82,10 +82,7 @@ def servers(settings: Settings) -> list[JobStatus]:
 
 
 def wanted_jobs(settings: Settings, catalog: Catalog | None = None) -> dict[str, Desired]:
-    """The jobs that should run now: those that are declared; with Airflow, but for the paused.
-
-    `catalog` is what is in force; None to read it.
-    """
+    """Return the jobs that should run now; with Airflow, without the paused. `catalog` is read from files if None."""
     declared, running = desired_jobs(catalog or installed_catalog(settings), settings), read_running(settings.state)
     if running is None or running.airflow_url is None:
         return declared
@@ -93,11 +90,7 @@ def wanted_jobs(settings: Settings, catalog: Catalog | None = None) -> dict[str,
 
 
 def component_log(settings: Settings, name: str) -> str:
-    """The log file of a server, of a job, or of the launcher.
-
-    Raises:
-        ConfigError: there is no such component; names the nearest.
-    """
+    """Return the log file of a server, a job or the launcher; else raises ConfigError, which names the nearest."""
     names = [*_SERVERS, *_AIRFLOW, LOG, *desired_jobs(installed_catalog(settings), settings)]
     if name not in names and not settings.log(name).exists():
         raise ConfigError(

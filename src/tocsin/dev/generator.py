@@ -25,12 +25,9 @@ _SPREAD = timedelta(seconds=3)
 
 @dataclass(frozen=True, kw_only=True)
 class Burst:
-    """Failed logins of one user that all lie in one 10-second window.
+    """`n` failed logins of one user that all lie in one 10-second window.
 
-    Attributes:
-        user: whose.
-        n: how many.
-        at: when it begins, after the start of the traffic; moved to the next window when the rest of this one is short.
+    It begins `at` after the start of the traffic; in the next window when the rest of this one is short.
     """
 
     user: str
@@ -44,9 +41,8 @@ class Line:
 
     Attributes:
         at: when it is written, UTC; the event time of a good one.
-        value: its bytes, without line end.
-        user: whose login it is; None in a bad line.
-        action: what happened; None in a bad line.
+        value: without line end.
+        user, action: of the login; None in a bad line.
         reason: class of one of the reasons for which it must go to quarantine; None for a good one.
     """
 
@@ -63,14 +59,11 @@ class Traffic:
 
     Attributes:
         start: event time of the first line, UTC.
-        seconds: how long it lasts; endless when None.
-        rate: background lines a second; 0 for bursts alone.
-        users: how many people log in, `user0001` and so on.
+        seconds: endless when None.
+        rate: background lines a second; `bursts` come on top of it, and 0 leaves them alone.
         failed_share: part of the background that are failed logins.
         bad_share: part of the background that are bad lines, of every kind in turn.
         json_share: part of the good lines that are written as JSON.
-        bursts: see Burst; they come on top of the rate.
-        seed: of the random numbers.
     """
 
     start: datetime
@@ -138,11 +131,7 @@ def burst_times(start: datetime, burst: Burst) -> list[datetime]:
 
 
 def parse_burst(text: str) -> Burst:
-    """A burst as written on the command line: `user=mallory,n=120`, and if need be `,at=30` (seconds after the start).
-
-    Raises:
-        ValueError: with the accepted form.
-    """
+    """Parse `user=mallory,n=120`, with `,at=30` for seconds after the start; raises ValueError with the form."""
     parts = dict(part.strip().partition("=")[::2] for part in text.split(","))
     try:
         burst = Burst(user=parts.pop("user"), n=int(parts.pop("n")), at=timedelta(seconds=float(parts.pop("at", "0"))))

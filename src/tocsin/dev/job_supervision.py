@@ -61,11 +61,8 @@ class JobSupervision:
     def tick(self, *, start: bool) -> bool:
         """Bring the jobs into line with what is declared now; returns whether each runs, or is known not to.
 
-        Args:
-            start: False as long as nothing should be started, since what jobs need is not there yet.
-
-        Raises:
-            OSError: the state folder cannot be written; see `report_unwritable`.
+        `start` is False as long as what jobs need is not there yet. Raises OSError if the state folder cannot be
+        written: see `report_unwritable`.
         """
         catalog = self._jobs.catalog.read()
         declared = desired_jobs(catalog, self._settings)
@@ -150,5 +147,4 @@ class JobSupervision:
         return Part(job, word in _UP, f"{text}: {reason}" if reason else text, failing)
 
     def _last_words(self, job: str) -> str:
-        """The end of its log, and where there is more."""
         return f"{' '.join(self._jobs.runner.logs(job, 1))[:_WORDS]} ({self._settings.log(job)})"

@@ -52,9 +52,8 @@ class Options:
 
     Attributes:
         reset: remove everything in the state folder first.
-        free_ports: take any free ports, not the configured ones.
-        mail_page: port of the page of the mail sink, when ports are not free ones.
-        airflow: whether Airflow runs too, and keeps the jobs running instead of the launcher.
+        mail_page: port of the page of the mail sink, unless `free_ports` are taken.
+        airflow: Airflow runs too, and keeps the jobs running instead of the launcher.
     """
 
     reset: bool = False
@@ -132,12 +131,7 @@ def servers_instance(settings: Settings) -> str:
 
 @contextlib.contextmanager
 def hold_state(state: Path) -> Iterator[None]:
-    """Hold the state folder, so that one launcher runs on it.
-
-    Raises:
-        StackRuns: another one does.
-        ConfigError: the folder cannot be written.
-    """
+    """Lock the state folder for one launcher; raises StackRuns if another has it, ConfigError if it is not writable."""
     for left in reversed(range(_LOCK_TRIES)):
         try:
             lock = hold(state / state_folder.LOCK)
@@ -160,8 +154,6 @@ def unwritable(error: OSError) -> Part:
 
 
 class _Launcher:
-    """One run of a stack."""
-
     def __init__(self, settings: Settings, chosen: Ports, progress: StartupProgress) -> None:
         java = find_java()
         at = settings.state

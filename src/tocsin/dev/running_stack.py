@@ -20,11 +20,8 @@ class Running:
 
     Attributes:
         pid: of its launcher.
-        kafka_port: of Kafka's clients.
-        smtp_port: of the mail sink.
         drain_port, web_port, metrics_port: of the jobs `drain`, `web` and `exporter`.
-        mail_url: page and API of the mail sink.
-        airflow_url: page and API of Airflow; None without it.
+        mail_url, airflow_url: page and API; None without Airflow.
         sinks: files with the addresses of servers that keep views, by kind; each runs once a view names it.
     """
 
@@ -40,11 +37,7 @@ class Running:
 
 
 def announce(state: Path, running: Running) -> None:
-    """Write what `tocsin.declare.settings` reads, and what `read_running` reads, into the state folder.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """Write what the settings and `read_running` read into the state folder; raises OSError if that is not writable."""
     settings = (
         f'[kafka]\nbootstrap_servers = "{LOOPBACK}:{running.kafka_port}"\n\n'
         f'[smtp]\nhost = "{LOOPBACK}"\nport = {running.smtp_port}\n\n'

@@ -18,14 +18,7 @@ from tocsin.declare.model.sizes import printable
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the stack, as people see it.
-
-    Attributes:
-        name: the server or job.
-        ready: whether it works.
-        text: what it does, or what it waits for.
-        failing: whether it needs somebody to look at it.
-    """
+    """A server or job of the stack, as people see it; `failing` tells that somebody must look at it."""
 
     name: str
     ready: bool

@@ -15,11 +15,7 @@ _ROOM_BYTES = 500 * 1024 * 1024
 
 
 def prepare(state: Path) -> None:
-    """Make the folder if it is not there, mark it, and see that it can be written and has room.
-
-    Raises:
-        ConfigError: it is no folder, it is not ours, it cannot be written, or the disk is nearly full.
-    """
+    """Make and mark the folder; raises ConfigError if it is not ours or not writable, or the disk is nearly full."""
     try:
         state.mkdir(parents=True, exist_ok=True)
         if not (state / MARKER).exists() and not _is_ours(state):
@@ -38,8 +34,7 @@ def prepare(state: Path) -> None:
 def wipe(state: Path) -> None:
     """Remove all that the folder holds, but for the lock of whoever calls.
 
-    Raises:
-        ConfigError: it is not marked as ours, or cannot be removed; nothing that is not ours is touched.
+    Raises ConfigError if it is not marked as ours, and touches nothing then, or if it cannot be removed.
     """
     if not state.exists():
         return

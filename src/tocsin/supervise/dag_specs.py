@@ -41,12 +41,8 @@ class DagSpec:
     """One DAG in whose runs jobs are handled.
 
     Attributes:
-        dag: its id.
-        jobs: those it handles.
-        title: one line.
-        owner: e-mail address of whose it is; empty when nobody in particular.
+        owner: e-mail address; empty when nobody in particular.
         recipients: of mails about each job, separated by commas; a job about which nobody gets mail is missing.
-        tags: to filter by.
         doc: its page, in Markdown.
         paused: whether it starts paused when Airflow has never seen it.
     """
@@ -62,12 +58,9 @@ class DagSpec:
 
 
 def dag_specs(catalog: Catalog, off: Mapping[str, bool], settings: Settings) -> list[DagSpec]:
-    """A dag for each detector, flow and view, broken ones included, and one for all other jobs, in order of their ids.
+    """A DAG for each detector, flow and view, broken ones included, and one for all other jobs, in order of their ids.
 
-    Args:
-        catalog: what is declared.
-        off: by DAG, whether it was paused when it was seen last.
-        settings: as for `owners`.
+    `off` says by DAG whether it was paused when it was seen last.
     """
     made = [_dag_spec(catalog, dag, jobs, off.get(dag, False)) for dag, jobs in switched_jobs(catalog).items()]
     return sorted([*made, _platform(catalog, settings)], key=lambda dag: dag.dag)
@@ -86,7 +79,6 @@ def _dag_spec(catalog: Catalog, dag: str, jobs: Sequence[str], paused: bool) -> 
 
 
 def _code(spec: FlowSpec | ViewSpec, dag: str, jobs: Sequence[str], paused: bool) -> DagSpec:
-    """Describe the DAG of a flow or a view."""
     target = {"to": spec.to} if isinstance(spec, FlowSpec) else {"key": ", ".join(spec.key), "sink": spec.sink}
     facts = {"source": ", ".join(spec.sources), **target, "stage": str(spec.stage), "owner": spec.owner}
     listed = "\n".join(f"- `{job}`" for job in jobs)
@@ -97,7 +89,6 @@ def _code(spec: FlowSpec | ViewSpec, dag: str, jobs: Sequence[str], paused: bool
 def _declared(
     spec: DetectorSpec | FlowSpec | ViewSpec, jobs: Sequence[str], facts: Mapping[str, str], does: str, *, paused: bool
 ) -> DagSpec:
-    """Describe the DAG of a file of code that can be read."""
     dag = dag_of(jobs[0])
     table = "\n".join(f"| {key} | {value.replace('|', '&#124;')} |" for key, value in facts.items())
     return DagSpec(

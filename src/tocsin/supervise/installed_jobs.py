@@ -40,23 +40,10 @@ _SHORTEST, _FIRST, _LONGEST = 3.0, 6.0, 60.0
 
 
 class InstalledJobs:
-    """All jobs of one installation.
-
-    Attributes:
-        settings: of the installation.
-        runner: starts and finds the processes.
-        catalog: all that is declared.
-        supervisor: of the jobs.
-    """
+    """All jobs of one installation."""
 
     def __init__(self, settings: Settings, java_home: Path | None = None, *, tethered: bool = False) -> None:
-        """Handle the jobs of `settings`.
-
-        Args:
-            settings: of the installation.
-            java_home: the Java of the jobs; None to look for it at each start.
-            tethered: see `LocalRunner`.
-        """
+        """`java_home` is the Java of the jobs, None to look for it at each start; `tethered` as of `LocalRunner`."""
         self.settings = settings
         self.runner = runner_of(settings, tethered=tethered)
         self.catalog = FollowedCatalog(settings)
@@ -69,11 +56,7 @@ class InstalledJobs:
     def look(self, is_off: Callable[[str], bool | None]) -> None:
         """Bring the jobs into line with what is declared and switched on; wait up to half a minute for those that stop.
 
-        Args:
-            is_off: see `ask_switches`.
-
-        Raises:
-            OSError: the state folder cannot be written; the next look may find that it can.
+        `is_off` as of `ask_switches`. Raises OSError if the state folder cannot be written; a retry may help.
         """
         deadline = time.monotonic() + _LOOK_SECONDS
         while True:
@@ -104,14 +87,7 @@ class InstalledJobs:
         return self.supervisor.diff(not_stopped(state, self._declared)) | turned
 
     def watch(self, *, days: bool = True) -> list[Incident]:
-        """Watch for conditions, and write their mails; returns the incidents of the last day, which are to be shown.
-
-        Args:
-            days: see `Watch.look`.
-
-        Raises:
-            OSError: the state folder cannot be written.
-        """
+        """Look as `Watch.look`, with its errors; returns the incidents of the last day, which are to be shown."""
         since = time.time() - _SHOWN_SECONDS
         return [incident for incident in self._watch.look(self.catalog.read(), days=days) if incident.at > since]
 

@@ -48,9 +48,8 @@ _CORE = ("declare", "platform", "setup", "job.py")
 def desired_jobs(catalog: Catalog, settings: Settings) -> dict[str, Desired]:
     """Return every job that should run, in the order of its start.
 
-    One ingest for each source with records of its own, one job for each table, and for each flow, detector and view in
-    a stage that runs, the indexer, the notifier, and the log drain where somebody may send. A job whose file cannot be
-    read now is unreadable: left alone until it can.
+    One for each source with records of its own, table, flow, detector and view in a stage that runs, and those of the
+    platform; the log drain where somebody may send. A job whose file cannot be read now is left alone until it can.
     """
     jobs: dict[str, Desired] = {}
     for kind in KINDS.values():

@@ -10,8 +10,7 @@ from pathlib import Path
 from tocsin.declare.model.job_report import FailureCause
 from tocsin.platform import state_file
 
-HUNG = "is hung"
-"""Begins the reason of a failure that was no end of a process."""
+HUNG = "is hung"  # begins the reason of a failure that was no end of a process
 
 
 class Condition(StrEnum):
@@ -79,13 +78,12 @@ class Desired:
     """A job that should run.
 
     Attributes:
-        spec: hash of all that it is started with.
+        spec: hash of all that it is started with; for a job these are its `inputs`.
         heavy: starts of heavy jobs are staggered.
-        beats: whether it gives heartbeats.
         readable: False when it is unknown whether it should run: then it is left alone.
         memory_bytes: how much it may hold resident before it is restarted; None for no limit.
         hands_over: whether a process from another spec runs on until one from this spec can take over from it.
-        inputs: what it is started with, by name; `spec` is the hash of that.
+        inputs: what a job is started with, by name.
     """
 
     spec: str
@@ -105,8 +103,6 @@ class Live:
     """A live process of a job.
 
     Attributes:
-        job, pid, spec: what and which it is.
-        started_at: of the process.
         beat_at: last heartbeat of this very process; None before the first.
         rss_bytes: resident memory of it and its children, as that heartbeat says; 0 before the first.
         stalled_seconds: for how long it has not come on, as that heartbeat says.
@@ -140,10 +136,8 @@ class Actual:
     """The present state: the live processes, and how the last process of a job ended, where that is known.
 
     Attributes:
-        live: the processes.
-        exits: exit code of the last process of a job.
-        causes: why the last process of a job ended, as it reported itself, or was not started.
-        ended: when the last process of a job gave its last sign of life, a few seconds before its end.
+        causes: why it ended, as it reported itself, or was not started.
+        ended: when it gave its last sign of life, a few seconds before its end.
     """
 
     live: Sequence[Live] = ()
@@ -161,12 +155,10 @@ class Past:
     """The memory of one job.
 
     Attributes:
-        spec: what it was started with last.
-        started_at: of that start.
+        spec, started_at: of its last start.
         expected: whether a process from that spec should be there: started or seen, and not asked to stop.
         failures: times of the failures that count.
         retry_at: not to be started before.
-        condition, reason: its condition, and why, in words.
         first: the cause of the first of its failures that count; None without any.
         asked: pids that were asked to stop, and when.
         works: whether the process of `started_at` has come to work.
@@ -240,9 +232,5 @@ def read_history(path: Path) -> History:
 
 
 def write_history(path: Path, history: History) -> None:
-    """Remember `history` in `path`, at once or not at all.
-
-    Raises:
-        OSError: the disk is full or the folder cannot be written.
-    """
+    """Write `history` to `path`, at once or not at all; raises OSError if it cannot be written."""
     state_file.write(path, History, history)

@@ -97,10 +97,8 @@ class JobFacts:
         stage: of a detector whose file can be read.
         off: whether its switch is off; None when not known.
         processes: its live ones, the oldest first; None where another machine may run it.
-        beat: its last sign of life, perhaps of a process that is gone.
-        beside: that of a process that is to take over.
+        beat, beside: last sign of life, perhaps of a process that is gone, and of a process that is to take over.
         beats: False for a server, which gives no sign of life.
-        past: what supervision remembers.
         looked_seconds: since the supervisor last looked at the jobs; None when that does not matter.
     """
 
@@ -165,7 +163,6 @@ def health(facts: JobFacts) -> Health:
 
 
 def _judge_unwanted(facts: JobFacts) -> Health | None:
-    """Judge a job that is not to run."""
     if not facts.declared:
         word, reason = "not declared", "no file declares it"
     elif facts.stage is not None and not facts.stage.runs:
@@ -188,7 +185,6 @@ def _judge_failing(facts: JobFacts) -> Health | None:
 
 
 def _judge_absent(facts: JobFacts) -> Health | None:
-    """Judge a job without a process."""
     if facts.leader is not None or (facts.processes is None and facts.beat is not None):
         return None
     if facts.processes is None:
@@ -218,7 +214,6 @@ def unsupervised_reason(looked_seconds: float | None) -> str | None:
 
 
 def _judge_reported(facts: JobFacts) -> Health:
-    """Judge a job by what it says of itself."""
     beat = facts.own_beat
     if beat is None and not facts.beats:
         return Health(Severity.OK, "running")
@@ -254,14 +249,11 @@ class Snapshot:
 
     Attributes:
         at: epoch seconds.
-        project: the folder of the declared files.
-        catalog: what they declare, each detector in the version that is in force.
+        catalog: what is declared, each detector in the version that is in force.
         jobs: all of it, and what runs besides: detectors first.
         processes: the live ones of each job, the oldest first.
         is_listed: False where a cluster runs them, so that only their reports tell.
-        beats: the last sign of life of each job that ever gave one.
-        besides: the same of processes that are to take over from the one that leads their job.
-        pasts: what supervision remembers of each job.
+        beats, besides: the last sign of life of each job that ever gave one, and of processes that are to take over.
         switches: of the detectors, as the supervisor read them last.
         looked_seconds: since the supervisor last looked at the jobs; None when none ever has here.
     """
@@ -316,14 +308,10 @@ class Snapshot:
         reports: Mapping[str, JobReport] | None = None,
         found: datetime | None = None,
     ) -> JobStatus:
-        """Make the status of `job`.
+        """Make the status of `job`; `off`, and when its detector's last finding was `found`, are None if not known.
 
-        Args:
-            job: its name.
-            off: whether its switch is off; None when that is not known.
-            reports: the last of each job anywhere; a job that supervision here has never seen may run elsewhere. None
-                to go by this machine alone.
-            found: when the last finding of its detector arrived.
+        `reports` has the last of each job anywhere, as a job that supervision here has never seen may run elsewhere;
+        None to go by this machine alone.
         """
         facts = self.facts(job, off)
         if reports is not None:

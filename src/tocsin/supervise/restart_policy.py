@@ -38,14 +38,10 @@ from tocsin.supervise.job_states import (
 def reconcile(
     desired: Mapping[str, Desired] | None, actual: Actual, history: History, now: float, timing: Timing | None = None
 ) -> tuple[list[Action], History]:
-    """The actions that bring `actual` nearer to `desired`, and what to remember for the next call.
+    """Decide the actions that bring `actual` nearer to `desired`, and what to remember for the next call.
 
-    Args:
-        desired: jobs in the order of their start; None when it cannot be read, and then all is left alone.
-        actual: what is there.
-        history: what the last call returned.
-        now: the time.
-        timing: how fast things happen.
+    `desired` is in the order of starts; with None, as it cannot be read, all is left alone. `history` is from the last
+    call.
     """
     if desired is None:
         return [], history
@@ -76,8 +72,6 @@ def under_way(desired: Mapping[str, Desired], history: History, until: float) ->
 
 
 class _Round:
-    """One call of `reconcile`."""
-
     def __init__(self, actual: Actual, now: float, timing: Timing, history: History) -> None:
         self.actions: list[Action] = []
         self.heavy_start_at = history.heavy_start_at
@@ -119,7 +113,6 @@ class _Round:
         return min(sound, key=lambda p: not p.leads, default=None)  # of equals the oldest
 
     def _settle(self, job: str, live: list[Live], past: Past) -> Past:
-        """Settle what became of the processes that were there at the last call."""
         stopping = {pid: at for pid, at in past.asked.items() if any(p.pid == pid for p in live)}
         past = replace(past, asked=stopping)
         if past.expected and not self._actual.runs(job, past.spec):
@@ -185,7 +178,6 @@ class _Round:
         return replace(past, condition=condition, reason="" if condition is Condition.FINE else reason)
 
     def _fault(self, process: Live, wanted: Desired) -> str | None:
-        """Why `process` may not stay; None when it may."""
         if not process.leader:
             return "lost its leader"
         if process.spec != wanted.spec:
@@ -193,7 +185,6 @@ class _Round:
         return self._failure(process, wanted)
 
     def _failure(self, process: Live, wanted: Desired) -> str | None:
-        """Name the failure of `process` while it lives; None when it does not fail."""
         if wanted.memory_bytes is not None and process.rss_bytes > wanted.memory_bytes:
             taken, allowed = process.rss_bytes / 1e6, wanted.memory_bytes / 1e6
             return f"memory limit: takes {taken:.0f} MB of {allowed:.0f} MB"
@@ -240,7 +231,6 @@ class _Round:
         return after
 
     def _start(self, job: str, wanted: Desired, past: Past, *, beside: bool = False) -> Past:
-        """Start the job if its time has come."""
         if not self._due(past.retry_at, self._timing.longest_delay):
             return past
         if wanted.heavy and not self._due(self.heavy_start_at + self._timing.stagger, self._timing.stagger):

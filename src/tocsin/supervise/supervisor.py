@@ -51,14 +51,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, kw_only=True)
 class JobGroup:
-    """The jobs in the group of a supervisor.
-
-    Attributes:
-        name: of the lock and the memory in `state`.
-        state: the state folder.
-        launch: how a start is carried out; may raise ConfigError.
-        timing: how fast things happen.
-    """
+    """The jobs of a supervisor; `name` is of the lock and the memory in `state`, `launch` may raise ConfigError."""
 
     name: str
     state: Path
@@ -75,15 +68,11 @@ class Supervisor:
         self._lock = self._memory.with_suffix(".lock")
 
     def tick(self, desired: Mapping[str, Desired] | None) -> list[Action]:
-        """Look once, and act; returns what was done, nothing when another supervisor is looking at this moment.
+        """Look once, and act; returns what was done.
 
-        Nothing is done either while a cluster does not tell what runs there.
-
-        Args:
-            desired: jobs in the order of their start; None when that cannot be read: then all is left alone.
-
-        Raises:
-            OSError: the state folder cannot be written. Nothing was done; a retry helps once it can be.
+        Nothing is done when another supervisor is looking at this moment, or while a cluster does not tell what runs
+        there. `desired` is in the order of starts; None when it cannot be read: then all is left alone. Raises OSError
+        if the state folder cannot be written: nothing was done, and a retry helps once it can be.
         """
         try:
             with hold(self._lock):
@@ -127,11 +116,7 @@ class Supervisor:
                 time.sleep(0.1)
 
     def excuse_ends(self) -> None:
-        """Record that each process that is gone by now ended with the stack, which counts as no failure.
-
-        Raises:
-            OSError: the state folder cannot be written.
-        """
+        """Record that processes gone by now ended with the stack: no failures. Raises OSError if it cannot write."""
         with hold(self._lock):
             history = read_history(self._memory)
             there = {(process.labels.job, process.labels.spec) for process in self._runner.list() if process.leader}
@@ -196,14 +181,12 @@ class Supervisor:
         return bool(stops)
 
     def _do(self, look: Look, processes: Sequence[Process]) -> None:
-        """Record what a look found and does, and do it."""
         record(self._group.state, look.events())
         by_pid = {process.pid: process for process in processes}
         for action in look.actions:
             self._act(action, by_pid)
 
     def _note(self, job: str, what: EventKind, reason: str, ran_seconds: float | None = None) -> None:
-        """Record what no look tells."""
         event = JobEvent(at=self._clock(), what=what, reason=reason, ran_seconds=ran_seconds)
         record(self._group.state, [(job, event)])
 

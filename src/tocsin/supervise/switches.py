@@ -80,15 +80,10 @@ def not_stopped(state: Path, declared: Mapping[str, Desired]) -> dict[str, Desir
 
 
 def ask_switches(state: Path, dags: Iterable[str], is_off: Callable[[str], bool | None]) -> Switches:
-    """Read the switch of each of `dags`, and store them.
+    """Read the switch of each of `dags`, and store them; those of other DAGs are forgotten.
 
-    Args:
-        state: the state folder.
-        dags: of all that is declared; others are forgotten.
-        is_off: the switch of one; None when there is none yet. Any exception means that it cannot be read now.
-
-    Raises:
-        OSError: the state folder cannot be written.
+    `is_off` returns None for a DAG without a switch yet; any exception means that it cannot be read now. Raises OSError
+    if the state folder cannot be written.
     """
     before, began = read_switches(state), time.time()
     off, unreadable = {}, set()
@@ -111,11 +106,7 @@ def ask_switches(state: Path, dags: Iterable[str], is_off: Callable[[str], bool 
 
 
 def note_turn(state: Path) -> None:
-    """Note that somebody has just turned a switch, whichever.
-
-    Raises:
-        OSError: the state folder cannot be written.
-    """
+    """Note that somebody has just turned a switch, whichever; raises OSError if the state folder cannot be written."""
     state_file.write(state / "supervision" / "turned.json", float, time.time())
 
 

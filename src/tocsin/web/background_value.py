@@ -10,18 +10,14 @@ from typing import Generic, TypeVar
 
 _Value = TypeVar("_Value")
 
-_STALE = 2
-"""A value that is so many periods old was asked for by nobody meanwhile."""
+_STALE = 2  # a value that is so many periods old was asked for by nobody meanwhile
 
 
 @dataclass(frozen=True)
 class Fetched(Generic[_Value]):
-    """The known state of a value.
+    """The known state of a value: as it was got last, `at` epoch seconds; both None before the first time.
 
-    Attributes:
-        value: as it was got last; None before the first time.
-        at: epoch seconds of that; None before the first time.
-        error: why it could not be got the last time; empty when it could.
+    `error` says why it could not be got the last time; empty when it could.
     """
 
     value: _Value | None = None
@@ -41,11 +37,7 @@ class BackgroundValue(Generic[_Value]):
         self._thread: threading.Thread | None = None
 
     def known(self, patience: float = 0.0) -> Fetched[_Value]:
-        """Return what is known now.
-
-        Args:
-            patience: seconds to wait for the attempt under way, where nothing is known or nobody asked for long.
-        """
+        """Return what is known; if that is nothing, or old, wait up to `patience` seconds for the attempt under way."""
         got = self._request()
         if got.at is None or time.time() - got.at > _STALE * self._seconds:
             self.wait(patience)

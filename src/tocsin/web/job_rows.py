@@ -25,7 +25,6 @@ class RowFacts:
 
     Attributes:
         activity, activity_at: what each job took, and when that was read; empty and None when it is not known.
-        load: of a job.
         unexplained: of a detector, see `JobRow`.
         ends: of the processes of a job, the newest first.
         off: by DAG, whether it is paused, as Airflow says; a DAG that Airflow has not read yet is missing.

@@ -69,11 +69,7 @@ class Installation:
         self._usage.known()
 
     def jobs(self, off: Mapping[str, bool]) -> JobList:
-        """All jobs.
-
-        Args:
-            off: by DAG, whether it is paused; see `RowFacts`.
-        """
+        """List all jobs; `off` says by DAG whether it is paused, as in `RowFacts`."""
         snapshot = self._look()
         looked_at = snapshot.at if snapshot else None
         return JobList(

@@ -27,9 +27,6 @@ class JobRow(JobStatus):
 
     Attributes:
         name: of the file that declares it, such as failed_logins; its kind for a job of the platform.
-        kind: detector, ingest, indexer or another.
-        title: one line about it.
-        dag: its DAG.
         stage: of a detector, a flow or a view; empty for other jobs, and for a file that cannot be read.
         declared_bytes: the most memory that its file allows.
         over_memory: whether it holds more than that.
@@ -75,7 +72,6 @@ class JobList(BaseModel, frozen=True):
     Attributes:
         now: the clock of the server.
         looked_at: when files and processes were looked at with success; null for never.
-        notes: what is wrong with the whole.
         rows: problems first, then detectors, then the jobs of the platform, then what its stage keeps from running.
     """
 
@@ -93,13 +89,7 @@ class Fact(BaseModel, frozen=True):
 
 
 class JobDetails(BaseModel, frozen=True):
-    """One job in detail.
-
-    Attributes:
-        row: its status.
-        crashes: the newest first; no hand-over, and no stop that somebody asked for.
-        facts: of its file.
-    """
+    """One job in detail; `crashes` are the newest first, without hand-overs and stops that somebody asked for."""
 
     row: JobRow
     crashes: list[ProcessEnd]
@@ -155,7 +145,6 @@ class ComparedDay(BaseModel, frozen=True):
     """The comparison of stream and backfill on one UTC day.
 
     Attributes:
-        day: which one.
         same: findings on which they agree.
         reasons: how many differ, by reason.
         unexplained: how many differ without a reason.
@@ -175,8 +164,7 @@ class Parity(BaseModel, frozen=True):
     """The comparison of the findings of stream and backfill of a detector.
 
     Attributes:
-        now: the clock of the server.
-        detector: its name; empty for a DAG that handles none.
+        detector: empty for a DAG that handles none.
         days: those that were compared last, the last one first; none when none was.
         earlier: how many more are stored.
         unexplained: some of the differences without a reason, of these days.
@@ -192,14 +180,9 @@ class Parity(BaseModel, frozen=True):
 
 
 class LogTail(BaseModel, frozen=True):
-    """The end of the log of a job.
+    """The end of the log of a job; `cut` if there is more in the file.
 
-    Attributes:
-        now: the clock of the server.
-        path: of the file.
-        lines: the last ones, oldest first; the very long ones are cut.
-        written_at: when the file was last written; null when there is none.
-        cut: whether there is more in the file.
+    `lines` are oldest first, the very long ones cut; `written_at` is null when there is no file.
     """
 
     now: float

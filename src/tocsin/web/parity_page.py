@@ -13,8 +13,7 @@ from tocsin.history.backfill.parity.parity_report import ParityReport, latest, r
 from tocsin.web.page_shapes import ComparedDay, Parity, ParityDifference, ReportedSide
 
 FEW_DAYS = 7
-FEW_DIFFERENCES = 5
-"""So many of one day are shown."""
+FEW_DIFFERENCES = 5  # so many of one day are shown
 
 
 class Comparisons:
@@ -62,7 +61,6 @@ def _parity(state: Path, detector: str) -> Parity:
 
 
 def _report(state: Path, detector: str, day: date) -> ParityReport | str:
-    """Read the comparison of `day`, or why it cannot be read."""
     try:
         return read(state, detector, day) or "what was kept cannot be read; compare the day again"
     except OSError as error:

@@ -53,11 +53,7 @@ _DAYS_OF_JOBS = TypeAdapter(list[_JobDay])
 
 
 def read_usage(settings: Settings) -> dict[str, JobActivity]:
-    """Read the resources of each job, by job. Takes seconds: it starts a process.
-
-    Raises:
-        TransientError: the command failed, or wrote something else; says what it said.
-    """
+    """Read what each job uses, in seconds, by a command; raises TransientError with its output if that fails."""
     command = [str(here().venv / "bin" / "python"), "-m", "tocsin.cli", "usage", f"--days={_DAYS}", "--json"]
     environment = job_environment(settings, Path(os.environ.get("JAVA_HOME", "")))
     try:
@@ -73,11 +69,7 @@ def read_usage(settings: Settings) -> dict[str, JobActivity]:
 
 
 def parse_usage(output: bytes, today: date) -> dict[str, JobActivity]:
-    """Take what the command's array says of each job.
-
-    Raises:
-        TransientError: it is something else.
-    """
+    """Take what the command's array says of each job; raises TransientError if it is something else."""
     try:
         days: Sequence[_JobDay] = _DAYS_OF_JOBS.validate_json(output)
     except ValidationError as error:

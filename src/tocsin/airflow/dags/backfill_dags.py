@@ -59,7 +59,6 @@ class DifferenceMail:
     """The mail of a comparison that found a difference, or could not be made. It is a callback of Airflow's."""
 
     def __init__(self, detector: str, owner: str) -> None:
-        """Make the callback; `owner` gets the mail."""
         self.detector, self.owner = detector, owner
 
     def __call__(self, context: Any) -> None:

@@ -100,10 +100,7 @@ def seal_mail(source: str, owner: str) -> LostDaysMail:
 
 
 def check_refused(source: str) -> None:
-    """Fail while the gate refuses a day of `source`: a run that leaves it out must not look well.
-
-    Raises:
-        DaysRefused: there is one; it says what to type.
-    """
+    """Fail while the gate refuses a day of `source`, with a `DaysRefused` that says what to type."""
+    # a run that leaves out such a day must not look well
     if days := refused_days(load_settings(), source):
         raise DaysRefused(refusal(source, days))

@@ -61,7 +61,6 @@ def _dag(spec: DagSpec) -> DAG:
 
 
 def _form(spec: DagSpec) -> dict[str, Param]:
-    """List what can be asked of the jobs of a DAG."""
     kind = JobName.parse(spec.jobs[0]).kind
     form = {"action": Param(RESTART, type="string", enum=[RESTART, STATUS], description_md=_ASK)}
     if kind in (DETECTOR, FLOW):
@@ -84,14 +83,10 @@ def _mail(spec: DagSpec) -> ActionMail:
 
 
 def act(jobs: tuple[str, ...], **context: Any) -> None:
-    """Do what the run asks for.
-
-    Args:
-        jobs: those that the DAG handles; the param `job` names one of them, the first when there is no such param.
-        context: of the task.
+    """Do what the run asks for, with the one of `jobs` that its param `job` names; without that param with the first.
 
     Raises:
-        AirflowFailException: the run carries news; its failure is what tells them.
+        AirflowFailException: the run is about an incident; its failure is what notifies people.
         TransientError, OSError: see `Supervisor.restart`.
     """
     event = (context["dag_run"].conf or {}).get("event")
@@ -108,7 +103,6 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
 
 
 def _describe(installation: InstalledJobs, job: str) -> None:
-    """Log the status of `job` and the end of its log."""
     status = installation.status(job)
     log.info("health", job=job, standing=str(status.standing), health=status.health, reason=status.reason)
     log.info("status", status=status.model_dump(mode="json"))

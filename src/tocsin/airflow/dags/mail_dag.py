@@ -32,8 +32,7 @@ _KILLED = (
     "A task of the run ended without giving a reason: its process was killed, or could not start. "
     "The next run resumes from there; nothing is lost."
 )
-_TYPED = 3
-"""Of so many days, the newest, a mail names the commands."""
+_TYPED = 3  # a mail names the commands of so many days, the newest
 _KEPT = "The versions published before still count for these days. Other days are not affected."
 
 
@@ -41,13 +40,7 @@ class RunMail:
     """A callback of Airflow's that mails of a failed task."""
 
     def __init__(self, to: str, what: str = "", **more: Any) -> None:
-        """Make the callback.
-
-        Args:
-            to: address.
-            what: ends the subject; that the task failed by default.
-            more: of the `Notice`.
-        """
+        """`what` ends the subject, by default that the task failed; `more` is passed to the `Notice`."""
         self.to, self.what, self.more = to, what, more
 
     def __call__(self, context: Any) -> None:
@@ -63,14 +56,13 @@ class DaysRefused(AirflowFailException):
 
 
 class FailedRunMail:
-    """The mail of a failed run of which no task has written one. It is a callback of the DAG.
+    """Mails that a run failed, unless one of its tasks has written a mail. It is a callback of the DAG.
 
-    Airflow calls those of a task in the process of the task, so a task whose process was killed, by the end of the
-    scheduler or for want of memory, tells nothing. The scheduler asks for those of a DAG, through the metadata DB.
+    Airflow calls those of a task in the process of the task, so a task that was killed, by the end of the scheduler or
+    for want of memory, writes none. The scheduler requests those of a DAG, through the metadata DB.
     """
 
     def __init__(self, owner: str) -> None:
-        """Make the callback; `owner` gets the mail."""
         self.owner = owner
 
     def __call__(self, context: Any) -> None:
@@ -86,13 +78,9 @@ class LostDaysMail:
     def __init__(
         self, owners: Mapping[str, str], outcomes: Callable[[str], list[DayOutcome]], what: str, then: str
     ) -> None:
-        """Make the callback.
+        """`owners` has the address of the owner by detector or source; `outcomes` takes the id of a run.
 
-        Args:
-            owners: detectors or sources, and the address of whose each is.
-            outcomes: lists what a run, given by its id, made of its days.
-            what: the run does, as the subject begins.
-            then: says in one sentence what will come of the days by itself.
+        `what` the run does begins the subject. `then` is a sentence on what happens to the days without further action.
         """
         self.owners, self.outcomes, self.what, self.then = owners, outcomes, what, then
 
@@ -137,13 +125,7 @@ class LostDaysMail:
 
 
 def failure(context: Any, what: str = "", **more: Any) -> Notice:
-    """Describe a failed task or run.
-
-    Args:
-        context: Airflow's.
-        what: ends the subject; that the task failed when empty.
-        more: of the `Notice`; its links follow that to the run.
-    """
+    """Describe a failed task or run; `what` ends the subject. Links in `more`, of the `Notice`, follow the run's."""
     ti = context.get("ti")
     run = [("The run in Airflow", ti.log_url)] if ti else []
     error = str(context.get("exception") or "The task failed").splitlines()

@@ -20,8 +20,7 @@ from tocsin.supervise.installed_jobs import InstalledJobs
 
 SUPERVISOR_DAG = "supervisor"
 _UNDER_WAY = ["queued", "running"]
-_OVERDUE = "overdue"
-"""The one run of `mails`: it is cleared and runs again."""
+_OVERDUE = "overdue"  # the one run of `mails`: it is cleared and runs again
 _DOC = """
 Compares what should run (the files in `detectors/` and `sources/`, and the pause switch of each `detector__` DAG) with
 the running processes, and acts on the difference. The processes do not belong to Airflow: marking a run of this DAG

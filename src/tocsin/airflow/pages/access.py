@@ -17,8 +17,7 @@ from fastapi.security import HTTPAuthorizationCredentials
 from fastapi.security.utils import get_authorization_scheme_param
 from sqlalchemy import select
 
-User = GetUserDep
-"""The user of a request, as an argument of a route."""
+User = GetUserDep  # the user of a request, as an argument of a route
 
 may_see = requires_access_dag("GET")
 """Refuses a user who may not see the DAG that the query names as `dag_id`; without one, who may see no DAG."""

@@ -105,7 +105,6 @@ def _add_data(app: FastAPI, installation: Installation) -> None:
 
 
 def _for(row: JobRow, own: Rights) -> JobRow:
-    """`row` with what one user may do, out of what makes sense."""
     switched = row.dag in own.switched
     may = {"may_switch": row.may_switch and switched, "may_restart": row.may_restart and switched and own.runs}
     return row.model_copy(update=may)

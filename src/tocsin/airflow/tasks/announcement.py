@@ -14,10 +14,8 @@ from tocsin.airflow.dags.mail_dag import LostDaysMail
 def announcement(subject: str, asset: str, mail: LostDaysMail) -> PythonOperator:
     """Make the task that belongs behind the one that publishes, whatever came of that one.
 
-    Args:
-        subject: the source or detector. One task for each: Airflow makes an event of every outlet of a task.
-        asset: its name; an event has the published day as partition key.
-        mail: knows the outcomes of a run.
+    Each source or detector has its own, since Airflow makes an event of every outlet of a task. An event of `asset` has
+    the published day as partition key.
     """
     return PythonOperator(
         task_id=f"announce__{subject}",
@@ -30,17 +28,14 @@ def announcement(subject: str, asset: str, mail: LostDaysMail) -> PythonOperator
 
 
 def announce(subject: str, asset: Asset, mail: LostDaysMail, dag_run: Any, outlet_events: Any) -> None:
-    """Give the asset an event for each day that the run has published.
-
-    Raises:
-        AirflowSkipException: there is none, and an event without a day would trigger others for nothing.
-    """
+    """Give the asset an event for each day that the run has published; without any raises AirflowSkipException."""
     days = [
         str(outcome.day)
         for outcome in mail.outcomes(dag_run.run_id)
         if outcome.subject == subject and outcome.published
     ]
     if not days:
+        # an event without a day would trigger others for nothing
         raise AirflowSkipException("no day was published")
     outlet_events[asset].add_partitions(days)
     print("published:", *days)

@@ -16,8 +16,7 @@ from tocsin.declare.model.names import backfill_dag
 from tocsin.declare.settings import load_settings
 from tocsin.history.backfill.backfill_ledger import backfill_outcomes
 
-DAY = "day"
-"""The param of a DAG that names the one day to run."""
+DAY = "day"  # the param of a DAG that names the one day to run
 
 
 class Backfill(GatedProgram):
@@ -28,12 +27,7 @@ class Backfill(GatedProgram):
     """
 
     def __init__(self, *, owners: Mapping[str, str], **options: Any) -> None:
-        """Make the task.
-
-        Args:
-            owners: the detectors, all of one source, and the address of whose each is.
-            options: of any operator.
-        """
+        """`owners` has the address of the owner for each of the detectors, which are all of one source."""
         super().__init__(program="backfill", mail=backfill_mail(owners), **options)
         self.owners = owners
 

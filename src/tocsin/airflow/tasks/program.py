@@ -41,13 +41,7 @@ class Program(SparkSubmitOperator):
     """Runs `spark_jobs/<program>.py`: a warning is no failure, and what a retry does not fix is not retried."""
 
     def __init__(self, *, program: str, arguments: Sequence[str] = (), **options: Any) -> None:
-        """Make the task.
-
-        Args:
-            program: its name.
-            arguments: templates, each of which becomes one argument.
-            options: of any operator.
-        """
+        """`arguments` are templates, each of which becomes one argument."""
         jobs = here().root / "spark_jobs"
         jars = sorted(map(str, here().jars("spark").glob("*.jar")))
         shared: dict[str, Any] = {"pool": BACKFILL_POOL, "execution_timeout": timedelta(hours=6)}
@@ -95,7 +89,6 @@ def describe_end(program: str, code: int, output: str) -> str:
 
 
 def _java_options() -> list[str]:
-    """Give the driver's logging options, and the archive of Spark's classes if there is one."""
     logging = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     return [logging, *(use_archive(here()) if load_settings().spark.archive else [])]
 
@@ -117,12 +110,7 @@ class GatedProgram(Program):
     operator_extra_links = (ReportLink(),)
 
     def __init__(self, *, mail: LostDaysMail, **options: Any) -> None:
-        """Make the task.
-
-        Args:
-            mail: tells the owners when it fails.
-            options: of `Program`.
-        """
+        """`mail` tells the owners when it fails."""
         super().__init__(retries=1, on_failure_callback=mail, **options)
         self.mail = mail
 

@@ -39,13 +39,9 @@ _BY_TASKS = r"^ti[._],^task\.,^dag\.,^operator_,^serde\.,^job_(start|end)$"
 
 @dataclass(frozen=True)
 class Airflow:
-    """The Airflow of one state folder.
+    """The Airflow of one state folder; what runs in it has exactly its `settings`.
 
-    Attributes:
-        settings: of the stack; what runs in Airflow has exactly these.
-        port: of its page and API.
-        java_home: for the jobs that it starts.
-        since: heartbeats from before it are those of an earlier run.
+    `port` is that of its page and API. Heartbeats from before `since` are those of an earlier run.
     """
 
     settings: Settings
@@ -75,9 +71,7 @@ class Airflow:
     def prepare(self) -> None:
         """Make the folder, the secrets and the passwords that are not there yet, readable for this user alone.
 
-        Raises:
-            ConfigError: Airflow is not installed.
-            OSError: the folder cannot be written.
+        Raises ConfigError if Airflow is not installed, OSError if the folder cannot be written.
         """
         if not (here().airflow_venv / "bin" / "airflow").exists():
             raise ConfigError.one(here().airflow_venv, "does not hold Airflow; run: make setup")
@@ -91,11 +85,7 @@ class Airflow:
             write_whole(self.passwords, json.dumps(passwords | new), mode=_PRIVATE)
 
     def environment(self) -> dict[str, str]:
-        """Of each component; call `prepare` first.
-
-        Raises:
-            ConfigError: the file with the address of the metadata DB cannot be read.
-        """
+        """Build that of each component; call `prepare` first. Raises ConfigError if the DB's address cannot be read."""
         own = {f"AIRFLOW__{name}": value for name, value in self._options().items()}
         connections = {
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
@@ -158,12 +148,7 @@ class Airflow:
 
 @dataclass(frozen=True)
 class Component:
-    """One server of Airflow.
-
-    Attributes:
-        airflow: which it belongs to.
-        component: its name in Airflow's command line.
-    """
+    """One server of Airflow; `component` is its name in Airflow's command line."""
 
     airflow: Airflow
     component: str
@@ -174,12 +159,7 @@ class Component:
         return f"{PREFIX}{self.component}"
 
     def launch(self, instance: str) -> Launch:
-        """Describe the process to start.
-
-        Raises:
-            ConfigError: Airflow is not installed, or the address of its metadata DB cannot be read.
-            OSError: its folder cannot be written.
-        """
+        """Describe the process to start; errors as of `Server.launch`."""
         self.airflow.prepare()
         environment = self.airflow.environment()
         python = here().airflow_venv / "bin" / "python"
@@ -200,13 +180,7 @@ class Component:
 
 
 def missing(url: str, component: str, since: datetime) -> str | None:
-    """Name what `component` still lacks to work, in words; None when nothing.
-
-    Args:
-        url: of the API server.
-        component: which.
-        since: heartbeats from before it do not count.
-    """
+    """Ask the API at `url` what `component` still lacks; None when nothing. Heartbeats before `since` do not count."""
     try:
         with urllib.request.urlopen(f"{url}/api/v2/monitor/health", timeout=_ANSWER_SECONDS) as answer:
             answered = json.load(answer)

@@ -23,14 +23,7 @@ _INHERITED = ("PATH", "HOME", "TMPDIR", "LANG")
 
 @dataclass(frozen=True)
 class GuardedServer(ABC):
-    """One server of one state folder; see `tocsin.dev.servers.server_set.Server`.
-
-    Attributes:
-        folder: holds its data, its configuration and its password.
-        log: file that gets its log lines.
-        port: for clients.
-        program: what to run.
-    """
+    """A `server_set.Server` of one state folder; `folder` holds its data, its configuration and its password."""
 
     name: ClassVar[str]
 
@@ -50,11 +43,7 @@ class GuardedServer(ABC):
         return self.folder / "address"
 
     def publish(self) -> None:
-        """Write the address to its file.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
+        """Write the address to its file; raises OSError if the folder cannot be written."""
         write_whole(self.address_file, f"{self.address}\n", mode=_PRIVATE)
 
     @abstractmethod

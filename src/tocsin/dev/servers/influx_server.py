@@ -50,11 +50,7 @@ class Influx(GuardedServer):
         return f"http://{_USER}:{self._password()}@{LOOPBACK}:{self.port}/write?db={_DATABASE}"
 
     def launch(self, instance: str) -> Launch:
-        """Describe the process to start.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
+        """Describe the process to start; errors as of `Server.launch`."""
         folders = {name: json.dumps(str((self.folder / name).absolute())) for name in ("meta", "data", "wal")}
         text = _CONFIGURATION.format(host=LOOPBACK, port=self.port, **folders)
         configuration = self._configure("influxdb.conf", text).absolute()
@@ -71,7 +67,6 @@ class Influx(GuardedServer):
             return f"port {self.port}"
 
     def _ask(self, query: str) -> int:
-        """Ask `query` as the user; returns the status of the answer."""
         login = base64.b64encode(f"{_USER}:{self._password()}".encode()).decode()
         body = urllib.parse.urlencode({"q": query}).encode()
         request = urllib.request.Request(

@@ -71,15 +71,7 @@ _JVM = ("-Xms128m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "
 
 @dataclass(frozen=True)
 class Kafka:
-    """The broker of one state folder.
-
-    Attributes:
-        folder: holds its data, its configuration and its cluster id.
-        log: file that gets its log lines.
-        port: for clients.
-        controller_port: for itself.
-        java: what to run it on.
-    """
+    """The broker of one state folder; `folder` holds its data, its configuration and its cluster id."""
 
     folder: Path
     log: Path
@@ -93,12 +85,7 @@ class Kafka:
         return KafkaSettings(bootstrap_servers=f"{LOOPBACK}:{self.port}")
 
     def launch(self, instance: str) -> Launch:
-        """Describe the process to start; writes its configuration, and formats its storage the first time (2 s).
-
-        Raises:
-            ConfigError: the storage cannot be formatted, or its cluster id cannot be read.
-            OSError: the folder cannot be written.
-        """
+        """Describe the process to start; formats its storage the first time (2 s). Errors as of `Server.launch`."""
         self._write_configuration()
         if not (self._data / "meta.properties").exists():
             self._format()
@@ -159,7 +146,6 @@ class Kafka:
         draft.rename(self._data)
 
     def _cluster_id(self) -> str:
-        """Name the cluster that a new storage belongs to."""
         return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
     def _java(self, *words: str) -> tuple[str, ...]:

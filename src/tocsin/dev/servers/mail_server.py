@@ -89,7 +89,6 @@ def _header(mail: EmailMessage, name: str) -> str:
 
 
 def _part(mail: EmailMessage, kind: str) -> str:
-    """Read its plain or its html text; empty if it has none."""
     body = mail.get_body(preferencelist=(kind,))
     if body is None:
         return ""

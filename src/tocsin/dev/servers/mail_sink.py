@@ -21,14 +21,7 @@ _ANSWER_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class MailSink:
-    """The mail sink of one state folder.
-
-    Attributes:
-        folder: holds the mails.
-        log: file that gets its log lines.
-        smtp_port: takes mail.
-        web_port: shows it.
-    """
+    """The mail sink of one state folder; `folder` holds the mails."""
 
     folder: Path
     log: Path
@@ -41,11 +34,7 @@ class MailSink:
         return f"http://{LOOPBACK}:{self.web_port}"
 
     def launch(self, instance: str) -> Launch:
-        """Describe the process to start.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
+        """Describe the process to start; errors as of `Server.launch`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         ports = ["--smtp", str(self.smtp_port), "--page", str(self.web_port)]
         command = [sys.executable, "-P", "-m", "tocsin.dev.servers.mail_server", *ports, "--folder", str(self.folder)]
@@ -66,15 +55,7 @@ class MailSink:
 
 @dataclass(frozen=True)
 class Mail:
-    """One mail.
-
-    Attributes:
-        id: in the sink.
-        to: address of the first recipient.
-        subject: as a mail program shows it.
-        text: its plain text part.
-        page: address of the page that shows it as a mail program would.
-    """
+    """One mail, with the first recipient, the plain text part, and the address of the page that shows it."""
 
     id: str
     to: str
@@ -90,11 +71,7 @@ class Mailbox:
         self.address = address.rstrip("/")
 
     def mails(self) -> list[Mail]:
-        """All mails, the oldest first.
-
-        Raises:
-            TransientError: the sink does not answer; a retry helps.
-        """
+        """List all mails, the oldest first; raises TransientError if the sink does not answer, and a retry helps."""
         try:
             with urllib.request.urlopen(f"{self.address}/mails.json", timeout=_ANSWER_SECONDS) as answer:
                 listed = json.load(answer)

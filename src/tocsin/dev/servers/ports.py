@@ -24,16 +24,9 @@ _SINKS = {"postgres": 8432, "redis": 8433, "influx": 8434}
 
 @dataclass(frozen=True)
 class Ports:
-    """The ports of a stack's servers, all on loopback.
+    """The ports of a stack's servers, all on loopback; `controller` is Kafka's own.
 
-    Attributes:
-        kafka: for Kafka's clients.
-        controller: for Kafka itself.
-        smtp: of the mail sink.
-        mail_page: page of the mail sink.
-        drain, web, metrics: of the jobs `drain`, `web` and `exporter`, whether they run or not.
-        airflow: page and API of Airflow; None when it is not part of the stack.
-        sinks: of the servers that keep views, whether they run or not.
+    `drain`, `web`, `metrics` and `sinks` have theirs whether they run or not; `airflow` is None when not in the stack.
     """
 
     kafka: int
@@ -50,14 +43,9 @@ class Ports:
 def choose(
     settings: Settings, *, free: bool, mail_page: int, airflow: bool = False, needed: Collection[str] = ()
 ) -> Ports:
-    """The ports of a stack, with or without `airflow`: free ones, or those that the settings lead to.
+    """Choose the ports of a stack: free ones, or those that the settings lead to, and `mail_page`.
 
-    Args:
-        settings: of the installation.
-        free: whether to take any free ports.
-        mail_page: of the mail sink, if not.
-        airflow: whether it is part of the stack.
-        needed: servers of views that are about to start.
+    `needed` are the servers of views that are about to start.
 
     Raises:
         ConfigError: the settings lead to Kafka or SMTP servers elsewhere, or a port is in use.
@@ -86,11 +74,7 @@ def choose(
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports on which nothing listens now.
-
-    Raises:
-        ConfigError: when hardly any port is free.
-    """
+    """Find `count` different ports on which nothing listens now; raises ConfigError when hardly any is free."""
     found: list[int] = []
     for port in random.sample(_CHOICE, _TRIES):
         if len(found) < count and _is_free(port):
@@ -101,11 +85,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def require_free(ports: Mapping[str, int]) -> None:
-    """Nothing may listen on `ports`, a mapping of what needs a port to its number.
-
-    Raises:
-        ConfigError: names each port that is in use, what needs it, and who holds it.
-    """
+    """Raise a ConfigError that names each of `ports` that is in use, what needs it (its key), and who holds it."""
     faults = [
         Fault(what, f"port {port} is in use by {owner_of(port)}; choose another, or let --free-ports choose")
         for what, port in ports.items()

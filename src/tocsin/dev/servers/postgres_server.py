@@ -29,12 +29,7 @@ class Postgres(GuardedServer):
         return f"postgresql://{_USER}:{self._password()}@{LOOPBACK}:{self.port}/{_DATABASE}"
 
     def launch(self, instance: str) -> Launch:
-        """Describe the process to start; makes its data the first time (2 s).
-
-        Raises:
-            ConfigError: the data cannot be made.
-            OSError: the folder cannot be written.
-        """
+        """Describe the process to start; makes its data the first time (2 s). Errors as of `Server.launch`."""
         data = (self.folder / "data").absolute()
         if not data.exists():
             self._make_data()

@@ -43,16 +43,11 @@ class Server(Protocol):
 class Servers:
     """Kafka, the mail sink, Airflow if it is wanted, and those in which views are kept, once a view names them.
 
-    Attributes:
-        announced: whether their addresses are published.
+    `announced` tells whether their addresses are published.
     """
 
     def __init__(self, settings: Settings, instance: str, servers: Mapping[str, Server], sinks: SinkServers) -> None:
-        """Nothing is started yet; `servers` in the order of their start, those of `sinks` behind them.
-
-        Raises:
-            ConfigError: the set-up lacks something, or Kafka's storage cannot be made.
-        """
+        """Start nothing yet; `servers` in the order of their start, `sinks` behind them. Raises as `Server.launch`."""
         self.announced = False
         self._settings, self._catalog = settings, FollowedCatalog(settings)
         self._instance, self._sinks = instance, sinks

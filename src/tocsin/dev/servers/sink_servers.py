@@ -45,11 +45,7 @@ class Redis(GuardedServer):
         return f"redis://default:{self._password()}@{LOOPBACK}:{self.port}/0"
 
     def launch(self, instance: str) -> Launch:
-        """Describe the process to start.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
+        """Describe the process to start; errors as of `Server.launch`."""
         folder = json.dumps(str(self.folder.absolute()))
         text = _CONFIGURATION.format(host=LOOPBACK, port=self.port, folder=folder, password=self._password())
         return self._launch(instance, [str(self.program), str(self._configure("redis.conf", text).absolute())], text)
@@ -60,12 +56,10 @@ class SinkServerKind:
     """A kind of server that the stack can start.
 
     Attributes:
-        server: what starts it.
         title: its name for people.
         programs: names of its program, the best first.
         folders: pattern of the folders where Debian keeps it, if it is not on PATH.
         package: a Python package that may hold it, and the folder in that.
-        install: the command that installs it.
     """
 
     server: type[GuardedServer]
@@ -118,18 +112,10 @@ def needed_kinds(settings: Settings, catalog: Catalog) -> list[str]:
 
 
 class SinkServers:
-    """The servers of sinks that a stack can start.
-
-    Attributes:
-        servers: by kind, those that are installed and have no address in the settings.
-    """
+    """The `servers` of sinks that a stack can start, by kind: installed, and without an address in the settings."""
 
     def __init__(self, settings: Settings, ports: Mapping[str, int]) -> None:
-        """Find the programs, and publish the addresses; nothing is started.
-
-        Raises:
-            OSError: the state folder cannot be written.
-        """
+        """Find the programs, and publish the addresses; raises OSError if the state folder cannot be written."""
         self._settings = settings
         self.servers: dict[str, GuardedServer] = {}
         for kind, how in KINDS.items():

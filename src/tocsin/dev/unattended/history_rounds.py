@@ -57,7 +57,6 @@ class HistoryRounds:
     """
 
     def __init__(self, settings: Settings, command: Sequence[str] = (sys.executable, "-m", "tocsin.cli")) -> None:
-        """Nothing is started yet; `command` is that of Tocsin."""
         self._settings, self._command = settings, command
         self._failing: set[str] = set()  # people have heard of
         self._ended, self._child_lock = threading.Event(), threading.Lock()
@@ -140,13 +139,11 @@ class HistoryRounds:
         self._failing = self._failing | {words} if failed else self._failing - {words}
 
     def _mail_hung(self, words: str) -> None:
-        """Write a mail about a step that hangs."""
         log.error("step of history hung", command=words, seconds=_LONGEST_SECONDS, log=str(self._settings.log(LOG)))
         self._mail(words, "hung", f"`tocsin {words}` was not done after {span(_LONGEST_SECONDS)}, and was ended.")
         self._failing.add(words)
 
     def _mail(self, words: str, what: str, sentence: str) -> None:
-        """Write a mail about a step that has `failed` or `hung`."""
         now, path = datetime.now(UTC), self._settings.log(LOG)
         notice = Notice(
             subject=f"[tocsin] history: `{words.split(' --', maxsplit=1)[0]}` {what}",

@@ -32,8 +32,7 @@ senders come back after a stack that was down."""
 _LATE_RECORDS, _LATE_SECONDS = 1_000, 600.0
 """The late share is taken over at least so many of the latest records and so long, or since the process began."""
 
-_FEWEST, _FEWEST_LATE = 100, 10
-"""Of fewer records, and of fewer late ones, a share says nothing."""
+_FEWEST, _FEWEST_LATE = 100, 10  # of fewer records, and of fewer late ones, a share says nothing
 
 _REPEATED_SECONDS = 90.0
 """So long after the first batch of a feeder its repeats have been read, and a look, one a minute, has seen that."""
@@ -66,7 +65,6 @@ class Facts:
     """The jobs at one moment.
 
     Attributes:
-        pasts: what the policy remembers of each job.
         broken: the first fault of each job whose file cannot be read.
         reports: the last report of each job that is not silent.
         feeders: by detector job, the jobs through which its events come.
@@ -93,8 +91,7 @@ class Incident:
     """One job is in a condition that people must hear of.
 
     Attributes:
-        job, condition: which one is in which condition.
-        reason: why, in words, as it was when it began.
+        reason: in words, as it was when the condition began.
         at, last_at: epoch seconds at which it was found first, and last.
         written: whether its mail waits for its departure, or has left.
     """
@@ -108,10 +105,7 @@ class Incident:
 
     @property
     def cause(self) -> str:
-        """What other jobs may be in this condition for too, as of a Kafka that is away; empty for a matter of its own.
-
-        People get one mail about all jobs that have it.
-        """
+        """Name a cause that jobs may share, such as Kafka being away, for one mail about all; else empty."""
         if self.condition is Condition.NO_ROOM:
             return "room on the disk"
         return missing(self.reason) if self.condition is Condition.WAITING else ""
@@ -133,8 +127,7 @@ class Memory:
         bases: by detector job, the counters since which its late share is taken.
         inputs: by ingest and flow job, the counters when something came in last; a source without any is not silent.
         owners: of each job, as the last readable version of its file said.
-        set_aside, lost: by job, how many records it had set aside, or lost unread, when people last heard of that.
-        recreated: by job, how many topics it had found recreated when people last heard of that.
+        set_aside, lost, recreated: by job, the count of records, records or topics of which people last heard.
         first_batches: by ingest and flow job, the start of its process, and when that had finished a batch first.
         refused: by source, the days that its gate refuses and of which its owner was notified.
     """
@@ -151,14 +144,7 @@ class Memory:
 
 
 def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
-    """Judge the incidents `now`, and what to remember for the next look.
-
-    Args:
-        facts: the jobs now.
-        before: what the last call returned.
-        bounds: where conditions begin.
-        now: epoch seconds.
-    """
+    """Judge the incidents `now`, in epoch seconds; returns the memory for the next look, which takes it as `before`."""
     detectors = {job: report for job, report in facts.reports.items() if JobName.parse(job).kind == DETECTOR}
     feeders = {job: report for job, report in facts.reports.items() if JobName.parse(job).kind in (INGEST, FLOW)}
     first_batches = {**before.first_batches, **_first_batches(feeders, before.first_batches, now)}
@@ -212,7 +198,6 @@ def is_due(incident: Incident, now: float) -> bool:
 
 
 def _symptoms(facts: Facts, memory: Memory, bounds: Bounds, now: float) -> Iterator[tuple[str, Condition, str]]:
-    """The conditions that are there now, each with its job and the reason."""
     for job, past in facts.pasts.items():
         if past.condition is Condition.RESTARTING:
             if past.reason.startswith(HUNG):
@@ -235,7 +220,6 @@ def _symptoms(facts: Facts, memory: Memory, bounds: Bounds, now: float) -> Itera
 def _symptoms_of_flow(
     job: str, report: JobReport, memory: Memory, bounds: Bounds, now: float
 ) -> Iterator[tuple[Condition, str]]:
-    """The conditions that follow from the figures of a job that runs."""
     if report.bad_ratio > MUCH_QUARANTINED:
         yield Condition.QUARANTINING, f"{report.bad_ratio:.1%} of the latest records went to quarantine"
     if report.ignored_ratio > MUCH_IGNORED:
@@ -286,7 +270,6 @@ def _base(report: JobReport, base: Counters | None, now: float) -> Counters:
 def _first_batches(
     feeders: Mapping[str, JobReport], before: Mapping[str, tuple[float, float]], now: float
 ) -> dict[str, tuple[float, float]]:
-    """Note which processes of feeders have finished their first batch by `now`."""
     begun = {
         job: report.started_at.timestamp()
         for job, report in feeders.items()

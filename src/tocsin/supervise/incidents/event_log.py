@@ -28,16 +28,11 @@ class EventKind(StrEnum):
     """The kind of event in the life of a job."""
 
     START = "start"
-    STOP = "stop"
-    """It was asked to stop, or ended by force; it did not end by itself."""
-    END = "end"
-    """Its process was found gone without having been asked."""
-    REFUSED = "refused"
-    """It could not be started."""
-    WORKS = "works"
-    """Its process does its work for the first time since it was started."""
-    CONDITION = "condition"
-    """It came into another condition."""
+    STOP = "stop"  # it was asked to stop, or ended by force; it did not end by itself
+    END = "end"  # its process was found gone without having been asked
+    REFUSED = "refused"  # it could not be started
+    WORKS = "works"  # its process does its work for the first time since it was started
+    CONDITION = "condition"  # it came into another condition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +42,10 @@ class JobEvent:
     Attributes:
         at: epoch seconds at which a look noticed or did it.
         ended_at: last sign of life of a process that ended by itself, perhaps long before `at`; None when unknown.
-        what: its kind.
-        reason: why, in words.
-        condition: how the job fared after it; None where no look was taken.
+        condition: after it; None where no look was taken.
         exit_code: of a process that ended by itself: minus the signal, or the code; None when unknown, as when
             it was killed while its parent was gone.
         ran_seconds: how long the process had run that ended or was asked to stop; None for other events.
-        forced: whether a process was ended by force rather than asked.
         failed: whether it counts as a failure: it ended by itself, was hung or took too much, or could not be started.
     """
 
@@ -148,10 +140,7 @@ def record(state: Path, events: Iterable[tuple[str, JobEvent]]) -> None:
 
 
 def read_events(state: Path, job: str) -> list[JobEvent]:
-    """Read the events of `job`, oldest first; empty when there are none, or they cannot be read.
-
-    A line that was torn by a crash is left out.
-    """
+    """Read the events of `job`, oldest first, without lines that a crash tore; empty when they cannot be read."""
     try:
         lines = event_log_path(state, job).read_bytes().splitlines()
     except OSError:

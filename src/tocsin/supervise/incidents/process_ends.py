@@ -27,12 +27,8 @@ class ProcessEnd(BaseModel, frozen=True):
 
     Attributes:
         at: when it ended, or was asked to stop; the pauses count from then.
-        failed: whether it was a failure.
         asked: whether it was asked to stop, for whatever reason.
-        cause: in words.
         exit_code: minus the signal, or the code; null when it was asked to stop, or unknown.
-        ran_seconds: how long it had run.
-        condition: how the job fared then.
         restart_seconds: until the next process was started; null as long as none was.
         back_seconds: until the next process did its work; null as long as none has.
     """
@@ -50,8 +46,6 @@ class ProcessEnd(BaseModel, frozen=True):
 
 @dataclass
 class _Ended:
-    """The end of a process, and when the next one worked."""
-
     event: JobEvent
     forced: bool = False
     restarted_at: float | None = None

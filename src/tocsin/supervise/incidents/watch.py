@@ -39,7 +39,6 @@ class Watch:
     """Watches the jobs of one installation. One process at a time may: whoever supervises."""
 
     def __init__(self, settings: Settings, group: str, runner: Runner) -> None:
-        """Watch the jobs that the supervisor of `group` keeps running through `runner`."""
         self._settings, self._runner = settings, runner
         self._history = memory_of(settings.state, group)
         self._file = settings.state / "supervision" / "incidents.json"
@@ -47,12 +46,8 @@ class Watch:
     def look(self, catalog: Catalog, *, days: bool = True) -> list[Incident]:
         """Look once, and write the mails that are due; returns the incidents about which mails were written.
 
-        Args:
-            catalog: what is declared.
-            days: whether to mail about days that a gate refuses; not where the runs of history do.
-
-        Raises:
-            OSError: the state folder cannot be written; a later look writes what is due.
+        `days` is False where the runs of history mail about the days that a gate refuses. Raises OSError if the state
+        folder cannot be written; a later look then writes what is due.
         """
         now, before = time.time(), state_file.read(self._file, Memory, Memory())
         declared = owners(catalog, self._settings)
@@ -81,7 +76,6 @@ class Watch:
         return [incident for incident in memory.incidents.values() if incident.written]
 
     def _write_refused(self, catalog: Catalog, memory: Memory) -> None:
-        """Write a mail to the owner of each source whose gate refuses further days, and remember these."""
         try:
             known = {name: refused_days(self._settings, name) for name in catalog.sources}
         except (TocsinError, OSError) as error:
@@ -98,7 +92,6 @@ class Watch:
             state_file.write(self._file, Memory, replace(memory, refused=refused))
 
     def _write(self, incidents: Sequence[Incident], to: Sequence[str]) -> None:
-        """Write the mail about one incident, or about several with one cause."""
         for incident in incidents:
             about = {"of": incident.job, "condition": str(incident.condition), "reason": incident.reason}
             log.warning("incident", to=", ".join(to) or "nobody", **about)
@@ -130,12 +123,7 @@ class Watch:
 
 
 def owners(catalog: Catalog, settings: Settings) -> dict[str, str]:
-    """Return the recipients of mails about each job, separated by commas.
-
-    Args:
-        catalog: what is declared.
-        settings: name the addresses for jobs that are nobody's; the owners of all sources when there are none.
-    """
+    """Return the recipients of mails about each job, separated by commas; `operators` of those that are nobody's."""
     shared = ", ".join(operators(catalog, settings))
     found: dict[str, str] = {}
     for kind in wanted_kinds(catalog, settings):
@@ -195,8 +183,7 @@ _ADVICE = {
     Condition.IGNORING: "Detectors do not see these records. Make the patterns of `ignore` in the source's file "
     "narrower, unless nearly all records are of no use.",
 }
-RUNBOOKS = "docs/run/runbooks.md"
-"""Has a section for each condition, whose heading is its word."""
+RUNBOOKS = "docs/run/runbooks.md"  # has a section for each condition, whose heading is its word
 
 _ONCE = "We will mail again only if this comes back after an hour without it."
 

@@ -22,10 +22,8 @@ def code_identity(files: Sequence[Path], root: Path, state: Path) -> str:
     """Hash the names below `root` and the statements of `files`.
 
     To parse them all takes 1.2 s, so the hash of each file's statements is kept in `state` by the hash of the file, for
-    the next process. Without that note, or if it cannot be written, the result is the same.
-
-    Raises:
-        OSError: a file of the code cannot be read.
+    the next process. Without that note, or if it cannot be written, the result is the same. Raises OSError if a file of
+    the code cannot be read.
     """
     note, digest = state / _FILE, hashlib.sha256()
     known = state_file.read(note, dict[str, str], {})

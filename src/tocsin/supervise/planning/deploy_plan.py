@@ -27,12 +27,11 @@ class Effect(StrEnum):
     """What a deploy does to a job."""
 
     NOTHING = "nothing"
-    RESTART = "restart"
-    """It goes on where it stopped, on the same state if it keeps any."""
+    RESTART = "restart"  # it goes on where it stopped, on the same state if it keeps any
+    # of a detector from the events of the last windows, of a view from the earliest event in Kafka
     NEW_STATE = "new state"
-    """Of a detector from the events of the last windows, of a view from the earliest event in Kafka."""
+    # only Spark's plan tells which; of code that joins tables only the job itself
     RESTART_OR_NEW = "restart or new state"
-    """Only Spark's plan tells which; of code that joins tables only the job itself."""
     START = "start"
     STOP = "stop"
     REFUSED = "refused"
@@ -53,13 +52,7 @@ class JobPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class StateNames:
-    """The state that Spark's plans ask for.
-
-    Attributes:
-        next: by job, the name of the checkpoint that the present file asks for.
-        present: the names of those that there are.
-        faults: by job, what Spark refuses.
-    """
+    """By job, the checkpoint that the present file asks for (`next`), those there are, and what Spark refuses."""
 
     next: Mapping[str, str] = field(default_factory=dict)
     present: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -115,7 +108,6 @@ def _why_not(facts: JobFacts, *, is_stopped: bool) -> str:
 
 
 def _effect(deploy: Deploy, job: str, names: Sequence[str]) -> Effect:
-    """Find what happens to the state of `job` when `names` change."""
     kind, name = JobName.parse(job).kind, JobName.parse(job).name
     if kind not in (DETECTOR, COMPUTE):
         return Effect.RESTART

@@ -128,10 +128,7 @@ def memory_limit(settings: Settings, sources: Iterable[Source], declared: int | 
 
 
 def _written(catalog: Catalog, spec: FlowSpec | DetectorSpec | ViewSpec) -> Inputs:
-    """Give what a flow needs of the source that it writes, and the length of the periods that a view computes.
-
-    That may follow from `keep`.
-    """
+    """Give the inputs of the source that a flow writes; of a view its period length, which may follow from `keep`."""
     if isinstance(spec, FlowSpec):
         return _source(catalog.sources[spec.to], but=_NOT_INGESTED)
     return inputs_of("computed", {"window": spec.computed.window}) if isinstance(spec, ViewSpec) else {}
@@ -142,7 +139,6 @@ def _blocks(kind: JobKind, settings: Settings) -> list[Inputs]:
 
 
 def _spark(settings: Settings, *, but: Set[str] = frozenset()) -> Inputs:
-    """Give the settings of a Spark job, all `but` some, and of where its checkpoint lies."""
     stored = inputs_of("storage", settings.storage, but={"history"})
     return inputs_of("spark", settings.spark, but={*_LIMITS, *but}) | stored
 
@@ -152,7 +148,6 @@ def _source(source: Source, *, only: set[str] | None = None, but: set[str] | Non
 
 
 def _desired(settings: Settings, code: str, *parts: Inputs, **more: Any) -> Desired:
-    """Desire a job that is started with the platform's `code`, the settings of Kafka, and `parts`."""
     inputs = {"platform": digest(code)} | inputs_of("kafka", settings.kafka)
     for part in parts:
         inputs |= part

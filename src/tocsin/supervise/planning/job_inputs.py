@@ -18,8 +18,7 @@ Inputs = Mapping[str, str]
 # Addresses that may hold a password; passwords themselves are in files, and never read for this.
 _SECRET = {"database", *SINKS}
 _LOOPBACK = "127.0.0.1:"
-_IMPLIED = {"version"}
-"""What changes with something else that is named."""
+_IMPLIED = {"version"}  # what changes with something else that is named
 
 
 def inputs_of(
@@ -37,7 +36,6 @@ def changed_inputs(before: Inputs, after: Inputs) -> list[str]:
 
 
 def _is_own_port(before: str | None, after: str | None) -> bool:
-    """Return whether both are addresses of an embedded stack."""
     return all(text is not None and text.strip('"').startswith(_LOOPBACK) for text in (before, after))
 
 

@@ -14,18 +14,14 @@ from tocsin.supervise.planning.job_inputs import inputs_of, spec_of
 _SPARK_CPU, _SPARK_BESIDES_HEAP_MB = "250m", 500
 _LIGHT = "50m", 250
 _SUPERVISOR = "250m", 640  # it runs batches over history, one at a time
-_TIMES = 4
-"""So many times its request may a pod hold whose job is not restarted for its memory."""
+_TIMES = 4  # so many times its request may a pod hold whose job is not restarted for its memory
 
 
 def pod_resources(settings: Settings, kind: str, restarted_at: int | None = None) -> dict[str, dict[str, str]]:
-    """Write the `resources` of a pod.
+    """Write the `resources` of a pod; `kind` is that of the job, or `SUPERVISOR_POD`.
 
-    Args:
-        settings: with what is asked for pods of this kind.
-        kind: of the job, or `SUPERVISOR_POD`.
-        restarted_at: bytes at which supervision restarts the job; None if it never does. The kernel ends a container
-            only above that, because supervision says why, and lets the job end in order.
+    `restarted_at` is the bytes at which supervision restarts the job; None if it never does. The kernel ends a
+    container only above that, because supervision says why, and lets the job end in order.
     """
     asked = settings.runner.pods.get(kind, PodSettings())
     if restarted_at is None:

@@ -15,13 +15,7 @@ _KEPT = 3  # the version that runs, the one that is to take over from it, and th
 
 
 class StartRecord(BaseModel, frozen=True):
-    """One start of a job.
-
-    Attributes:
-        spec: hash of `inputs`, as the labels of the process have it.
-        at: epoch seconds.
-        inputs: see `tocsin.supervise.job_states.Desired`.
-    """
+    """One start of a job, `at` epoch seconds; the labels of the process have the same `spec`, the hash of `inputs`."""
 
     spec: str
     at: float
@@ -29,11 +23,7 @@ class StartRecord(BaseModel, frozen=True):
 
 
 def note_start(state: Path, job: str, wanted: Desired) -> None:
-    """Note that `job` is started as `wanted`.
-
-    Raises:
-        OSError: the state folder cannot be written.
-    """
+    """Note that `job` is started as `wanted`; raises OSError if the state folder cannot be written."""
     others = [start for start in read_starts(state, job) if start.spec != wanted.spec]
     new = StartRecord(spec=wanted.spec, at=time.time(), inputs=dict(wanted.inputs))
     state_file.write(_path(state, job), list[StartRecord], [*others, new][-_KEPT:])

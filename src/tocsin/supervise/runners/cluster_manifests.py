@@ -30,12 +30,10 @@ Manifest = dict[str, Any]
 
 
 def manifests(settings: Settings, *, storage: str = "20Gi", storage_class: str | None = None) -> list[Manifest]:
-    """Write the manifests of an installation with `settings`, in the order in which they are to be applied.
+    """Write the manifests of an installation, in the order in which they are to be applied; Kafka and the DBs exist.
 
-    Args:
-        settings: with `runner.kind = "kubernetes"`; Kafka and the databases that they name are given.
-        storage: size of the volume of the state folder.
-        storage_class: one that can be mounted by several nodes; None for the cluster's default.
+    The volume of the state folder is of size `storage`; `storage_class` (None: the cluster's default) is one that can
+    be mounted by several nodes.
 
     Raises:
         ConfigError: jobs would not run in a cluster, or a password would be written into a ConfigMap.

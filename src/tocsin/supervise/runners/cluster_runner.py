@@ -57,11 +57,7 @@ class ClusterRunner:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Run the jobs of `settings`, which name the cluster.
-
-        Raises:
-            ConfigError: an address in `settings` holds a password, which anybody who may list pods would read.
-        """
+        """Raise ConfigError if an address in `settings` holds a password, which whoever may list pods would read."""
         if faults := password_faults(settings):
             raise ConfigError(faults)
         self._settings = settings
@@ -167,7 +163,6 @@ class ClusterRunner:
         return found
 
     def _last_pod(self, job: str) -> V1Pod | None:
-        """Return the pod of the last start of `job`."""
         own = [pod for pod in self._pods if _note(pod.metadata, JOB) == job]
         return max(own, key=lambda pod: float(_note(pod.metadata, STARTED)), default=None)
 
@@ -260,13 +255,11 @@ def _has_run(status: V1ContainerStatus) -> bool:
 
 
 def _end(status: V1ContainerStatus | None) -> Any:
-    """Return how the last container that has ended did so; None if none has."""
     states = () if status is None else (status.state, status.last_state)
     return next((state.terminated for state in states if state is not None and state.terminated), None)
 
 
 def _reason(answer: str) -> str:
-    """Return the message of a Status, else the beginning of the answer."""
     try:
         return str(json.loads(answer)["message"])[:_LONGEST]
     except (ValueError, KeyError, TypeError):

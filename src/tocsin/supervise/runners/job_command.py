@@ -40,11 +40,7 @@ _SOME_SERVER = f"{SERVER}://"
 def job_launch(
     settings: Settings, labels: Labels, java_home: Path, *, beside: bool = False, memory_bytes: int | None = None
 ) -> Launch:
-    """Build the start of the job that `labels` names; `beside` the process that leads it, to take over from that one.
-
-    Raises:
-        ConfigError: PySpark is not installed.
-    """
+    """Build the start of a job, with `beside` to take over from the leading one; raises ConfigError without PySpark."""
     paths = here()
     return Launch(
         labels=labels,

@@ -28,8 +28,7 @@ INSTANCE, PROCESS, COMPONENT = "tocsin/instance", "tocsin/process", "app.kuberne
 """Labels: the installation; the number of one start, which is also what its reports give as their pid; the kind."""
 JOB, SPEC, STARTED = "tocsin/job", "tocsin/spec", "tocsin/started-at"
 """Annotations: what labels cannot hold, and the second of the start by the supervisor's clock."""
-GRACE_SECONDS = 30
-"""Longer than the policy waits before it ends a job by force."""
+GRACE_SECONDS = 30  # longer than the policy waits before it ends a job by force
 _SLOT = "tocsin/slot"
 _LONGEST_NAME = 40  # and a hash; the controller makes labels of the name with 11 characters more, of 63
 _PROBE_SECONDS = 20
@@ -40,10 +39,7 @@ _ADDRESSES = (("alerts", "database"), ("history", "catalog"), *(("views", sink) 
 class Slot:
     """One of the two StatefulSets that a job may have: one leads, and in a hand-over another comes up beside it.
 
-    Attributes:
-        name: of the StatefulSet.
-        number: of this start.
-        at: epoch seconds of it.
+    `number` and `at`, in epoch seconds, are of this start; `name` is of the StatefulSet.
     """
 
     name: str

@@ -27,13 +27,10 @@ class LocalRunner:
     """Starts each process in a session of its own, found again by its labels in the live process list."""
 
     def __init__(self, instance: str, log: Callable[[str], Path], *, tethered: bool = False) -> None:
-        """A runner for the processes labelled `instance`.
+        """Run the processes labelled `instance`, see `process_labels.instance_of`; `log` gives the log file of a job.
 
-        Args:
-            instance: see `labels.instance_of`.
-            log: the log file of a job.
-            tethered: whether processes end with the caller (Linux); then call `start` from its main thread alone, since
-                they end with the thread. Otherwise they outlive it.
+        If `tethered` they end with the caller (Linux); then call `start` from its main thread alone, since they end
+        with the thread. Otherwise they outlive it.
         """
         self._processes, self._log, self._tethered = ProcessList(instance), log, tethered
         self._children: dict[str, tuple[Labels, subprocess.Popen[bytes]]] = {}  # the last one of each job
@@ -109,7 +106,6 @@ class LocalRunner:
 
 
 def _kill(leader: psutil.Process) -> None:
-    """End `leader`, all below it, and its process group."""
     tree = [leader, *leader.children(recursive=True)]
     with contextlib.suppress(OSError):  # it has ended meanwhile, or has a group that holds processes of others
         if os.getpgid(leader.pid) == leader.pid:
@@ -120,7 +116,6 @@ def _kill(leader: psutil.Process) -> None:
 
 
 def _has_ancestor(row: ProcessRow, rows: dict[int, ProcessRow]) -> bool:
-    """Return whether a process above `row` belongs to the same job."""
     above = rows.get(row.parent)
     while above is not None and above.labels.job != row.labels.job:
         above = rows.get(above.parent)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 LIMIT_BYTES = 20 * 1024 * 1024
 KEPT = 3
-READ_LINES = 400
-"""Enough to hold the traces of one crash of a Spark job."""
+READ_LINES = 400  # enough to hold the traces of one crash of a Spark job
 _SHOWN = 20
 _WIDTH = 400
 _OWN = re.compile(r'File "[^"]*(?:detectors|flows|views)/[^"/]+\.py", line \d+')
@@ -24,12 +23,9 @@ def rotate(log: Path, *, limit_bytes: int = LIMIT_BYTES, kept: int = KEPT) -> bo
     """Move the content of a log that has grown beyond `limit_bytes` to `<log>.1`, older ones to `.2` up to `kept`.
 
     The file is copied and emptied, not renamed, since its writer holds it open (in append mode). Lines that are written
-    between the two are lost, and of a log that grew much longer since the last look, all but the end: so a job that
-    prints without end takes no more of the disk than `kept` + 1 files, and what it prints between two looks. Returns
-    whether it did anything.
-
-    Raises:
-        OSError: the disk is full or the folder cannot be written.
+    between the two are lost, and of a log that grew much longer since the last look, all but the end: it takes no more
+    of the disk than `kept` + 1 files and what is printed between two looks. Returns whether it did anything; raises
+    OSError if the disk is full or the folder cannot be written.
     """
     if not log.exists() or log.stat().st_size <= limit_bytes:
         return False

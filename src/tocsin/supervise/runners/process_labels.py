@@ -13,20 +13,16 @@ from urllib.parse import quote, unquote
 from tocsin.declare.settings import Settings
 
 VARIABLE = "TOCSIN_LABELS"
-LEADER = "TOCSIN_LEADER"
-"""Variable with the number of the leading process, for programs that take no labels."""
+LEADER = "TOCSIN_LEADER"  # variable with the number of the leading process, for programs that take no labels
 _ARGUMENT = "--label"
 _PROPERTY = "-Dtocsin.labels="
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The identity of a process.
+    """The identity of a process: a job, or a component of the stack, in an installation.
 
-    Attributes:
-        instance: the installation it belongs to, see `instance_of`.
-        job: the job, or the component of the stack.
-        spec: hash of all that the process was started with; another one means that it is to be replaced.
+    `spec` is the hash of all that it was started with; another one means that it is to be replaced.
     """
 
     instance: str

@@ -24,11 +24,7 @@ _FULL_LOOK_SECONDS = 30.0
 class ProcessRow:
     """One row of the process list that carries labels of this installation.
 
-    Attributes:
-        process, started_at: which it is, in seconds since the epoch.
-        labels: what it is.
-        parent: pid of its parent.
-        leads: False for a child that only inherits its labels.
+    `started_at` is epoch seconds, `parent` a pid; `leads` is False for a child that only inherits its labels.
     """
 
     process: psutil.Process

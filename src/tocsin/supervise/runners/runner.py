@@ -15,11 +15,9 @@ class Launch:
     """A process to start.
 
     Attributes:
-        labels: what it is; the command carries them already.
-        command: program and arguments.
+        command: program and arguments; carries `labels` already.
         environment: the whole environment; nothing else is inherited.
-        directory: where it starts.
-        log: file that gets its output, appended to.
+        log: file that its output is appended to.
         memory_bytes: how much it may hold before supervision restarts it; None for no limit.
     """
 
@@ -36,7 +34,6 @@ class Process:
     """A live process.
 
     Attributes:
-        labels: what it is.
         pid: its number, which its reports give too.
         started_at: seconds since the epoch; with the pid it names the process for good.
         leader: False for one whose leader is gone, as a JVM without its Python driver: nothing supervises it.
@@ -64,11 +61,7 @@ class Runner(Protocol):
         """Ask `process` to stop; with `force` end it and all its children at once. Does not wait. Gone is no error."""
 
     def list(self) -> Sequence[Process]:
-        """The live processes of this installation.
-
-        Raises:
-            TransientError: a cluster does not tell; a retry helps once it does.
-        """
+        """List those of this installation; raises TransientError, to be retried, while a cluster does not tell."""
 
     def exit_code(self, job: str) -> int | None:
         """Return the end of the last process of `job`: minus the signal, or the code; None if unknown."""

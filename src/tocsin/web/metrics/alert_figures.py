@@ -36,9 +36,7 @@ _UNSENT = ("waiting", "pending", "failed")
 class AlertFigures:
     """Reads the alerts DB. For one thread.
 
-    Args:
-        settings: of the installation.
-        stored_until: up to when every finding that was appended is stored, as the indexer says; None when unknown.
+    `stored_until` is up to when every appended finding is stored, as the indexer says; None when unknown.
     """
 
     def __init__(self, settings: Settings, stored_until: Callable[[], datetime | None]) -> None:

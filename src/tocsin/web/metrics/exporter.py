@@ -38,12 +38,7 @@ def exporter_api(scrape: Scrape, token: str | None) -> FastAPI:
 
 
 def run(job: Job) -> None:
-    """Answer until SIGTERM.
-
-    Raises:
-        ConfigError: the token or the files for TLS are faulty.
-        OSError: the port is taken.
-    """
+    """Answer until SIGTERM; raises ConfigError for a faulty token or TLS file, OSError if the port is taken."""
     settings, listen = job.settings, job.settings.metrics
     token = _token(settings)
     structlog.get_logger().info("listening", host=listen.host, port=listen.port)

@@ -7,8 +7,7 @@ from datetime import datetime
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-Sample = tuple[Sequence[str], float]
-"""The values of the labels, and the figure."""
+Sample = tuple[Sequence[str], float]  # the values of the labels, and the figure
 
 
 def gauge(name: str, text: str, labels: Sequence[str], samples: Iterable[Sample]) -> Metric:

@@ -79,11 +79,7 @@ class DayFigures:
 
 
 def view_families(settings: Settings, catalog: Catalog) -> Iterator[Metric]:
-    """Read how fresh each view is that runs; one without rows has no figures.
-
-    Raises:
-        TransientError: the file of a view cannot be read now.
-    """
+    """Read how fresh each view that runs is, if it has rows; raises TransientError if its file cannot be read now."""
     fresh: dict[tuple[str], Freshness] = {}
     for name, spec in catalog.views.items():
         freshness = summarise(settings, spec).freshness if spec.stage.runs else None

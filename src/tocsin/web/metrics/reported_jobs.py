@@ -24,7 +24,6 @@ class StatusReading:
     """One look at all jobs.
 
     Attributes:
-        jobs: the status of each.
         kafka_away: why the reports are not Kafka's but this machine's heartbeats; empty if they are Kafka's.
         findings_unknown: why it is not known when findings arrived; empty if it is, or was not asked for.
     """
@@ -43,10 +42,7 @@ class StatusReader:
         read: Callable[[], Mapping[str, JobReport]],
         catalog: Callable[[], Catalog] | None = None,
     ) -> None:
-        """Read the last report of each job with `read`, which raises TransientError while Kafka is away.
-
-        `catalog` returns what is in force now; None to read the files.
-        """
+        """`read` raises TransientError while Kafka is away; `catalog` returns what is in force; None: files."""
         self._settings, self._read_reports = settings, read
         self._processes = process_reader(settings)
         self._catalog = catalog or FollowedCatalog(settings).read
@@ -69,7 +65,6 @@ class StatusReader:
         return StatusReading(snapshot.statuses(wanted, known, found), away, unknown)
 
     def _wanted(self, catalog: Catalog, only: str | None) -> list[str]:
-        """List the jobs that should run, or the named one; errors as for `read`."""
         if only is None:
             return list(wanted_jobs(self._settings, catalog))
         declared = list(desired_jobs(catalog, self._settings))
