@@ -35,11 +35,9 @@ _BY_BATCH = {"MapInPandas", "MapInArrow", "PythonMapInArrow"}
 
 @dataclass(frozen=True)
 class Score:
-    """The nature of a score.
+    """The nature of a score; `kind` is None when it cannot be told.
 
-    Attributes:
-        kind: rising or final; None when it cannot be told.
-        counts: it grows by at most one with each event, so that leaving values out loses nothing but size.
+    A score that `counts` grows by at most one with each event, so that leaving values out loses nothing but size.
     """
 
     kind: ScoreKind | None
@@ -157,7 +155,6 @@ def _makes_text(node: Node) -> bool:
 
 
 def _aggregate(node: Node) -> Score:
-    """Find the kind of one aggregate."""
     function = node.children[0]
     if function.kind == "Sum":
         return _sum(function.children[0])

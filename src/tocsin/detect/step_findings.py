@@ -23,18 +23,13 @@ class StepRecords:
         self._name, self._version, self._entity, self._levels = name, version, entity, levels
 
     def best(self, found: Sequence[StepFinding]) -> StepFinding | None:
-        """Choose the one of `found` that is written: they have one identity, so the highest score; None if none counts.
-
-        Raises:
-            TypeError: a score is not a number.
-        """
+        """Choose the highest finite score: all of `found` share one identity. TypeError if a score is not a number."""
         return max((finding for finding in found if _is_number(finding.score)), key=_score, default=None)
 
     def record(self, key: tuple[str, ...], at: datetime, place: str, found: StepFinding) -> tuple[str, str] | None:
         """Make finding_id and JSON of `found` for the entity `key` at the event, or timer, `place`; None below a limit.
 
-        Raises:
-            TypeError, ValueError: its evidence or context cannot be written as JSON.
+        Raises a TypeError or ValueError if its evidence or context cannot be written as JSON.
         """
         score = _score(found)
         level = self._levels.reached(score)
@@ -92,7 +87,6 @@ def _length(plain: Any) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """Return `value` as JSON holds it."""
     match value:
         case None | str() | bool() | int():
             plain: Any = value

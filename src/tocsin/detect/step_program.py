@@ -44,11 +44,7 @@ class StepProgram:
     """The code of one detector."""
 
     def __init__(self, path: Path, text: bytes) -> None:
-        """Run `text`, the file `path`.
-
-        Raises:
-            ConfigError: it cannot be run, takes too long, or its state has a type that cannot be stored.
-        """
+        """Run `text`. ConfigError if that fails, takes too long, or its state has a type that cannot be stored."""
         module = load_module(path, text)
         self._path = path
         self._step: Callable[..., Any] = getattr(module, STEP)
@@ -63,11 +59,7 @@ class StepProgram:
         self._limit = _Limit()
 
     def step(self, key: Key, snapshot: str | None, event: Event) -> Made:
-        """Call `step` with a copy of the state; returns what it has made.
-
-        Raises:
-            StepFault: it fails, takes too long, or returns something else.
-        """
+        """Call `step` with a copy of the state. StepFault if it fails, takes too long, or returns something else."""
         state = self.codec.new() if snapshot is None else self.codec.decode(snapshot)
         return self._call(self._step, key, state, event)
 

@@ -63,12 +63,7 @@ class StepOutcome(NamedTuple):
 
 @dataclass
 class KeyState:
-    """What is known of one entity.
-
-    Attributes:
-        snapshot: its state as JSON; None for an entity that is new.
-        timer: the time for which its state sets a timer; None for none.
-    """
+    """What is known of one entity: its state as JSON, None if it is new, and the time of its timer, if any."""
 
     snapshot: str | None = None
     last: int = 0
@@ -77,12 +72,7 @@ class KeyState:
 
 @dataclass(frozen=True)
 class StepTask:
-    """All that a worker needs to run `step` of a detector.
-
-    Attributes:
-        forget_after: in microseconds.
-        columns: the declared columns of its source, and their types.
-    """
+    """All that a worker needs to run `step`. `forget_after` is in microseconds, `columns` give their types."""
 
     name: str
     version: str
@@ -184,7 +174,6 @@ class Stepper:
         return Event(EPOCH + event.at * MICROSECOND, **columns)
 
     def _timer(self, timer: datetime | None, at: int, earliest: int) -> int | None:
-        """Check the timer that the call at the time `at` has set, and return its time."""
         if timer is None:
             return None
         fires = (timer - EPOCH) // MICROSECOND

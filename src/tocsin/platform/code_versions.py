@@ -55,15 +55,8 @@ def kept_versions(settings: Settings, job: str) -> list[Version]:
 def keep_version(settings: Settings, job: str, version: str, text: bytes, fingerprint: str) -> list[Version]:
     """Note that `job` was started with `version` on the checkpoint `fingerprint`, and keep the file; returns all kept.
 
-    Args:
-        settings: of the installation.
-        job: that was started.
-        version: of its file.
-        text: that file, as it was when `version` was read: by now it may be another.
-        fingerprint: of its checkpoint.
-
-    Raises:
-        OSError: the folder cannot be written.
+    `text` is that file as it was when `version` was read: by now it may be another. Raises an OSError if the folder
+    cannot be written.
     """
     known = {entry.version: entry for entry in kept_versions(settings, job)}
     now = datetime.now(UTC)
@@ -83,9 +76,7 @@ def installed_catalog(settings: Settings) -> Catalog:
 
     Such a release ran an older version in the place of that file. Nobody has asked for the version in the file yet, so
     it starts only when a person has decided: a changed file counts, and so does every file once the pins are removed.
-
-    Raises:
-        ConfigError: the file of the pins cannot be read.
+    Raises a ConfigError if the file of the pins cannot be read.
     """
     refused = {}
     for job, pin in _pins(settings).items():
@@ -109,11 +100,7 @@ class FollowedCatalog:
         self._stamps: Stamps | None = None
 
     def read(self) -> Catalog:
-        """Read what has changed; the same object while nothing has.
-
-        Raises:
-            ConfigError: see `installed_catalog`.
-        """
+        """Read what has changed; the same object while nothing has. Raises as `installed_catalog`."""
         now = stamps(declared_files(self._settings))
         if now != self._stamps:
             self._catalog, self._stamps = installed_catalog(self._settings), now
@@ -121,11 +108,7 @@ class FollowedCatalog:
 
 
 def kept_detector(settings: Settings, name: str, version: str) -> DetectorSpec:
-    """Read the detector `name` as it was in a stored `version`.
-
-    Raises:
-        ConfigError: no such version is kept, or its copy cannot be read any more. A retry does not help.
-    """
+    """Read the detector `name` as it was in a stored `version`. ConfigError if that is not kept, or cannot be read."""
     job = detector_job(name)
     known = {entry.version: entry for entry in kept_versions(settings, job)}
     return read_spec(kept_file(settings, job, _known(name, known, version).version))

@@ -34,11 +34,7 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class Beat:
-    """The last sign of life of one job.
-
-    Attributes:
-        age_seconds: since then, without the time for which the machine was suspended or its clock was set forward.
-    """
+    """The last sign of life of one job; `age_seconds` leaves out suspensions and forward jumps of the clock."""
 
     report: JobReport
     age_seconds: float
@@ -58,7 +54,7 @@ class _Written(JobReport, frozen=True):
 
 
 def _ahead() -> float:
-    """How far the clock is ahead of the seconds for which this machine has been awake since its boot.
+    """Return how far the clock is ahead of the seconds for which this machine has been awake since its boot.
 
     By the kernel's clock: that of a process may be another one (`faketime`). Only where `boot_id` is known.
     """

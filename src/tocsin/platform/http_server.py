@@ -26,12 +26,7 @@ _IDLE_SECONDS, _STOP_SECONDS = 60, 6
 def serve_until_stopped(
     application: Any, listen: ListenSettings, project: Path, beside: Coroutine[Any, Any, None]
 ) -> None:
-    """Serve until SIGTERM, while `beside` runs.
-
-    Raises:
-        ConfigError: the files for TLS are faulty.
-        OSError: the port is taken.
-    """
+    """Serve until SIGTERM, while `beside` runs. ConfigError for faulty files for TLS, OSError if the port is taken."""
     try:
         server = uvicorn.Server(_config(application, listen, project))
         with socket.create_server((listen.host, listen.port), backlog=_CONNECTIONS) as listener:

@@ -34,13 +34,7 @@ class Lead:
     """The right to lead one job, held or waited for until `close`."""
 
     def __init__(self, settings: Settings, job: str, *, beside: bool = False) -> None:
-        """Take the right to lead `job`; a process that is started `beside` another one may wait for it.
-
-        Raises:
-            LockHeld: another process leads, and this one is not meant to run beside it.
-            ConfigError: as of `try_lead`.
-            OSError: the lock cannot be written.
-        """
+        """Take the right to lead `job`, or wait for it `beside` another process. Raises as `try_lead` otherwise."""
         self._settings, self._path = settings, settings.checkpoint(job) / "lock"
         self._stop = threading.Event()
         self._lock: Lock | None = None

@@ -11,11 +11,7 @@ from tocsin.declare.model.errors import TocsinError
 
 
 class LockHeld(TocsinError):
-    """Another process holds the lock; a retry helps only once that one has ended.
-
-    Attributes:
-        pid: of the holder, as it wrote it down; None when it could not be read.
-    """
+    """Another process holds the lock (`pid`, if readable); a retry helps only once that one has ended."""
 
     def __init__(self, path: Path, pid: int | None) -> None:
         self.path, self.pid = path, pid
@@ -48,11 +44,8 @@ class Lock:
 def hold(path: Path) -> Lock:
     """Take the lock on `path` (made with its folder when missing) without waiting.
 
-    The lock belongs to this process alone: a child such as a JVM does not inherit it.
-
-    Raises:
-        LockHeld: another process, or another `Lock` of this one, holds it.
-        OSError: the file cannot be opened or written (disk full, no right).
+    The lock belongs to this process alone: a child such as a JVM does not inherit it. Raises LockHeld if another
+    process, or another `Lock` of this one, holds it, and an OSError if the file cannot be opened or written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

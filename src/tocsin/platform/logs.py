@@ -43,13 +43,7 @@ _SHARED: tuple[Processor, ...] = (
 
 
 def configure(job: str, *, file: Path | None = None) -> None:
-    """Send all log lines of this process to stderr, or to the end of `file`, each with `job`.
-
-    Call it once, at the start of `main`.
-
-    Raises:
-        OSError: `file` cannot be written.
-    """
+    """Send all log lines of this process to stderr, or to the end of `file`, each with `job`. OSError if that fails."""
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[_bound_job(job), *_SHARED],
         processors=[
@@ -111,7 +105,7 @@ def _is_no_retry_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def _bound_job(job: str) -> Processor:
-    """Adds `job` to each line, of every thread (context variables would miss those started before)."""
+    """Add `job` to each line, of every thread (context variables would miss those started before)."""
 
     def bind(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         event.setdefault("job", job)

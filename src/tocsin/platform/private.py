@@ -19,9 +19,7 @@ _PATTERNS = ("alerts.db*", "airflow/airflow.db*")
 def begin(state: Path) -> None:
     """Make the folder `state` unless it is there, mark it as ours if it holds nothing yet, and `protect` it.
 
-    Raises:
-        ConfigError: as for `protect`.
-        OSError: it cannot be made or written.
+    Raises as `protect` does, and an OSError if it cannot be made or written.
     """
     state.mkdir(parents=True, exist_ok=True)
     if not any(state.iterdir()):
@@ -37,11 +35,8 @@ def mark(state: Path) -> None:
 def protect(state: Path) -> None:
     """Let no other user read what this process and its children write, nor the folder `state` and the DBs in it.
 
-    What belongs to another user stays as it is.
-
-    Raises:
-        ConfigError: a restore has left the folder half filled, or a later release has written there; nothing may begin
-            on it.
+    What belongs to another user stays as it is. Raises a ConfigError if a restore has left the folder half filled, or a
+    later release has written there; nothing may begin on it.
     """
     from tocsin.platform.state_file import claim_form  # noqa: PLC0415 - `tocsin --help` needs no pydantic
 

@@ -43,10 +43,7 @@ class ExitCode(IntEnum):
 def variables(path: Path) -> dict[str, str]:
     """Prepare `path` for the exit code of a process, and return the variables that tell the process.
 
-    The space is taken now, so that a process can report a full disk too.
-
-    Raises:
-        OSError: the file cannot be written.
+    The space is taken now, so that a process can report a full disk too. Raises an OSError if that fails.
     """
     token = secrets.token_hex(8)
     path.write_text(f"{_BLANK} {token}\n", encoding="ascii")

@@ -23,8 +23,7 @@ TOPIC_ID = "topic_id"
 class StateDb:
     """The file, for the one process that writes it.
 
-    Raises from every method:
-        TransientError: the file is locked, cannot be written, or the disk is full; nothing was changed.
+    Methods raise a TransientError if the file is locked, cannot be written, or the disk is full; nothing was changed.
     """
 
     def __init__(self, path: Path, schema: str) -> None:

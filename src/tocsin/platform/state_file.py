@@ -48,11 +48,7 @@ def read(path: Path | StoredFile, kind: type[_Value], default: None) -> _Value |
 @overload
 def read(path: Path | StoredFile, kind: type[_Value], default: _Value) -> _Value: ...
 def read(path: Path | StoredFile, kind: type[_Value], default: _Value | None) -> _Value | None:
-    """Read the value of type `kind` that `path` holds as JSON; `default` if there is no such file, or a broken one.
-
-    Raises:
-        OSError: the file is there and cannot be read.
-    """
+    """Read the `kind` in `path` as JSON; `default` if the file is missing or broken. OSError if it cannot be read."""
     try:
         return load(path, kind)
     except (FileNotFoundError, ValidationError):
@@ -60,12 +56,7 @@ def read(path: Path | StoredFile, kind: type[_Value], default: _Value | None) ->
 
 
 def load(path: Path | StoredFile, kind: type[_Value]) -> _Value:
-    """Read the value of type `kind` that `path` holds as JSON, where a broken file must not pass for none.
-
-    Raises:
-        OSError: the file is not there, or cannot be read.
-        ValueError: it is broken.
-    """
+    """Read the value of type `kind` in `path`, as JSON. OSError if it cannot be read, ValueError if it is broken."""
     value: _Value = _adapter(cast(Hashable, kind)).validate_json(path.read_bytes())
     return value
 
@@ -95,15 +86,10 @@ def write_whole(path: Path | StoredFile, content: str | bytes, *, mode: int = 0o
     """Put `content` (text as UTF-8) in the place of what `path` held; it is on the disk when this returns.
 
     Any number of processes and threads may do so at once: the last one wins. The folder is made when it is missing.
+    `mode` are the permissions on a disk, less those that the umask takes away.
 
-    Args:
-        path: of the file.
-        content: all that it will hold.
-        mode: its permissions on a disk, less those that the umask takes away.
-
-    Raises:
-        OSError: the disk is full or the folder cannot be written; `path` is as it was, and nothing else is left behind.
-            A retry helps once there is room.
+    Raises an OSError if the disk is full or the folder cannot be written; `path` is as it was, and nothing else is left
+    behind. A retry helps once there is room.
     """
     data = content.encode() if isinstance(content, str) else content
     if not isinstance(path, Path):
@@ -134,8 +120,7 @@ def _sync(folder: Path) -> None:
 def claim_form(state: Path) -> None:
     """Note in the folder `state` that its files have the form of this release, which reads those of earlier ones.
 
-    Raises:
-        ConfigError: a later release has written there; nothing was changed.
+    Raises a ConfigError if a later release has written there; nothing was changed.
     """
     path = state / FORM_FILE
     there = read(path, StateForm, None)
@@ -149,9 +134,8 @@ def claim_form(state: Path) -> None:
 def load_formed(path: Path | StoredFile, kind: type[_Value], advice: str) -> _Value:
     """Read the JSON object in `path`, whose `form` says how it is written, as a value of type `kind`.
 
-    Raises:
-        OSError: the file is not there, or cannot be read.
-        ConfigError: a later release has written it, or it is broken; `advice` says what to do.
+    Raises an OSError if the file is not there or cannot be read, and a ConfigError with `advice` if a later release has
+    written it, or it is broken.
     """
     try:
         _refuse_later(path, load(path, StateForm), advice)

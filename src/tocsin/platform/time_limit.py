@@ -31,10 +31,8 @@ def time_limit(path: Path) -> Iterator[None]:
     """Break off the block when it takes longer than `LONGEST_SECONDS`. It runs code of the file `path`.
 
     Only in the main thread of a process; in others there is no limit. What cannot be broken off, such as a loop in C,
-    ends the process half a minute later, with its stack on standard error.
-
-    Raises:
-        ConfigError: it was broken off, with the line of `path` at which it was; a retry does not help.
+    ends the process half a minute later, with its stack on standard error. Raises a ConfigError if it was broken off,
+    with the line of `path` at which it was.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

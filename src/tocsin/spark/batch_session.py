@@ -59,10 +59,7 @@ def shared_session() -> Iterator[None]:
 def running_batch(settings: Settings, job: str) -> Iterator[SparkSession]:
     """Run the block with a session of `job`, in a clean scratch folder. Only for the holder of the job's lock.
 
-    In `shared_session` it is the session of an earlier batch if there was one, and goes on behind the block.
-
-    Raises:
-        ConfigError, TransientError: as for `_running`.
+    In `shared_session` it is that of an earlier batch, if there was one, and goes on behind it. Raises as `_running`.
     """
     shared = _SHARED.get()
     if shared is None:
@@ -78,9 +75,7 @@ def running_batch(settings: Settings, job: str) -> Iterator[SparkSession]:
 
 @contextmanager
 def _running(settings: Settings, job: str) -> Iterator[SparkSession]:
-    """Run the block with a session of its own.
-
-    It runs on `spark.master`. If that is `local`: on two threads, or on what spark-submit was given.
+    """Run the block with a session of its own on `spark.master`; `local`: two threads, or what spark-submit was given.
 
     Raises:
         ConfigError: there is no Java, or the Kafka connector is not installed; a retry does not help.

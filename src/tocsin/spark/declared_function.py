@@ -53,11 +53,7 @@ class DeclaredFunction:
     """The function `name` of the file `path`: `detect`, `flow` or `view`."""
 
     def __init__(self, path: Path, name: str, text: bytes | None = None) -> None:
-        """Run the file, or `text`, which it held earlier. A session must be active: `F.udf("int")` asks for it.
-
-        Raises:
-            ConfigError: it cannot be run, or takes too long.
-        """
+        """Run the file, or `text`, which it held earlier. ConfigError if it cannot be run, or takes too long."""
         self._path, self._name = path, name
         self._function: Callable[..., object] = load_declared(path, name, text)
 
@@ -67,11 +63,7 @@ class DeclaredFunction:
         return len(inspect.signature(self._function).parameters) > 1
 
     def __call__(self, events: DataFrame | SourceEvents, tables: JoinedTables | None = None) -> DataFrame:
-        """Apply it to `events`, and to `tables` if it declares some.
-
-        Raises:
-            ConfigError: it fails, takes too long, or does not return a DataFrame.
-        """
+        """Apply it; raises a ConfigError if it fails, takes too long, or does not return a DataFrame."""
         arguments = (events,) if tables is None else (events, tables)
         try:
             inspect.signature(self._function).bind(*arguments)
@@ -103,11 +95,7 @@ def load_declared(path: Path, name: str, text: bytes | None = None) -> Any:
 
 
 def load_module(path: Path, text: bytes | None = None, *, with_cases: bool = False) -> ModuleType:
-    """Run the file `path`, or `text`, as a module of its own; its cases are run for themselves alone.
-
-    Raises:
-        ConfigError: it cannot be run, or takes too long.
-    """
+    """Run `path`, or `text`, as a module; its cases run for themselves. ConfigError if it fails or takes too long."""
     module = ModuleType(f"tocsin_{path.parent.name}_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # a dataclass looks up there what its annotations name

@@ -97,9 +97,8 @@ def parse_events(
 ) -> DataFrame:
     """Parse records of the events topic (column `value`, binary or text) into envelope, declared columns and `tick`.
 
-    Columns that are not in `used` (see `used_columns`; None means all) are null: reading them out of the JSON would be
-    in vain, and is a quarter of the work. Where `source` is not the only one of a query its name becomes part of the
-    plan: plans that take one source for another have different state.
+    Columns not in `used` (see `used_columns`; None means all) are null: to read them is a quarter of the work. Where
+    `source` is not the only one of a query its name becomes part of the plan: such plans differ in their state.
     """
     columns = event_columns(source)
     read = ", ".join(f"`{name}` {kind}" for name, kind in columns.items() if used is None or name in used)

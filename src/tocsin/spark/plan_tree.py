@@ -26,9 +26,7 @@ _NOISE = {
 class Node:
     """One operator of a plan, or one expression.
 
-    Attributes:
-        kind: Catalyst's class name without its package, such as "Aggregate" or "Count".
-        fields: what Catalyst tells about it; trees among them are lists of `Node`.
+    `kind` is Catalyst's class name without its package, such as "Aggregate". Trees among `fields` are lists of `Node`.
     """
 
     kind: str
@@ -76,7 +74,6 @@ def normalise(node: Node) -> str:
 
 
 def _read(value: Any) -> Any:
-    """Turn every list in JSON that is a tree into a Node."""
     if isinstance(value, dict):
         return {key: _read(inner) for key, inner in value.items()}
     if not isinstance(value, list):

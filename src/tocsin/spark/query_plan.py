@@ -67,10 +67,7 @@ def analyse(rows: DataFrame) -> Node:
 
 
 def shortage_of(needed: int, slots: int) -> str:
-    """Say that there are fewer task slots than real-time mode holds at once; "" if there are enough.
-
-    Spark checks the slots of stateful plans alone; a stateless one would read part of the topic in silence.
-    """
+    """Say that real-time mode lacks task slots, else "": without enough, a stateless plan silently skips partitions."""
     return "" if needed <= slots else f"real-time mode needs {needed} task slots at once for this plan; it has {slots}"
 
 
@@ -103,16 +100,10 @@ def mode_of(tree: Node) -> tuple[str, str]:
 def source_faults(
     rows: DataFrame, tree: Node, function: tuple[Path, str], sources: Sequence[Source]
 ) -> tuple[list[Fault], timedelta]:
-    """Find what is wrong with how the `function` of a file has put its `sources` together.
+    """Find what is wrong with how the `function` (its file and name) has put its `sources` together.
 
-    Args:
-        rows: what it has returned; a static DataFrame has no joins of streams.
-        tree: the analysed plan behind them.
-        function: the file and the name of the function.
-        sources: that it declares.
-
-    Returns:
-        The faults, and how far apart in time events may lie that are joined.
+    `rows` is what it has returned, and `tree` the analysed plan behind them; a static DataFrame has no joins of
+    streams. Returns the faults, and how far apart in time events may lie that are joined.
     """
     faults = [
         Fault(str(function[0]), f"does not read source '{name}', which it declares; leave it out there", key="source")
@@ -145,7 +136,6 @@ def refusal_of(rows: DataFrame, output: str) -> str:
 
 
 def _joins(plan: Any) -> Iterator[Any]:
-    """Yield the joins of two streams in a plan of the JVM."""
     children = plan.children()
     if plan.nodeName() == "Join" and all(children.apply(side).isStreaming() for side in range(2)):
         yield plan

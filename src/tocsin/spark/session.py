@@ -51,10 +51,8 @@ def streaming_session(
     """Start the session of `job` with `slots` task slots (threads, not cores), in a JVM of its own.
 
     With `resources` its tasks run on executors of the cluster instead, which may come later. A second call after
-    `stop()` reuses the JVM, and may ask for other slots.
-
-    Raises:
-        ConfigError: the Kafka connector is not installed, or an option is not the user's; a retry does not help.
+    `stop()` reuses the JVM, and may ask for other slots. Raises a ConfigError if the Kafka connector is not installed,
+    or an option is not the user's.
     """
     os.environ["MALLOC_ARENA_MAX"] = "2"  # the JVM inherits it: glibc keeps an arena for each thread otherwise
     os.environ["SPARK_LOCAL_IP"] = settings.spark.driver_host if resources is not None else "127.0.0.1"
@@ -85,11 +83,8 @@ def start_session(builder: SparkSession.Builder, options: dict[str, Any]) -> Spa
 def planning_session(settings: Settings) -> Iterator[SparkSession]:
     """Start a session that makes plans and runs nothing, in a JVM of its own; nothing is left behind, no log either.
 
-    Modules are found where a job finds them.
-
-    Raises:
-        ConfigError: there is no Java, or the set-up is not complete.
-        TransientError: Spark did not start; its last words are told.
+    Modules are found where a job finds them. Raises a ConfigError if there is no Java, or the set-up is not complete,
+    and a TransientError with Spark's last words if it did not start.
     """
     os.environ["JAVA_HOME"] = str(find_java().home)
     with tempfile.TemporaryDirectory() as folder:
@@ -114,11 +109,7 @@ def planning_session(settings: Settings) -> Iterator[SparkSession]:
 
 @contextmanager
 def redirect_output(log: Path) -> Iterator[None]:
-    """Let a JVM that is started in the block write to `log`, in place of the screen; its whole life long.
-
-    Raises:
-        TransientError: Spark did not start; its last words are told.
-    """
+    """Let a JVM started in the block write to `log`, for its whole life. TransientError if Spark does not start."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = [(number, os.dup(number)) for number in (1, 2)]
@@ -165,10 +156,7 @@ def clean_scratch(settings: Settings, job: str) -> Path:
 
 
 def connector() -> str:
-    """Build the class path of the Kafka connector.
-
-    On the class path, unlike in `spark.jars`, its classes can come from the AppCDS archive.
-    """
+    """Build the Kafka connector's class path. Unlike in `spark.jars`, its classes can be in the AppCDS archive."""
     folder = here().jars("spark")
     jars = sorted(str(jar) for jar in folder.glob("*.jar"))
     if not jars:

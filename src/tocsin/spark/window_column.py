@@ -82,7 +82,6 @@ def _made(tree: Node) -> Iterator[set[str]]:
 
 
 def _outputs(part: Node) -> list[Node]:
-    """List the columns of `part`: those of its topmost operator that names some."""
     return next((found for node in part.walk() if (found := node.expressions(*_LIST))), [])
 
 

@@ -210,7 +210,6 @@ def detection(settings: Settings, name: str) -> StreamJob:
 
 
 def _left_out(place: str, fault: str) -> SetAside:
-    """Describe the event, or the timer, at `place` that `step` failed on."""
     log.error("event left out by step", place=place, error=fault)
     topic, partition, offset = place.rsplit("/", 2)
     return SetAside(topic=topic, partition=int(partition), offset=int(offset), error=fault, at=datetime.now(UTC))

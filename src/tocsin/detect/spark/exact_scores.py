@@ -80,10 +80,8 @@ class ExactScores:
     def begin(self, used: dict[str, frozenset[str]], tables: JoinedTables | None, text: bytes) -> None:
         """Go on with what the file says is open, now that no other process writes it.
 
-        Args:
-            used: the columns that the detector uses, by source; see `used_columns`.
-            tables: that it joins; None without any.
-            text: of its file in the version that runs; another may lie there by now.
+        `used` are the columns that the detector uses, by source. `text` is its file in the version that runs; another
+        may lie there by now.
         """
         self._used, self._tables, self._text = used, tables, text
         if self._open is None and self._thread is None:
@@ -161,7 +159,6 @@ class ExactScores:
         return events.dropDuplicates([*IDENTITY, "event_time"])
 
     def _lower_bounds(self, closed: OpenWindows) -> set[str]:
-        """Read the identities of the findings in `closed` that are lower bounds."""
         found = set()
         with TopicReader(self._settings, f"exact:{self._spec.name}", self._settings.names.findings) as topic:
             starts, (_, ends) = (

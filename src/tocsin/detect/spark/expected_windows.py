@@ -29,12 +29,7 @@ FILLS_BACK = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Known:
-    """What tells who is expected, beside the declaration.
-
-    Attributes:
-        tables: those that the detector joins.
-        seen: who was seen before the rows that are filled in; see `seen_in`.
-    """
+    """What tells who is expected, beside the declaration; `seen` are those seen before the rows that are filled in."""
 
     tables: JoinedTables | None = None
     seen: DataFrame | None = None
@@ -55,7 +50,6 @@ def fill_in(rows: DataFrame, silence: Silence, spans: Sequence[Span], known: Kno
 
 
 def _expected(rows: DataFrame, silence: Silence, windows: DataFrame, known: Known) -> DataFrame:
-    """Give each of `windows` those who are expected in it."""
     expect = silence.expect
     if expect.table and known.tables is not None:
         return known.tables.holding(expect.table, windows)
@@ -69,7 +63,6 @@ def _expected(rows: DataFrame, silence: Silence, windows: DataFrame, known: Know
 
 
 def _windows(rows: DataFrame, silence: Silence, spans: Sequence[Span]) -> DataFrame:
-    """List the windows of `spans`."""
     spec = silence.spec
     slide = step_of(spec) // MICROSECOND
     listed = rows.sparkSession.createDataFrame(_numbers(spec, spans), "first bigint, last bigint")
@@ -94,9 +87,7 @@ class ClosedByBatch:
 
     Spark emits in batch N the windows that ended after the watermark of batch N - 1, and up to that of N. It has
     written both down before the batch begins. So a batch that runs again after a crash closes the same windows.
-
-    Attributes:
-        nobody: why nobody was expected in the windows that were closed last; empty where somebody was.
+    `nobody` says why nobody was expected in the windows that were closed last; empty where somebody was.
     """
 
     def __init__(
@@ -107,10 +98,7 @@ class ClosedByBatch:
         within: Sequence[Span] = (),
         tables: JoinedTables | None = None,
     ) -> None:
-        """Follow the checkpoint in `query`, of which `emission` chooses what is published.
-
-        Where it is known beforehand which windows there are, `within` names them. `tables` are those that are joined.
-        """
+        """Follow the checkpoint `query`; `emission` chooses what is published, `within` names the windows, if known."""
         self._emission = emission or Emission()
         self._silence, self._spec, self._query, self._within = silence, silence.spec, query, within
         self._tables, self._seen = tables, SeenEntities(silence, query)

@@ -190,14 +190,12 @@ def _is_short(value: Column) -> Column:
 
 
 def _shorten(text: Column) -> Column:
-    """Express `tocsin.declare.model.sizes.shortened` in columns."""
     length, digest = F.octet_length(text), F.left(F.sha2(text, 256), F.lit(DIGEST))
     mark = F.concat(F.lit("…["), length.cast("string"), F.lit(" bytes, sha256 "), digest, F.lit("]"))
     return F.when(length > TEXT_BYTES, F.concat(F.left(text, F.lit(BEGINNING)), mark)).otherwise(text)
 
 
 def _by_level(levels: Levels, score: Column, urgent: object, email: object) -> Column:
-    """Choose `urgent` or `email` by the level that `score` has reached."""
     if levels.urgent is None:
         return F.lit(email)
     above = F.when(score > F.lit(float(levels.urgent)), F.lit(urgent))

@@ -52,12 +52,7 @@ class StreamOnly(ConfigError):
 
 @dataclass(frozen=True, kw_only=True)
 class DetectorPlan(QueryPlan):
-    """The consequences of a detector's plan.
-
-    Attributes:
-        score: kind of its score, as declared or derived.
-        has_sessions: it has a session window.
-    """
+    """The consequences of a detector's plan; `score` is the kind of its score, as declared or derived."""
 
     score: Score
     has_sessions: bool = False
@@ -106,7 +101,6 @@ def read_plan(found: DataFrame, spec: DetectorSpec, sources: Sequence[Source] = 
 
 
 def _window_faults(tree: Node, spec: DetectorSpec, spark: SparkSession) -> list[Fault]:
-    """List what is wrong with the windows of a query."""
     if spec.window is None:
         what = "is None, but the detector keeps state; give it a window"
         return [Fault(str(spec.path), what, key="window")] if keeps_state(tree) else []
@@ -147,11 +141,7 @@ def _step_plan(tree: Node, spec: DetectorSpec, source: Source | None, spark: Spa
 
 
 def check_range(plan: DetectorPlan, spec: DetectorSpec) -> None:
-    """Check that the detector `spec` with this `plan` finds the same in a range of time as the stream does.
-
-    Raises:
-        StreamOnly: a session may have begun before any range, and go on after it.
-    """
+    """Check that the detector finds the same in a range of time as on the stream. StreamOnly if it has sessions."""
     if plan.has_sessions:
         what = "has a session window, and a session may cross midnight, so it runs only on the stream; "
         what += "use a window of a fixed length to run it on history"
@@ -177,7 +167,6 @@ def column_faults(schema: StructType, spec: DetectorSpec) -> list[Fault]:
 
 
 def _score(tree: Node, spec: DetectorSpec) -> Score:
-    """Take the declared kind of score, else the derived one."""
     if spec.expect is not None:
         return Score(ScoreKind.FINAL, False, "what is missing is known when a window has closed")
     derived = correct_score(tree, score_of(tree), spec.entity)
@@ -206,7 +195,6 @@ def _join_faults(found: DataFrame, spec: DetectorSpec, output: str, reach: timed
 
 
 def _mode(tree: Node, score: Score) -> tuple[str, str, str]:
-    """Find mode, output mode and reason."""
     if has_sessions(tree):
         return MICRO_BATCH, "append", "a session window is known only when it has closed"
     if has_stream_joins(tree):

@@ -60,8 +60,7 @@ def find_in_range(
 ) -> DataFrame:
     """Make records of the findings topic of what `read` holds of the range `wanted` of the detector `spec`.
 
-    Raises:
-        ConfigError: the detector's query is not one that runs, or (`StreamOnly`) not on a range of time.
+    Raises a ConfigError if the detector's query is not one that runs, or (`StreamOnly`) not on a range of time.
     """
     time, last = F.col("event_time"), wanted.end + reach(spec, wanted.end)
 

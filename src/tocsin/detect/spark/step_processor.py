@@ -39,12 +39,9 @@ def outcome_columns(outcome: StepOutcome) -> tuple[Any, ...]:
 
 @dataclass
 class _Entity:
-    """What is stored of an entity besides its events.
+    """What is stored of an entity besides its events; `armed` is the timer of Spark that is set, in milliseconds.
 
-    Attributes:
-        kept: for `Stepper`.
-        armed: the timer of Spark that is set, in milliseconds; None for none.
-        waiting: the time of the first event of each second in which some wait.
+    `waiting` has the time of the first event of each second in which some wait.
     """
 
     kept: KeyState = field(default_factory=KeyState)

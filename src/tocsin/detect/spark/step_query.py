@@ -40,14 +40,8 @@ def detector_function(
 ) -> QueryFunction:
     """Load the function of `spec`: `detect`, or `step` made a function of DataFrames.
 
-    Args:
-        spec: of the detector.
-        source: whose events it reads.
-        until: on a static DataFrame, timers before it fire; None for those alone that an event follows.
-        text: of its file; None for what it holds now.
-
-    Raises:
-        ConfigError: its file cannot be run.
+    On a static DataFrame timers before `until` fire; with None, those alone that an event follows. `text` is that of
+    its file; None for what it holds now. Raises a ConfigError if the file cannot be run.
     """
     if not spec.has_step:
         declared = DeclaredFunction(spec.path, spec.function, text)

@@ -22,14 +22,8 @@ _SECONDS = 10.0
 def check_access(settings: Settings, job: str, reads: Iterable[str] = (), writes: Iterable[str] = ()) -> None:
     """Return when the principal of `settings` may do on topics what `job` needs; nothing is asked without a login.
 
-    Topics that do not exist are left out: the job says itself that it waits for them. So are topics whose rights the
-    broker does not report.
-
-    Args:
-        settings: with the login of the job.
-        job: its name.
-        reads: the topics it reads, beside that of reports and those of a job without Spark.
-        writes: likewise those it writes.
+    `reads` and `writes` come beside the topic of reports and those of a job without Spark. Topics that do not exist are
+    left out: the job says itself that it waits for them. So are topics whose rights the broker does not report.
 
     Raises:
         ConfigError: Kafka refuses the login, or rights are missing; names them all.
@@ -53,7 +47,6 @@ def check_access(settings: Settings, job: str, reads: Iterable[str] = (), writes
 
 
 def _allowed(settings: Settings, topics: set[str]) -> dict[str, set[str]]:
-    """Return the operations that are allowed on each of `topics` that exists."""
     seen: list[KafkaError] = []
     admin = AdminClient(settings.kafka.for_librdkafka() | {"error_cb": seen.append})
     futures: dict[str, Future[Any]] = admin.describe_topics(

@@ -16,19 +16,13 @@ UNAUTHORIZED = (
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
-"""What Kafka answers to a principal without the right."""
 
 GIVE_RIGHTS = "give it the rights of its role (docs/run/kafka-security.md)"
 
 
 @contextlib.contextmanager
 def reaching(kafka: KafkaSettings, topic: str) -> Iterator[None]:
-    """Make errors of Kafka's client a TransientError that names brokers and topic.
-
-    Raises:
-        TransientError: Kafka cannot be reached; a retry helps.
-        ConfigError: it refuses the principal; a retry does not help.
-    """
+    """Turn errors of Kafka's client into a ConfigError if it refuses the principal, else into a TransientError."""
     try:
         yield
     except KafkaException as error:

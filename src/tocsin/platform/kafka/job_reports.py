@@ -24,21 +24,14 @@ class ReportReader:
         *,
         timeout_seconds: float = 5.0,
     ) -> None:
-        """Begin with up to the last 20,000 reports; `take` gets each report that is read, the oldest first.
-
-        Reports of other installations on the same broker are left out.
-        """
+        """Begin with the last 20,000 reports of this installation; `take` gets each that is read, the oldest first."""
         self._take, self._own = take, settings.installation_id
         self._reader = TopicReader(settings, "reports", settings.names.job_metrics, timeout_seconds=timeout_seconds)
         self._position: int | None = None
         self._reports: dict[str, JobReport] = {}
 
     def latest(self) -> dict[str, JobReport]:
-        """The latest report of each job that the end of the topic holds, stopped jobs included.
-
-        Raises:
-            TransientError: Kafka cannot be reached, or the topic is not there yet; a retry helps.
-        """
+        """Return each job's last report in the topic's end, stopped jobs included. TransientError without Kafka."""
         first, end = (bound[0] for bound in self._reader.bounds([0]))
         if self._position is None or not first <= self._position <= end:
             self._position = max(first, end - _TAIL)

@@ -14,12 +14,9 @@ _SIZE = 4
 
 
 def ask(kafka: KafkaSettings, seconds: float = 2.0) -> None:
-    """Return when one of the brokers answers.
+    """Return when one of the brokers answers; over TLS, when one takes the connection.
 
-    Over TLS it is only asked whether one takes the connection.
-
-    Raises:
-        TransientError: none does within `seconds` each; says which was asked last, and what happened.
+    Raises a TransientError if none does within `seconds` each; says which was asked last, and what happened.
     """
     fault = "no broker is configured"
     for server in kafka.bootstrap_servers.split(","):

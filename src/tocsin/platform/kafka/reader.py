@@ -67,12 +67,9 @@ class Reader(ABC, Generic[_Key]):
     ) -> None:
         """Ask nothing yet; Kafka may be away.
 
-        Args:
-            settings: of the installation.
-            group: for which offsets are committed, without the prefix of the installation.
-            names: of the topics.
-            timeout_seconds: in which Kafka must answer a question, or give the next record.
-            config: what the consumer should do differently, in librdkafka's words.
+        Offsets are committed for `group`, named without the prefix of the installation. Kafka must answer a question,
+        or give the next record, in `timeout_seconds`. `config` is what the consumer should do differently, in
+        librdkafka's words.
         """
         self.names = tuple(names)
         self._kafka, self._timeout = settings.kafka, timeout_seconds
@@ -246,10 +243,7 @@ class TopicReader(Reader[int]):
         return self.ids().get(self.name, "")
 
     def committed(self, partitions: Iterable[int]) -> tuple[Offsets, dict[int, str]]:
-        """Return the offset that is committed for each of `partitions`, and the id of the topic it was committed with.
-
-        Offsets are negative, and ids empty, where there is none.
-        """
+        """Return the committed offset of each partition, negative without one, and its topic's id then, or ""."""
         places = self._places(dict.fromkeys(partitions, 0))
         with self._reaching():
             found = self._consumer.committed(places, timeout=self._timeout)
@@ -262,9 +256,8 @@ class TopicReader(Reader[int]):
     def share(self, take: Callable[[list[int]], Offsets], give_up: Callable[[list[int]], None]) -> None:
         """Let `poll` give what comes from the partitions that Kafka assigns to this member of the group.
 
-        Args:
-            take: is told the partitions that this member gets, and says from where on it reads them.
-            give_up: is told the partitions that it had; another member may have read from them already.
+        `take` is told the partitions that this member gets, and says from where on it reads them. `give_up` is told the
+        partitions that it had; another member may have read from them already.
         """
 
         def assigned(consumer: Consumer, places: list[TopicPartition]) -> None:
@@ -297,9 +290,6 @@ def appended_at(message: Message) -> datetime:
 
 
 def came_in_at(message: Message) -> datetime | None:
-    """Return when the raw record behind the event in `message` was appended, UTC; None where it does not say.
-
-    A tick says its own time.
-    """
+    """Return when an event's raw record was appended, UTC, or a tick's own time; None where it does not say."""
     moment = ingested_at(message.value() or b"")
     return None if moment is None else datetime.fromisoformat(moment).astimezone(UTC)

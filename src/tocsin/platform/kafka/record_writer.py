@@ -30,13 +30,10 @@ class RecordWriter:
     def __init__(
         self, settings: Settings, longest: int, *, timeout_seconds: float = 30.0, config: dict[str, Any] | None = None
     ) -> None:
-        """Write records of up to `longest` bytes; Kafka may be away.
+        """Write records of up to `longest` bytes, headers included; Kafka may be away.
 
-        Args:
-            settings: of the installation.
-            longest: record, its headers included.
-            timeout_seconds: in which Kafka must take a record, and store it.
-            config: what the producer should do differently, in librdkafka's words.
+        Kafka must take a record, and store it, in `timeout_seconds`. `config` is what the producer should do
+        differently, in librdkafka's words.
         """
         self.sent = self.delivered = self.refused = self.failed = 0
         self.error: str | None = None
@@ -49,25 +46,16 @@ class RecordWriter:
         return topic in self.topics()
 
     def topics(self) -> set[str]:
-        """Name all topics that are there.
-
-        Raises:
-            TransientError: Kafka cannot be reached; a retry helps.
-        """
+        """Name all topics that are there. TransientError if Kafka cannot be reached."""
         with reaching(self._kafka, "the list of topics"):
             return {*self._producer.list_topics(timeout=10.0).topics}
 
     def write(self, topic: str, value: str | bytes | None, key: str | bytes | None = None, **more: Any) -> bool:
         """Hand over a record; waits while too many are under way. False if it is too long, and Kafka never takes it.
 
-        Args:
-            topic: where to.
-            value: of the record; None removes what a compacted topic holds for the key.
-            key: likewise.
-            more: of `Producer.produce`: partition, headers; with an `on_delivery` the record is not counted here.
-
-        Raises:
-            TransientError: Kafka has not taken anything for `timeout_seconds`; a retry helps.
+        A `value` of None removes what a compacted topic holds for the key. `more` is of `Producer.produce`: partition,
+        headers; with an `on_delivery` the record is not counted here. Raises a TransientError if Kafka has not taken
+        anything for `timeout_seconds`.
         """
         taken = self._hand_over(topic, value, key, **{"on_delivery": self._count} | more)
         self.poll()
@@ -80,9 +68,8 @@ class RecordWriter:
     def flush(self, timeout_seconds: float | None = None) -> None:
         """Wait until every record is delivered, as long as Kafka may take for one unless `timeout_seconds` are given.
 
-        Raises:
-            TransientError: records were lost since the last flush; `failed` says how many were ever, sending them
-                again helps.
+        Raises a TransientError if records were lost since the last flush. `failed` says how many were ever; sending
+        them again helps.
         """
         left = self._producer.flush(self._timeout if timeout_seconds is None else timeout_seconds)
         self.failed += left  # not in one line: `failed` would be read before what flush counts

@@ -38,11 +38,8 @@ class Reporter:
     def __init__(self, settings: Settings, job: str, *, beside: bool = False) -> None:
         """Start reporting `job` as STARTING, from a background thread, until `close`.
 
-        Args:
-            settings: of the installation.
-            job: that is reported on.
-            beside: whether another process leads the job. Until `lead` is called the job's report is that one's, and
-                this one has a heartbeat of its own, in which RUNNING reads READY.
+        With `beside` another process leads the job. Until `lead` is called the job's report is that one's, and this one
+        has a heartbeat of its own, in which RUNNING reads READY.
         """
         self._settings, self._topic = settings, settings.names.job_metrics
         self._beside = beside
@@ -70,9 +67,8 @@ class Reporter:
     def expect_batches(self, await_answer: Callable[[], None]) -> None:
         """Report a job that reads batches: with a lag, without a batch, it counts as stalled.
 
-        Args:
-            await_answer: returns when the JVM that works for this process has shown that it lives. Reports of the
-                background thread wait for it, so that one that hangs has no heartbeat.
+        `await_answer` returns when the JVM that works for this process has shown that it lives. Reports of the
+        background thread wait for it, so that one that hangs has no heartbeat.
         """
         self._await_answer, self._reads_batches = await_answer, True
 
@@ -98,11 +94,7 @@ class Reporter:
         self._send()
 
     def goes_on(self, within: float = 0.0) -> None:
-        """Report that the job's own thread works; without further calls or updates the job counts as stalled.
-
-        Args:
-            within: for so many seconds it may wait for something before that counts.
-        """
+        """Report that the job's own thread works. Silent for longer than `within` seconds, it counts as stalled."""
         self._came_by = time.monotonic() + within
 
     def report(self) -> JobReport:

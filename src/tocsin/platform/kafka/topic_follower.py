@@ -135,7 +135,6 @@ class TopicFollower:
         self._ends.close()
 
     def _look_up(self) -> tuple[str, Offsets, Offsets]:
-        """Return the id of the topic, and where its partitions begin and end."""
         topic_id, partitions = self._ends.topic_id(), self._ends.partitions()
         if not partitions:
             raise TransientError(f"topic {self._reader.name} does not exist yet")
@@ -164,12 +163,10 @@ class TopicFollower:
         self.lag_seconds = round(max(0.0, (asked_at - max(since)).total_seconds()), 3) if is_behind else 0.0
 
     def _start(self, offsets: Offsets) -> None:
-        """Read on from `offsets`."""
         self._next = offsets
         self._reader.follow(offsets)
 
     def _expect_partitions(self, there: list[int], position: Offsets) -> None:
-        """Read new partitions too."""
         if len(there) != len(position):
             _log.info("partitions added", topic=self._reader.name)
             self.follow(position, self.topic_id)

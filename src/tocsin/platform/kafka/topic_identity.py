@@ -26,9 +26,7 @@ class TopicIds:
     def of(self, names: Collection[str]) -> dict[str, str]:
         """Return the id of each of `names`, without topics that do not exist, or have none: brokers before 2.8.
 
-        Raises:
-            TransientError: Kafka cannot be reached; a retry helps.
-            ConfigError: it refuses the principal.
+        Raises a TransientError if Kafka cannot be reached, and a ConfigError if it refuses the principal.
         """
         found: dict[str, str] = {}
         with reaching(self._kafka, ", ".join(names)):
@@ -46,11 +44,8 @@ class TopicIds:
 def is_recreated(known: str, current: str, read: Mapping[_Key, int], ends: Mapping[_Key, int]) -> bool:
     """Return whether a topic was deleted and created again since it was read up to the offsets `read`.
 
-    Args:
-        known: the id of the topic that was read; "" if nobody noted it.
-        current: the id that it has now; "" if Kafka gives none.
-        read: the next offset of each partition.
-        ends: of each partition now.
+    `known` is the id of the topic that was read ("" if nobody noted it), `current` its id now ("" if Kafka gives none),
+    and `ends` where its partitions end now.
     """
     has_other_id = bool(known and current) and known != current
     return has_other_id or any(offset > ends.get(partition, 0) for partition, offset in read.items())

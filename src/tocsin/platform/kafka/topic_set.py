@@ -79,11 +79,7 @@ class TopicSet(Reader[Place]):
 
 
 def oldest(topics: TopicSet, position: Position, came_at: CameAt = appended_at) -> datetime | None:
-    """When the oldest record from `position` on came in, UTC, as the first of each place tells; None without.
-
-    Raises:
-        TransientError: Kafka cannot be reached; a retry helps.
-    """
+    """Date the oldest record from `position` on, UTC, by the first of each place. TransientError if Kafka is away."""
     first, ends = topics.bounds()
     unread = {place: max(offset, position.get(place, 0)) for place, offset in first.items()}
     moments = (topics.first_at(place, offset, ends[place], came_at) for place, offset in unread.items())
@@ -93,9 +89,8 @@ def oldest(topics: TopicSet, position: Position, came_at: CameAt = appended_at) 
 def lag_of(topics: TopicSet, position: Position, ends: Position, came_at: CameAt) -> tuple[int, float]:
     """Count what a job at `position` has not read of topics that end at `ends`; `came_at` dates a record.
 
-    Returns:
-        The number of records, and the seconds since the oldest came in, as the first of each place tells: 0 if there
-        are none, or while Kafka does not answer.
+    Returns the number of records, and the seconds since the oldest came in, as the first of each place tells: 0 if
+    there are none, or while Kafka does not answer.
     """
     behind = {place: (position[place], end) for place, end in ends.items() if position.get(place, end) < end}
     moments: list[datetime] = []

@@ -32,7 +32,6 @@ from tocsin.declare.settings import Settings
 FINDINGS_PARTITIONS = 4
 
 QUARANTINE_DAYS = 30
-"""For so long a record waits in quarantine."""
 
 _DAY = 24 * 3600 * 1000
 _APPENDED = {"message.timestamp.type": "LogAppendTime"}
@@ -70,12 +69,7 @@ class TopicSpec:
 
 @dataclass(frozen=True)
 class TopicsReport:
-    """The result of `ensure_topics`: what it did and found.
-
-    Attributes:
-        grown: one sentence for each topic that was given more partitions.
-        differences: one sentence for each setting that is not as it should be and was left alone.
-    """
+    """The result of `ensure_topics`: a sentence for each topic in `grown`, and for each setting in `differences`."""
 
     created: tuple[str, ...] = ()
     grown: tuple[str, ...] = ()
@@ -142,10 +136,7 @@ def ensure_topics(settings: Settings, catalog: Catalog, *, timeout_seconds: floa
 
 
 def ensure_event_topic(settings: Settings, name: str, partitions: int, *, timeout_seconds: float = 15.0) -> None:
-    """Create the topic `name`, which keeps events until it is removed; one that is there stays as it is.
-
-    Raises: see `ensure_topics`.
-    """
+    """Create the topic `name`, if it is missing; it keeps events until it is removed. Raises as `ensure_topics`."""
     admin = AdminClient(settings.kafka.for_librdkafka())
     config = _log(days=1, longest=EVENT_BYTES) | {"retention.ms": "-1"}
     spec = TopicSpec(name, partitions, config)
@@ -156,10 +147,7 @@ def ensure_event_topic(settings: Settings, name: str, partitions: int, *, timeou
 
 
 def remove_topics(settings: Settings, beginning: str, keep: Collection[str] = ()) -> list[str]:
-    """Remove the topics whose names begin like this, but for those to `keep`; returns the names.
-
-    Raises: see `ensure_topics`.
-    """
+    """Remove the topics whose names begin like this but those to `keep`; returns them. Raises as `ensure_topics`."""
     admin = AdminClient(settings.kafka.for_librdkafka())
     names = _answer(lambda: admin.list_topics(timeout=15.0)).topics
     gone = sorted(name for name in names if name.startswith(beginning) and name not in keep)
@@ -173,19 +161,13 @@ def remove_topics(settings: Settings, beginning: str, keep: Collection[str] = ()
 
 
 def cluster_id(settings: Settings) -> str:
-    """Return the id of the Kafka cluster, whose offsets mean nothing elsewhere.
-
-    Raises: see `ensure_topics`.
-    """
+    """Return the id of the Kafka cluster, whose offsets mean nothing elsewhere. Raises as `ensure_topics`."""
     admin = AdminClient(settings.kafka.for_librdkafka())
     return str(_answer(lambda: admin.list_topics(timeout=15.0)).cluster_id)
 
 
 def empty_topic(settings: Settings, name: str, ends: Mapping[int, int]) -> None:
-    """Remove the records of each partition before the offset in `ends`; the topic stays.
-
-    Raises: see `ensure_topics`.
-    """
+    """Remove the records of each partition before the offset in `ends`; the topic stays. Raises as `ensure_topics`."""
     admin = AdminClient(settings.kafka.for_librdkafka())
     for future in admin.delete_records([TopicPartition(name, *place) for place in ends.items()]).values():
         _answer(future.result)
@@ -244,7 +226,7 @@ def _await_visible(admin: AdminClient, specs: list[TopicSpec], timeout: float) -
 
 
 def _leaderless(admin: AdminClient, specs: list[TopicSpec], timeout: float) -> list[str]:
-    """Names of topics of which a partition cannot be read yet."""
+    """List the topics of which a partition cannot be read yet."""
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # confluent_kafka says no types of it
     places = {TopicPartition(spec.name, number): latest for spec in specs for number in range(spec.partitions)}
     found = []
@@ -293,7 +275,6 @@ class _Refused(TocsinError):
 
 
 def _answer(question: Callable[[], _Result]) -> _Result:
-    """The answer of Kafka to `question`."""
     try:
         return question()
     except KafkaException as error:

@@ -32,10 +32,8 @@ class OwnerMark(BaseModel, frozen=True):
 def claim(settings: Settings) -> None:
     """Mark the folder that `storage.checkpoints` names as that of this installation; nothing to do without the setting.
 
-    Raises:
-        ConfigError: another installation has marked it, or the store refuses.
-        TransientError: the store does not answer; a retry helps.
-        OSError: the folder cannot be written.
+    Raises a ConfigError if another installation has marked it or the store refuses, a TransientError if the store does
+    not answer, and an OSError if the folder cannot be written.
     """
     _claim(settings, settings.storage.checkpoints, "storage.checkpoints")
 

@@ -39,21 +39,13 @@ class JobFolders:
 
 
 def checkpoint_root(settings: Settings) -> StoredPath:
-    """Find the folder that holds a folder for each job with what it must find again.
-
-    Raises:
-        ConfigError: the file of credentials cannot be read.
-    """
+    """Find the folder with a folder for each job's lasting state. ConfigError if the credentials cannot be read."""
     uri = settings.storage.checkpoints
     return settings.checkpoint("any").parent if uri is None else folder_at(settings, uri)
 
 
 def folder_at(settings: Settings, uri: str) -> StoredPath:
-    """Find the folder that a setting names by `uri`.
-
-    Raises:
-        ConfigError: the file of credentials cannot be read.
-    """
+    """Find the folder that a setting names by `uri`. ConfigError if the file of credentials cannot be read."""
     if uri.startswith(S3):
         return ObjectPath(s3_store(settings.storage), uri.removeprefix(S3))
     return Path(uri.removeprefix(FILE))

@@ -29,8 +29,7 @@ _REFUSALS = {
 class S3Store:
     """A store as `pyarrow.fs` sees it: objects under keys, `bucket/prefix/name`, replaced whole or not at all.
 
-    Attributes:
-        files: a `pyarrow.fs.FileSystem`; use it in a block of `answering`.
+    `files` is a `pyarrow.fs.FileSystem`; use it in a block of `answering`.
     """
 
     files: Any
@@ -38,12 +37,7 @@ class S3Store:
 
     @contextlib.contextmanager
     def answering(self, key: str) -> Iterator[None]:
-        """Say what to do about a refusal of the store in the block, and that a retry helps where it did not answer.
-
-        Raises:
-            ConfigError: it refused.
-            TransientError: it did not answer.
-        """
+        """Turn errors in the block into a ConfigError if the store refused, a TransientError if it did not answer."""
         try:
             yield
         except FileNotFoundError:
@@ -58,11 +52,7 @@ class S3Store:
 
 @functools.cache
 def s3_store(storage: StorageSettings) -> S3Store:
-    """Open the store of `storage`, once in each process; it connects on first use.
-
-    Raises:
-        ConfigError: the file of credentials cannot be read.
-    """
+    """Open the store, once in each process; it connects on first use. ConfigError if the credentials cannot be read."""
     from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 
     scheme, _, address = (storage.s3_endpoint or "").partition("://")
@@ -80,11 +70,7 @@ def s3_store(storage: StorageSettings) -> S3Store:
 
 
 def file_io_of(storage: StorageSettings) -> dict[str, str]:
-    """Give the properties by which pyiceberg uses the store of `storage`; a catalogue does not keep them.
-
-    Raises:
-        ConfigError: the file of credentials cannot be read.
-    """
+    """Give pyiceberg's properties for the store; a catalogue does not keep them. ConfigError as `read_credentials`."""
     names = {"access_key": "access-key-id", "secret_key": "secret-access-key", "session_token": "session-token"}
     keys = {names[name]: value for name, value in read_credentials(storage.s3_credentials_file).items()}
     options = {"region": storage.s3_region, "connect-timeout": str(_CONNECT_SECONDS)} | keys
@@ -95,11 +81,7 @@ def file_io_of(storage: StorageSettings) -> dict[str, str]:
 
 
 def read_credentials(path: Path | None) -> dict[str, str]:
-    """Read the default profile of a file like `~/.aws/credentials`, as pyarrow takes it; nothing without a file.
-
-    Raises:
-        ConfigError: it cannot be read, or has no such profile.
-    """
+    """Read the default profile of a file like `~/.aws/credentials`, as pyarrow takes it. ConfigError if that fails."""
     if path is None:
         return {}
     parser = configparser.ConfigParser(interpolation=None)

@@ -21,11 +21,7 @@ _BUFFERS_ELSEWHERE = "${java.io.tmpdir}/s3a-${user.name}"
 
 
 def archives_of_s3a(setting: str) -> list[str]:
-    """List the archives of s3a.
-
-    Raises:
-        ConfigError: they are not installed, and `setting` needs them.
-    """
+    """List the archives of s3a. ConfigError if they are not installed, and `setting` needs them."""
     folder = here().jars("s3")
     archives = sorted(str(jar) for jar in folder.glob("*.jar"))
     if not archives:
@@ -39,10 +35,8 @@ def prepare_s3a(
     """Put the archives of s3a on the class path of the JVM that starts next; returns the options of its session.
 
     Nothing happens, and nothing is returned, where `uri` lies on a disk. What is to be sent waits in `scratch`. With
-    executors elsewhere these get the archives and the path of the file of credentials, too.
-
-    Raises:
-        ConfigError: the archives are not installed; a retry does not help.
+    executors elsewhere these get the archives and the path of the file of credentials, too. Raises a ConfigError if the
+    archives are not installed.
     """
     if uri is None or not uri.startswith(S3):
         return {}

@@ -154,11 +154,7 @@ def open_stored(path: StoredPath) -> AbstractContextManager[BinaryIO]:
 
 
 def move_in(file: StoredPath, target: StoredPath) -> None:
-    """Move a `file` to `target`, from a disk or within a store; a store has it whole or not at all.
-
-    Raises:
-        OSError: the disk is full or cannot be written.
-    """
+    """Move a `file` to `target`, from a disk or within a store, whole or not at all. OSError if the disk is full."""
     if isinstance(target, Path):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(str(file), target)
@@ -182,11 +178,7 @@ def size_of(path: StoredPath) -> int:
 
 
 def modified_at(path: StoredPath) -> float:
-    """Read when `path` changed last, in seconds since 1970; a folder in a store with the newest file in it.
-
-    Raises:
-        FileNotFoundError: there is no such file or folder.
-    """
+    """Read when `path`, or the newest file in it in a store, changed: seconds since 1970, or FileNotFoundError."""
     if isinstance(path, Path):
         return path.stat().st_mtime
     info = path.info()

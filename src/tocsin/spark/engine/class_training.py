@@ -27,15 +27,10 @@ _EVENT = "at timestamp, user string, n bigint, tags array<string>"
 
 
 def make_archive(archive: Path, settings: Settings, topics: tuple[str, str]) -> None:
-    """Write `archive`.
+    """Write `archive`, which must not exist. Raises a TransientError if the second JVM failed.
 
-    Args:
-        archive: must not exist.
-        settings: lead to a broker, and name a state folder that is not used for anything else.
-        topics: one to read, which holds a few records, and one to write.
-
-    Raises:
-        TransientError: the second JVM failed.
+    `settings` lead to a broker, and name a state folder that is not used for anything else. Of `topics`, the first is
+    read and holds a few records, the second is written.
     """
     classes = clean_scratch(settings, _JOB) / "classes.list"
     listing = f"--conf spark.driver.defaultJavaOptions=-XX:DumpLoadedClassList={classes} pyspark-shell"
@@ -63,7 +58,6 @@ def _session(settings: Settings) -> Iterator[SparkSession]:
 
 
 def _run_streams(spark: SparkSession, settings: Settings, reads: str, writes: str) -> None:
-    """Run what a detector runs: a drain in micro-batches, then real-time mode on the same checkpoint."""
     kafka = kafka_options(settings)
     records = spark.readStream.format("kafka").options(**kafka, subscribe=reads, startingOffsets="earliest").load()
     parsed = records.select(F.from_json(F.col("value").cast("string"), _EVENT).alias("event"), "timestamp")
@@ -117,7 +111,6 @@ def _collect(rows: DataFrame) -> None:
 
 
 def _java_command(words: list[str]) -> list[str]:
-    """Take the part of a JVM's command line before its main class: the executable, the options and the class path."""
     words_kept, takes_value = [words[0]], False
     for word in words[1:]:
         if not word.startswith("-") and not takes_value:

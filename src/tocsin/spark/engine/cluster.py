@@ -34,9 +34,7 @@ def with_executors(options: dict[str, str], spark: SparkSettings, resources: Res
     """Add to the `options` of a session what executors with `resources` need, and the user's own.
 
     The archives of the Kafka connector, on the class path of the driver, are sent to them, as are any in `spark.jars`.
-
-    Raises:
-        ConfigError: the user sets an option that Tocsin sets.
+    Raises a ConfigError if the user sets an option that Tocsin sets.
     """
     connector = options["spark.driver.extraClassPath"].split(os.pathsep)
     options = options | {
@@ -80,11 +78,7 @@ def refusal_of_masters(spark: SparkSettings) -> str | None:
 
 
 def await_executor(session: SparkSession, spark: SparkSettings) -> None:
-    """Return once an executor has registered: batches begin with one, and use others as they come.
-
-    Raises:
-        TransientError: none has come within a minute.
-    """
+    """Wait for the first executor; more may come later. Raises a TransientError if none has come within a minute."""
     deadline = time.monotonic() + _ROOM_SECONDS
     while not executors_of(session):
         if time.monotonic() > deadline:
@@ -99,11 +93,7 @@ def await_executor(session: SparkSession, spark: SparkSettings) -> None:
 
 
 def executors_of(session: SparkSession) -> frozenset[str]:
-    """List the ids of the executors that have registered, and that are not lost. No id is given twice.
-
-    Raises:
-        ClusterLost: the session has ended.
-    """
+    """List the ids of the executors that are there; none is used twice. Raises ClusterLost if the session has ended."""
     if is_lost(session):
         raise ClusterLost("the cluster has ended the session")
     return frozenset(filter(None, str(_context(session).getExecutorIds().mkString(",")).split(",")))
@@ -115,10 +105,7 @@ def is_lost(session: SparkSession) -> bool:
 
 
 def has_lost_executor(session: SparkSession, before: frozenset[str], error: str) -> bool:
-    """Return whether a query has failed with `error` for the loss of one of the executors that it had `before`.
-
-    Real-time tasks run once, so such a query ends.
-    """
+    """Return whether `error` comes of losing an executor of `before`, which ends a query: real-time tasks run once."""
     if "ExecutorLostFailure" in error:
         return True
     # The driver learns of the loss some time after the tasks at the other ends of its connections.

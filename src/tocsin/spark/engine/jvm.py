@@ -80,10 +80,7 @@ def halt_at_end() -> None:
 
 
 def log_errors(*, wanted: bool) -> None:
-    """Let Spark and py4j log; with `wanted` false nothing, while what they do is stopped.
-
-    Spark logs what it aborts as a dozen errors, for seconds; py4j logs the traceback of an interrupted callback.
-    """
+    """Let Spark and py4j log; with `wanted` false nothing: what is stopped logs errors and tracebacks for seconds."""
     logging.getLogger("py4j").setLevel(logging.NOTSET if wanted else logging.CRITICAL)
     context = SparkContext._active_spark_context
     if context is not None:

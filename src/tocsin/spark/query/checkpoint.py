@@ -37,8 +37,7 @@ class Checkpoint:
         offsets: where its first batch began.
         publish_from: windows that start earlier were not read whole, and are not published; None when all were.
         wanted: see `_Start`.
-        topic_ids: Kafka's id of each topic that it reads, as far as that has one.
-        gaps: what this opening left unread, and wrote down, by topic.
+        gaps: what this opening left unread, and wrote down.
         first: the first offsets that are kept, if it steps over what was removed.
     """
 
@@ -66,13 +65,7 @@ class Checkpoint:
         return {place: max(committed.get(place, 0), self.first.get(place, 0)) for place in places}
 
     def is_overtaken(self, topics: TopicSet) -> bool:
-        """Return whether records that it would read next are gone, perhaps with their topic.
-
-        Then opening it again lets it begin anew.
-
-        Raises:
-            TransientError: Kafka cannot be reached, try again.
-        """
+        """Return whether the next records, or their topic, are gone: reopen it then. TransientError without Kafka."""
         first, _ = topics.bounds()
         position = self.position(first)
         return _is_overtaken(position, first) or bool(topics.recreated(self.topic_ids, position))
@@ -120,8 +113,7 @@ class _Start:
     Attributes:
         count: how often it has begun.
         wanted: windows that start from then on are nobody else's to publish; None when a gap tells it or all are.
-        topic_ids: Kafka's id of each topic, as far as it has one; none in those of before 2026-11-27.
-        form: in which this is written; see `tocsin.platform.state_file`.
+        topic_ids: Kafka's id of each topic, as far as it has one; none in files of before 2026-11-27.
     """
 
     offsets: Position
@@ -142,20 +134,14 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Open the checkpoint of `fingerprint` in `folders`; a new one begins so that no window is lost.
 
-    Args:
-        folders: of the job.
-        fingerprint: of the plan.
-        topics: what the job reads.
-        retention: what a new one reads.
-        unread: see `tocsin.spark.query.drain.unread_upstream`.
-
     A new one begins `retention` before the place that the last one had reached, or at the first records if there is
     none. That place is the earliest of its watermark, the first event that it has not read, and the first raw record
-    that the ingest has not read: after an outage there may be no event yet of all that came meanwhile.
-    One whose next records are gone, perhaps with their topic, begins anew with the earliest that are kept, and one that
-    is asked to skip its backlog at the end; what is never read then, or not whole, is written down as a gap first.
+    that the ingest has not read (`unread`): after an outage there may be no event yet of all that came meanwhile.
 
-    Raises: OSError, the folder cannot be written; TransientError, Kafka cannot be reached, try again.
+    One whose next records are gone, perhaps with their topic, begins anew with the earliest that are kept, and one that
+    is asked to skip its backlog at the end. What is never read then, or not whole, is written down as a gap first.
+
+    Raises an OSError if the folder cannot be written, and a TransientError if Kafka cannot be reached.
     """
     base, folder = folders.stored, folders.stored / fingerprint
     is_new, skips = not _continues(folder, topics.names), gaps.is_asked_to_skip(folders.local)
@@ -237,7 +223,6 @@ def _read_reached(folder: StoredPath) -> _Reached:
 
 
 def _read_last_reached(base: StoredPath) -> _Reached | None:
-    """Read what the most recently used checkpoint below `base` had reached; None when there is none."""
     folder = max((start.parent for start in base.glob(f"*/{START}")), key=_used_at, default=None)
     return None if folder is None else _read_reached(folder)
 
@@ -287,7 +272,6 @@ def _find_start(
 
 
 def _gaps(topics: TopicSet, last: _Reached, start: _Start, cause: Cause, recreated: Collection[str]) -> list[Gap]:
-    """Find what is left out of each topic between the place that was reached and the new start."""
     now = datetime.now(UTC)
     until, wanted = start.publish_from or now, start.wanted
     holes = gaps.find_holes(topics, last.offsets, start.offsets)
@@ -302,7 +286,6 @@ def _gaps(topics: TopicSet, last: _Reached, start: _Start, cause: Cause, recreat
 
 
 def _write_start(folder: StoredPath, start: _Start, *, warms_up: bool = False) -> None:
-    """Begin at `start`, with an empty state."""
     if warms_up:
         since = start.publish_from
         log.info("no state fits the plan, warming up", checkpoint=str(folder), publishes_windows_from=since)

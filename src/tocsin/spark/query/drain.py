@@ -35,11 +35,7 @@ _FEEDER_FRESH = timedelta(seconds=30)
 
 @dataclass(frozen=True)
 class Backlog:
-    """The records that a job has not read yet.
-
-    Attributes:
-        oldest: a time before which none of them came into the platform, UTC; None when there are none.
-    """
+    """The records that a job has not read yet; none came into the platform before `oldest`, UTC."""
 
     records: int = 0
     oldest: datetime | None = None
@@ -51,12 +47,7 @@ class Backlog:
 
 @dataclass(frozen=True)
 class Decision:
-    """The way to read on.
-
-    Attributes:
-        is_draining: with the delay widened.
-        is_short: the backlog is one that a single real-time batch reads, and nothing follows it but what is new.
-    """
+    """The way to read on; `is_draining` widens the delay. A single real-time batch reads a backlog that `is_short`."""
 
     is_draining: bool
     delay: timedelta
@@ -67,10 +58,7 @@ class Decision:
 def decide(
     lateness: timedelta, backlog: Backlog, ingest_lag: timedelta, now: datetime, few: int = FEW_RECORDS
 ) -> Decision:
-    """Drain when the own backlog is older than `lateness`, or when the ingest drains one (0 when it does not).
-
-    Up to `few` records are a short backlog.
-    """
+    """Drain if the own backlog is older than `lateness`, or `ingest_lag` is not 0. Up to `few` records are short."""
     age, is_short = max(backlog.age(now), ingest_lag), not ingest_lag and backlog.records <= few
     if age <= lateness and is_short:
         return Decision(False, lateness + SLACK, "keeps up")
@@ -100,11 +88,7 @@ class Unread:
         self._read: dict[Place, _PartitionLook] = {}
 
     def look(self, position: Position) -> Backlog:
-        """Return the backlog of a job at `position`, whose age may be that of up to 1,000 records before it.
-
-        Raises:
-            TransientError: Kafka cannot be reached; a retry helps.
-        """
+        """Return the backlog at `position`; its age may include 1,000 records before. TransientError without Kafka."""
         _, ends = self._topics.bounds()
         count, oldest = 0, None
         for place, end in ends.items():
@@ -137,11 +121,7 @@ class Unread:
 
 
 def unread_upstream(settings: Settings, feeders: Iterable[Feeder]) -> datetime | None:
-    """Read when the oldest record came in that one of `feeders` has not read, UTC; None without one.
-
-    Raises:
-        TransientError: Kafka cannot be reached; a retry helps.
-    """
+    """Date the oldest record that one of `feeders` has not read, UTC. TransientError if Kafka cannot be reached."""
     found = []
     for feeder in feeders:
         with TopicSet(settings, feeder.job, feeder.reads(settings.names)) as topics:
@@ -152,11 +132,9 @@ def unread_upstream(settings: Settings, feeders: Iterable[Feeder]) -> datetime |
 
 @dataclass
 class _PartitionLook:
-    """One partition, up to the last look.
+    """One partition, up to the last look, which ended at the offset `tick` if it met a tick.
 
-    Attributes:
-        chunks: for about each 1,000 records, the offset after the last and the oldest moment among them.
-        tick: offset of a tick at which the looking ended; None else.
+    `chunks` hold, for about each 1,000 records, the offset after the last and the oldest moment among them.
     """
 
     chunks: list[tuple[int, str]] = field(default_factory=list)
@@ -216,11 +194,7 @@ class WatermarkDelay:
         self._began_at: Position = {}
 
     def choose(self, topics: TopicSet, position: Position) -> None:
-        """Decide how the query that is about to start reads `topics` from `position` on.
-
-        Raises:
-            TransientError: Kafka cannot be reached; a retry helps.
-        """
+        """Choose how the next query reads `topics` from `position` on. TransientError if Kafka cannot be reached."""
         self._unread, self._began_at = self._unread or Unread(topics), dict(position)
         self.decision = self._decide(self._unread.look(position), self._ingest_lag())
 
@@ -231,12 +205,8 @@ class WatermarkDelay:
     def restart_reason(self, position: Position, lag_seconds: float) -> str | None:
         """Say why the query must start again, with another delay; None while the delay is right.
 
-        Args:
-            position: what the last finished batch has committed.
-            lag_seconds: how far behind the job is there.
-
-        Raises:
-            TransientError: Kafka cannot be reached; a retry helps.
+        `position` is what the last finished batch has committed, and `lag_seconds` how far behind the job is there.
+        Raises a TransientError if Kafka cannot be reached.
         """
         lag = self._ingest_lag()
         if self._unread is not None and self.decision.is_draining:

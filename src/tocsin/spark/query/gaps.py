@@ -42,12 +42,7 @@ class Cause(StrEnum):
 
 
 class RemovedRange(BaseModel, frozen=True):
-    """The unread records of one partition.
-
-    Attributes:
-        from_offset, to_offset: of the first of them, and of the first that is read again.
-        appended_before: all of them were appended before it, UTC.
-    """
+    """The unread records of a partition, to before `to_offset`; all were appended before `appended_before`, UTC."""
 
     from_offset: int
     to_offset: int
@@ -108,11 +103,7 @@ class Gap(BaseModel, frozen=True):
 
 
 def read_gaps(checkpoint: StoredPath) -> list[Gap]:
-    """Read the gaps of the job with this checkpoint folder, the oldest first.
-
-    Raises:
-        ValueError: the file is not what `record` has written.
-    """
+    """Read the gaps of the job with this checkpoint folder, the oldest first. ValueError if the file is broken."""
     try:
         return state_file.load(checkpoint / _GAPS, list[Gap])
     except FileNotFoundError:
@@ -120,11 +111,7 @@ def read_gaps(checkpoint: StoredPath) -> list[Gap]:
 
 
 def find_holes(topics: TopicSet, reached: Position, begins: Position) -> dict[str, dict[int, RemovedRange]]:
-    """Find what a job at `reached` leaves out when it continues at `begins`, by topic and partition.
-
-    Raises:
-        TransientError: Kafka cannot be reached, try again.
-    """
+    """Find what a job at `reached` leaves out if it continues at `begins`. TransientError if Kafka is away."""
     now, (_, ends) = datetime.now(UTC), topics.bounds()
     holes: dict[str, dict[int, RemovedRange]] = {}
     for place, offset in begins.items():
@@ -137,11 +124,7 @@ def find_holes(topics: TopicSet, reached: Position, begins: Position) -> dict[st
 
 
 def removed_upstream(settings: Settings, feeders: Iterable[Feeder]) -> list[tuple[str, Gap]]:
-    """Read what was removed before one of `feeders` had read it, with the name of that job.
-
-    Raises:
-        ValueError: the file of gaps of one of them is broken.
-    """
+    """Read what was removed before one of `feeders` read it, with that job's name. ValueError if its file is broken."""
     jobs = dict.fromkeys(feeder.job for feeder in feeders if feeder.is_query)
     found = ((job, gap) for job in jobs for gap in read_gaps(stored_folder(settings, job)))
     return [(job, gap) for job, gap in found if gap.cause is Cause.REMOVED]
@@ -159,13 +142,7 @@ def counts(checkpoint: StoredPath) -> dict[str, int]:
 
 
 def record(checkpoint: StoredPath, gap: Gap) -> None:
-    """Write down what of `gap` is not written down yet.
-
-    A start that is broken off finds the same gap again, perhaps a larger one.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write down what is new of `gap`: a start that is broken off finds one again, perhaps larger. Raises OSError."""
     gaps = read_gaps(checkpoint)
     left = {}
     for partition, hole in gap.partitions.items():
@@ -203,11 +180,7 @@ def _behind(gaps: list[Gap], topic: str, partition: int, offset: int) -> int:
 
 
 def ask_to_skip(checkpoint: Path) -> None:
-    """Let the detector with this checkpoint folder leave out all that it has not read when it next looks.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """Let the detector with this checkpoint folder skip its backlog when it next looks. OSError if it cannot write."""
     write_whole(checkpoint / _REQUEST, datetime.now(UTC).isoformat())
 
 

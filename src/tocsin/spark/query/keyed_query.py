@@ -131,7 +131,6 @@ class KeyedQuery(ABC, Generic[_Plan]):
         return self._records(counted, mode, checkpoint)
 
     def _apply(self, read: Read) -> DataFrame:
-        """Make the rows that the user's function gives for the records that `read` gives of the events topics."""
         declared, is_only = self._declared, len(self.sources) == 1
 
         def events_of(source: Source) -> DataFrame:
@@ -160,7 +159,6 @@ class KeyedQuery(ABC, Generic[_Plan]):
         )
 
     def _note_gaps(self, run: Run, checkpoint: Checkpoint) -> None:
-        """Log what this opening left unread, and find what was removed before an ingest or a flow had read it."""
         for gap in checkpoint.gaps:
             is_skipped = gap.cause is gaps.Cause.SKIPPED
             run.counts["skipped"] = run.counts.get("skipped", 0) + (gap.records if is_skipped else 0)

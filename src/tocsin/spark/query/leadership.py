@@ -39,11 +39,7 @@ class Ownership:
         self._owned: tuple[Path, Lock] | None = None
 
     def take(self, run: Run, checkpoint: Path) -> bool:
-        """Become the one that writes `checkpoint`; False when `run` was asked to stop while another process still does.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
+        """Become the writer of `checkpoint`; False if asked to stop before. OSError if it cannot be written."""
         if self._owned is not None and self._owned[0] == checkpoint:
             return True
         if self._owned is not None:
@@ -66,11 +62,8 @@ class Ownership:
 def own(settings: Settings, checkpoint: Path, jvm_id: int) -> Lock:
     """Become the one process that writes `checkpoint` (of one fingerprint), with its JVM (a process id).
 
-    A JVM outlives a killed driver by a moment, and goes on writing: it is waited for, then ended.
-
-    Raises:
-        LockHeld: another process writes it; a retry helps once that one has ended.
-        OSError: the folder cannot be written.
+    A JVM outlives a killed driver by a moment, and goes on writing: it is waited for, then ended. Raises LockHeld while
+    another process writes, and an OSError if the folder cannot be written.
     """
     lock = try_lead(settings, checkpoint / "lock")
     try:
@@ -97,7 +90,7 @@ def _identity(process: psutil.Process) -> str:
 
 
 def _started(process: psutil.Process) -> float:
-    """How many seconds after the boot `process` was started."""
+    """Return how many seconds after the boot `process` was started."""
     return process.create_time() - psutil.boot_time()
 
 

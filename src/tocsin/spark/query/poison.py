@@ -67,12 +67,7 @@ Read = Callable[[Sequence[str]], DataFrame]
 
 
 class SetAside(BaseModel, frozen=True):
-    """A record that is not read any more.
-
-    Attributes:
-        error: why its query ended, in one line.
-        at: when it was found, UTC.
-    """
+    """A record that is not read any more, since `error` (one line) ended its query; found `at` that time, UTC."""
 
     topic: str
     partition: int
@@ -148,11 +143,7 @@ def chunks_of(span: SuspectSpan) -> Iterator[SuspectSpan]:
 
 
 class Poison:
-    """The records that a job leaves out since they end its query; `folders` are the job's.
-
-    Raises:
-        ValueError: the file is not what this class has written.
-    """
+    """The records that a job leaves out since they end its query. Raises a ValueError if their file is broken."""
 
     def __init__(self, folders: JobFolders) -> None:
         self._folder, self._disk = folders.stored, folders.local
@@ -225,11 +216,8 @@ class Poison:
     ) -> None:
         """Find the records behind `position` that end the query, if it has failed there again and again.
 
-        Args:
-            run: of the job.
-            position: next offset by place.
-            write: does with what it reads, as a batch, what the query does.
-            keep: takes each record that was found, before it is left out; perhaps twice.
+        `write` does with what it reads, as a batch, what the query does. `keep` takes each record that was found before
+        it is left out, perhaps twice.
 
         Raises:
             RuntimeError: no record is to blame; `FailsOnAll` where the first that was read fails.
@@ -343,7 +331,6 @@ class Poison:
         return []
 
     def _failure(self, run: Run, position: Position, span: SuspectSpan, write: Callable[[Read], None]) -> str:
-        """Say in a line why `write` fails with the records of `span`; "" when it does not."""
 
         def read(topics: Sequence[str]) -> DataFrame:
             starts = {place: offset for place, offset in position.items() if partition_of(place)[0] in topics}

@@ -170,7 +170,6 @@ class QueryLoop:
         return cluster_lost
 
     def _follow(self, started: Started) -> None:
-        """Publish progress until there is a reason to stop the query."""
         self._run.started, self._since = started, time.monotonic()
         self._run.read_positions.begin(self._run.position, started.batch_seconds)
         jvm.log_errors(wanted=True)
@@ -189,7 +188,6 @@ class QueryLoop:
             self._look_at_lag()
 
     def _handle_end(self, query: StreamingQuery) -> None:
-        """Find out whether to try again after the query has stopped by itself."""
         error = cause(query)
         if self._accept_loss(error):
             log.warning("query restarting", reason="an executor was lost", error=error.splitlines()[0][:300])

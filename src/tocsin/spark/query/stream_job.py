@@ -48,15 +48,13 @@ class StreamSpec:
     """What one kind of job does with its streams. Its functions are called on the job's main thread.
 
     Attributes:
-        job, version: for reports; no version where a user has written nothing.
+        version: for reports; empty where a user has written nothing.
         path, function: of the declaration, for errors; no function where it has none.
-        topics: names those that it reads now.
         writes: topics that must exist as well before the query starts.
         batch_seconds: length of a real-time batch.
         exchanges: for so many shuffles the session has task slots. A slot is a thread, and an idle one is free.
         resources: what it gets on a cluster; None for a job that always runs on its own machine.
         is_repeatable: what it writes of a part of its records is no mistake, so a search for poison records may.
-        observations: names of the figures that its query counts.
         plan: loads and checks what a session needs; returns the plan, or raises a ConfigError.
         owner: names the folder, below that of the job, whose lock lets one process write.
         open: finds where the query begins or goes on, for the name that `owner` has given.
@@ -117,11 +115,8 @@ class StreamJob:
     def start(self, run: Run) -> Started | None:
         """Start or resume the query, behind records that are not read any more.
 
-        Returns None when the job was asked to stop before it could, or the session must fit other topics first.
-
-        Raises:
-            ConfigError: something must be fixed first.
-            TransientError: Kafka went away, try again.
+        Returns None when the job was asked to stop before it could, or the session must fit other topics first. Raises
+        a ConfigError if something must be fixed first, and a TransientError if Kafka went away.
         """
         spec = self.spec
         if spec.tables is not None and not spec.tables.await_rows(run):

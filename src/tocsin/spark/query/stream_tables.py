@@ -25,18 +25,10 @@ Joining = Declared | FlowSpec
 
 
 class StreamTables:
-    """The tables of one job.
-
-    Attributes:
-        tables: for the function of the declaration; None if it joins none.
-    """
+    """The tables of one job; `tables` is None if its declaration joins none."""
 
     def __init__(self, settings: Settings, declared: Joining, sources: Sequence[Source], batch_seconds: int) -> None:
-        """Read the declarations of the tables.
-
-        Raises:
-            ConfigError: a row of one would hold before a batch of so many seconds has read it.
-        """
+        """Read the declarations. ConfigError if a row of one would hold before a batch has read it."""
         self.tables: FollowedTables | None = None
         self._settings, self._declared = settings, declared
         self._session: SparkSession | None = None
@@ -79,10 +71,8 @@ def check_settle(settings: Settings, declared: Joining, sources: Sequence[Source
     """Check that a batch of `declared` has read each row of its tables before that holds.
 
     A row is published within a quarter of `settle`, looked for within some seconds, and read by the next batch, whose
-    events are up to `max_ahead` ahead of the clock.
-
-    Raises:
-        ConfigError: `settle` of one is too short, or there is no such table; a retry does not help.
+    events are up to `max_ahead` ahead of the clock. Raises a ConfigError if `settle` is too short, or there is no such
+    table.
     """
     catalog = read_catalog(settings.project)
     late = _refresh_seconds(settings) - _REFRESH_SECONDS

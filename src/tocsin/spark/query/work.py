@@ -122,9 +122,8 @@ class Run:
     def await_slots(self, needed: int) -> int:
         """Wait until as many task slots are there as the query holds at once; returns how many, 0 if asked to stop.
 
-        Raises:
-            ConfigError: what the job gets on the cluster is never enough.
-            ClusterLost: executors did not come in time, or the session has ended.
+        Raises a ConfigError if what the job gets on the cluster is never enough, and ClusterLost if executors did not
+        come in time, or the session has ended.
         """
         if self.resources is None:
             return self.slots
@@ -151,11 +150,7 @@ class Run:
                 return 0
 
     def recreated_topic(self, topics: TopicSet) -> str | None:
-        """Name one of `topics` that was deleted and created again since the query began to read it; None without one.
-
-        Raises:
-            TransientError: Kafka cannot be reached; a retry helps.
-        """
+        """Name one of `topics` recreated since the query began to read it. TransientError if Kafka is away."""
         ids = topics.ids().items()
         return next((name for name, id_ in ids if is_recreated(self.topic_ids.get(name, ""), id_, {}, {})), None)
 

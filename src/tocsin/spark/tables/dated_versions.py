@@ -72,7 +72,8 @@ def lacking(versions: Sequence[DatedVersion], today: date, wanted: Iterable[date
 class DatedVersions:
     """The versions of one table, `<state>/tables/<name>/dated/<declaration>/<day>`, or where `storage.history` says.
 
-    They are read once. For the one process that writes them, or for one look.
+    They are read once. For the one process that writes them, or for one look. Methods raise a ConfigError if the object
+    store refuses, and a TransientError if the disk has no room or no right, or the store does not answer.
     """
 
     def __init__(self, settings: Settings, spec: TableSpec) -> None:
@@ -84,12 +85,7 @@ class DatedVersions:
         self._known: dict[date, DatedVersion] | None = None
 
     def read(self) -> list[DatedVersion]:
-        """List the versions that are whole, in the order of their days.
-
-        Raises:
-            ConfigError: the object store refuses.
-            TransientError: they cannot be read; a retry helps.
-        """
+        """List the versions that are whole, in the order of their days."""
         return [version for _, version in sorted(self._by_day().items())]
 
     def place(self, version: DatedVersion) -> StoredPath:
@@ -97,12 +93,7 @@ class DatedVersions:
         return self._root / str(version.day)
 
     def add(self, day: date, rows: pa.Table, made_of: Iterable[date], now: datetime) -> DatedVersion:
-        """Keep `rows`, the columns of the table, as the version of `day`: all or nothing.
-
-        Raises:
-            ConfigError: the object store refuses.
-            TransientError: no room on the disk, no right to write, or no answer of the store; a retry helps.
-        """
+        """Keep `rows`, the columns of the table, as the version of `day`: all or nothing."""
         version = DatedVersion(
             day=day, holds_from=self._holds_from(day, now), made_of=tuple(made_of), rows=rows.num_rows, made_at=now
         )
@@ -117,11 +108,7 @@ class DatedVersions:
         return version
 
     def publish(self) -> PublishedRows | None:
-        """Put the newest versions in force for streams, as many as fit into `max_rows`; None if there are none.
-
-        Raises:
-            TransientError: no room on the disk, or no right to write; what was in force still is.
-        """
+        """Put the newest versions in force for streams, as many as fit into `max_rows`, or leave what was in force."""
         import pyarrow as pa
 
         taken: list[pa.Table] = []

@@ -74,7 +74,6 @@ class FileTableJob(TableJob):
         return now
 
     def _stamp(self) -> list[int]:
-        """Tell one state of the file from another."""
         try:
             stat = self._path.stat()
         except OSError as error:
@@ -88,11 +87,7 @@ def run(job: Job) -> None:
 
 
 def make_job(settings: Settings, table: str, reporter: Reporter, stop: threading.Event) -> TableJob:
-    """Make the job that keeps `table`.
-
-    Raises:
-        ConfigError: there is no such table.
-    """
+    """Make the job that keeps `table`. ConfigError if there is no such table."""
     spec = read_catalog(settings.project).table(table)
     kind = TopicTableJob if spec.file is None else FileTableJob
     return kind(settings, spec, reporter, stop)

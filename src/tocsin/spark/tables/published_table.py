@@ -59,9 +59,8 @@ class PublishedRows:
 class TableFolder:
     """The folder of one table: `tables/<name>` where checkpoints are, if `storage.checkpoints` says, or in the state.
 
-    Raises from every method that reads or writes:
-        ConfigError: the object store refuses.
-        TransientError: the folder cannot be read or written, or the store does not answer; a retry helps.
+    Methods raise a ConfigError if the object store refuses, and a TransientError if the folder cannot be read or
+    written.
     """
 
     def __init__(self, settings: Settings, spec: TableSpec) -> None:

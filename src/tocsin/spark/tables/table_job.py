@@ -89,13 +89,7 @@ class TableJob(ABC):
         return store
 
     def _tend(self, store: VersionStore, complete_at: datetime, lag: tuple[int, float] = (0, 0.0)) -> None:
-        """Publish what has changed, once all is read that was there, and report.
-
-        Args:
-            store: the versions.
-            complete_at: all that was there by then is read.
-            lag: what is not, in records and seconds.
-        """
+        """Publish changes once all is read that was there by `complete_at`; report the lag, in records and seconds."""
         now = datetime.now(UTC)
         if time.monotonic() - self._forgot > _FORGET_SECONDS:
             self._forgot = time.monotonic()
@@ -186,7 +180,6 @@ class TopicTableJob(TableJob):
         return changes
 
     def _report_progress(self, store: VersionStore) -> None:
-        """Publish what has changed, once all is read that was there."""
         if self._follow_build(store):
             return
         if self._topic.lag_records == 0:

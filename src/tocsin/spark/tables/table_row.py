@@ -40,11 +40,7 @@ class TableRow:
 
 
 def read_row(value: bytes, spec: TableSpec) -> TableRow | None:
-    """Read the row in `value`; None for a tick.
-
-    Raises:
-        UnusableRow: it is none.
-    """
+    """Read the row in `value`; None for a tick. UnusableRow if it is none."""
     if is_tick(value):
         return None
     if len(value) > LONGEST:
@@ -62,11 +58,7 @@ def read_row(value: bytes, spec: TableSpec) -> TableRow | None:
 
 
 def row_of(document: Mapping[str, Any], spec: TableSpec, build: str = "") -> TableRow:
-    """Make the row of the JSON values in `document`, by column.
-
-    Raises:
-        UnusableRow: it is none.
-    """
+    """Make the row of the JSON values in `document`, by column. UnusableRow if it is none."""
     values = [_value(name, kind, document.get(name), spec) for name, kind in spec.columns.items()]
     named = dict(zip(spec.columns, values, strict=True))
     key = json.dumps([named[name] for name in spec.key], separators=(",", ":"), ensure_ascii=False)

@@ -56,7 +56,6 @@ class VersionStore(StateDb):
 
     Attributes:
         counts: versions that hold `later` than their records say, and changes `over_max_rows`, which were not taken.
-        size: how many versions there are.
         id: of this file; one that is made anew, as on another machine, has another.
     """
 
@@ -89,13 +88,10 @@ class VersionStore(StateDb):
             self._note({"reading": self.fact("reading") + 1, TOPIC_ID: ""})
 
     def apply(self, changes: Sequence[RowChange], offsets: dict[int, int], now: datetime, number: int) -> bool:
-        """Take `changes` in their order, and remember `offsets`; all or nothing. Returns whether a version changed.
+        """Take `changes` of one topic in order, and remember `offsets`: all or nothing. True if a version changed.
 
-        Args:
-            changes: of one topic.
-            offsets: of the next records.
-            now: no record was appended later, whatever its producer says.
-            number: of the snapshot that will be published next.
+        `offsets` are of the next records, and `number` is of the snapshot that will be published next. No record was
+        appended after `now`, whatever its producer says.
         """
         changed, reading = False, self.fact("reading")
         before, counts = self.size, self.counts.copy()

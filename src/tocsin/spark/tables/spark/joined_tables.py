@@ -31,11 +31,9 @@ _HIDDEN = "tocsin_joined_"
 
 @dataclass(frozen=True)
 class DatedRows:
-    """The rows of a table that hold on days of history.
+    """The rows of a table that hold on days of history: its columns, `valid_from` and `valid_to`.
 
-    Attributes:
-        frame: the columns of the table, `valid_from` and `valid_to`.
-        is_large: there are too many for the memory of each task.
+    A table `is_large` if it has too many for the memory of each task.
     """
 
     frame: DataFrame
@@ -48,10 +46,7 @@ class JoinedTables:
     def __init__(
         self, where: Path, rows: Mapping[str, tuple[TableSpec, DataFrame]], large: Collection[str] = ()
     ) -> None:
-        """Join `rows`, by table: the columns of the table, `valid_from` and `valid_to`.
-
-        `where` is named in errors; the rows of the tables `large` are not held in memory.
-        """
+        """Join `rows`, with `valid_from` and `valid_to`; those of `large` stay out of memory, `where` is for errors."""
         self._where, self._rows, self._large = where, rows, large
 
     def join(
@@ -133,11 +128,7 @@ class FollowedTables(JoinedTables):
         where: Path,
         dated: Mapping[str, DatedRows] | None = None,
     ) -> None:
-        """Open `tables`; of those in `dated` take these rows, which stay as they are.
-
-        Raises:
-            TransientError: there are no rows of one of them yet; a retry helps.
-        """
+        """Open `tables`, those in `dated` with these fixed rows. TransientError while there are no rows of one."""
         self._spark, self._opened = spark, {}
         rows: dict[str, tuple[TableSpec, DataFrame]] = {}
         for spec in tables:
@@ -157,11 +148,7 @@ class FollowedTables(JoinedTables):
         super().__init__(where, rows, [name for name, table in (dated or {}).items() if table.is_large])
 
     def refresh(self) -> str:
-        """Let the next batch read the newest snapshots; returns a sentence if one of them is behind, else "".
-
-        Raises:
-            TransientError: the folder of a table cannot be read; a retry helps.
-        """
+        """Let the next batch read the newest snapshots; say if one is behind, else "". TransientError if it fails."""
         behind: list[str] = []
         for name, opened in self._opened.items():
             published = opened.folder.current()
@@ -189,11 +176,9 @@ def open_tables(
     where: Path,
     dated: Mapping[str, DatedRows] | None = None,
 ) -> FollowedTables | None:
-    """Open the tables `names` of the project for the function in `where`; None without any. See `FollowedTables`.
+    """Open the tables `names` of the project for the function in `where`; None without any.
 
-    Raises:
-        TransientError: there are no rows of one of them yet; a retry helps.
-        ConfigError: one of them is not declared, or its file is broken.
+    Raises a TransientError while one has no rows, and a ConfigError if one is not declared, or its file is broken.
     """
     catalog = read_catalog(settings.project) if names else Catalog()
     tables = [catalog.table(name) for name in names]
