@@ -51,7 +51,7 @@ def scene(sqlite: Database, server: MailServer, settings: Settings) -> Scene:
 def installation(project: Path, port: int, chat: str = "folder = '{}/chat'") -> Settings:
     copy_project(project, "sources", "detectors")
     (project / "tocsin.toml").write_text(
-        f"[smtp]\nport = {port}\ntimeout_seconds = 5\nsender = 'tocsin@tocsin.example.com'\n"
+        f"[smtp]\nport = {port}\nsender = 'tocsin@tocsin.example.com'\n"
         f"[alerts]\nurgent_recipients = ['{ROOM}']\n[receivers.chat]\n{chat.format(project)}\n"
     )
     return load_settings(project)
