@@ -60,11 +60,11 @@ class Drain:
         self.process: subprocess.Popen[bytes] | None = None
 
     def run(self, module: str, *arguments: str, output: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", module, "drain", *arguments]
+        command = [sys.executable, "-m", module, *arguments]
         return subprocess.Popen(command, env=job_environment(self.settings, Path()), stdout=output)
 
     def start(self) -> None:
-        self.process = self.run("tocsin.job")
+        self.process = self.run("tocsin.job", "drain")
         await_that(lambda: self.state() is JobState.RUNNING, SECONDS)
 
     def state(self) -> JobState | None:
@@ -147,17 +147,14 @@ def in_background(sender: BatchSender, sent: list[bytes]) -> Iterator[threading.
 def test_repeats_are_the_same_events_and_the_drain_stops_in_order(drain: Drain, tmp_path: Path) -> None:
     sent = lines(5_000)
     (tmp_path / "lines").write_bytes(b"\n".join(sent))
-    told = (
-        drain.run("tocsin.cli", str(tmp_path / "lines"), "--repeat", "0.5", output=subprocess.PIPE)
-        .communicate()[0]
-        .decode()
-    )
+    words = ("send", str(tmp_path / "lines"), "--source", "router", "--drain", "--repeat", "0.5")
+    told = drain.run("tocsin.cli", *words, output=subprocess.PIPE).communicate()[0].decode()
     assert told.startswith("sent 5,000 lines in ")
     drain.sender(repeat=1.0).send(sent[:2_000])
     found, records = drain.events()
     assert found == Counter(sent) + Counter(sent[:2_000])
     assert records >= 5_000 + 2 * 2_000
-    second = drain.run("tocsin.job")
+    second = drain.run("tocsin.job", "drain")
     assert second.wait(patient(SECONDS)) == ExitCode.LOCKED
     assert drain.stop() == ExitCode.OK
 
