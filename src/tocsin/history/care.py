@@ -101,11 +101,12 @@ def accept(settings: Settings, source: Source, day: date, by: str, reason: str) 
         try_lead(settings, settings.checkpoint(sealing_job(source.name)) / "lock"),
         DayTable(settings, source) as table,
     ):
-        found = {one.day: one for one in statuses(source.name, known(settings, source, table))}.get(day)
+        facts = known(settings, source, table)
+        found = {status.day: status for status in statuses(source.name, facts)}.get(day)
         if found is None or not found.refused:
             what = "is not refused by the quality gate" if found is None else f"is {found.state}, not refused"
             raise ConfigError.one(where, f"{what}; `tocsin history list --source {source.name}` shows the days")
-        version = table.rows.versions()[day][-1]
+        version = facts.versions[day][-1]
         faults = list(_version_faults(table.places, day, version, False))
         if faults:
             raise ConfigError([Fault(where, fault) for fault in faults])
@@ -211,9 +212,10 @@ def withdraw(settings: Settings, source: Source, what: date | Path) -> Withdrawn
         left = read_ledger(places)
         days = sorted({day for _, own in chosen for day in own})
         emptied = tuple(day for day in days if not left.runs(day))
-        table.withdraw([day for day in emptied if day in table.published()], {"tocsin.run": "withdrawal"})
+        published, versions = table.published(), table.rows.versions()
+        table.withdraw([day for day in emptied if day in published], {"tocsin.run": "withdrawal"})
         for day in emptied:
-            for version in table.rows.versions().get(day, ()):
+            for version in versions.get(day, ()):
                 if version.refused:
                     table.rows.remove(day, version.version)  # nothing is left to judge again
     files = tuple(entry.imported.name for entry, _ in chosen if entry.imported is not None)
