@@ -83,6 +83,10 @@ alerts = Table(
     Column("guide", JSON, nullable=False, server_default="{}"),
     # The end of the last window in which something was missing, once that has come back: see `alerts.alert_lifecycle`.
     Column("returned_at", UtcDateTime),
+    # What people have said of it: see `tocsin.alerts.alert_states`.
+    Column("acknowledged_until", UtcDateTime),
+    Column("acknowledged_by", Text, nullable=False, server_default=""),
+    Column("verdict", String(10), nullable=False, server_default=""),
     Column("opened_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
     UniqueConstraint("detector", "entity_hash", "period_start"),
@@ -158,6 +162,57 @@ backfilled_days = Table(
     Column("applied_at", UtcDateTime, nullable=False),
 )
 
+alert_transitions = Table(
+    "alert_transitions",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("alert_id", Integer, ForeignKey("alerts.id"), nullable=False, index=True),
+    Column("at", UtcDateTime, nullable=False),
+    # A person (their address or login), or the rule that did it.
+    Column("who", Text, nullable=False),
+    Column("action", String(20), nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("why", Text, nullable=False),
+)
+
+alert_evidence = Table(
+    "alert_evidence",
+    metadata,
+    Column("alert_id", Integer, ForeignKey("alerts.id"), primary_key=True),
+    # Events behind the alert, stored because Kafka forgets them: see `tocsin.alerts.evidence`.
+    Column("evidence", JSON, nullable=False),
+    Column("gathered_at", UtcDateTime, nullable=False),
+)
+
+silences = Table(
+    "silences",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    # A `tocsin.declare.model.alert_matcher.AlertMatcher`.
+    Column("matcher", JSON, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("starts_at", UtcDateTime, nullable=False),
+    # Ended early: the time of that, and by whom.
+    Column("ends_at", UtcDateTime, nullable=False, index=True),
+    Column("ended_by", Text, nullable=False, server_default=""),
+)
+
+notification_groups = Table(
+    "notification_groups",
+    metadata,
+    # What bounds the messages of one detector to one recipient: see `tocsin.alerts.notify.grouping`.
+    Column("recipient", Text, primary_key=True),
+    Column("detector", String(200), primary_key=True),
+    Column("last_sent_at", UtcDateTime, nullable=False),
+    # Messages since `counted_from`, and whether the gathered ones leave as a digest only.
+    Column("counted_from", UtcDateTime, nullable=False),
+    Column("messages", Integer, nullable=False),
+    Column("storm_since", UtcDateTime),
+    Column("storm_urgent", Boolean, nullable=False),
+)
+
 notifications = Table(
     "notifications",
     metadata,
@@ -166,6 +221,8 @@ notifications = Table(
     Column("alert_id", Integer, ForeignKey("alerts.id")),
     Column("revision", Integer, nullable=False),
     Column("recipient", Text, nullable=False),
+    # Of the alert, for grouping without a join; empty for a message about no alert.
+    Column("detector", String(200), nullable=False, server_default=""),
     Column("kind", String(10), nullable=False),
     Column("state", String(10), nullable=False),
     Column("finding_id", String(64), ForeignKey("findings.finding_id")),
@@ -180,10 +237,13 @@ notifications = Table(
     Column("attempts", Integer, nullable=False),
     Column("sent_at", UtcDateTime),
     Column("error", Text, nullable=False),
+    # Why it does not leave now: the silence or the wider alert that mutes it.
+    Column("muted_by", Text, nullable=False, server_default=""),
     # The promise that nobody is notified twice.
     UniqueConstraint("alert_id", "revision", "recipient"),
     Index(None, "state", "kind", "next_attempt_at"),
     Index(None, "state", "kind", "recipient", "created_at"),
+    Index(None, "state", "recipient", "detector", "created_at"),
     Index(None, "kind", "sent_at", "recipient"),
     # Whoever removes a finding, or sets its key, looks for notifications that point to it.
     Index(None, "finding_id"),

@@ -1,0 +1,69 @@
+"""Which alerts a silence mutes, a route sends somewhere, or a wider alert inhibits: one form for all of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+Level = Literal["email", "urgent"]
+
+
+@dataclass(frozen=True)
+class AlertLabels:
+    """The side of an alert that matchers look at."""
+
+    detector: str
+    owner: str
+    level: str
+    entity: Mapping[str, str]
+    tags: tuple[str, ...] = ()
+
+
+class AlertMatcher(BaseModel):
+    """A choice of alerts: every field that is given must fit, and of a field one of its values.
+
+    Names and values are shell patterns (`payments_*`), which mind case. Without any field it takes every alert.
+
+    Attributes:
+        entity: by column, patterns of its value; a column that an alert has not got does not fit.
+        tags: an alert fits that has one of them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    detector: tuple[str, ...] = ()
+    owner: tuple[str, ...] = ()
+    level: tuple[Level, ...] = ()
+    entity: dict[str, tuple[str, ...]] = {}
+    tags: tuple[str, ...] = ()
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether it takes every alert, also by patterns that say nothing (`*`)."""
+        given = [self.detector, self.owner, self.level, self.tags, *self.entity.values()]
+        return all(not patterns or "*" in patterns for patterns in given)
+
+    def matches(self, labels: AlertLabels) -> bool:
+        """Return whether it takes an alert with `labels`."""
+        return (
+            _fits(self.detector, labels.detector)
+            and _fits(self.owner, labels.owner)
+            and (not self.level or labels.level in self.level)
+            and all(name in labels.entity and _fits(own, labels.entity[name]) for name, own in self.entity.items())
+            and (not self.tags or any(_fits(self.tags, tag) for tag in labels.tags))
+        )
+
+    @property
+    def text(self) -> str:
+        """Say it in words, such as `detector failed_*, user mallory`."""
+        parts = [(name, getattr(self, name)) for name in ("detector", "owner", "level", "tags")]
+        parts += list(self.entity.items())
+        return ", ".join(f"{name} {' or '.join(values)}" for name, values in parts if values) or "every alert"
+
+
+def _fits(patterns: tuple[str, ...], value: str) -> bool:
+    return not patterns or any(fnmatchcase(value, pattern) for pattern in patterns)
