@@ -67,3 +67,23 @@ class AlertMatcher(BaseModel):
 
 def _fits(patterns: tuple[str, ...], value: str) -> bool:
     return not patterns or any(fnmatchcase(value, pattern) for pattern in patterns)
+
+
+class Inhibition(BaseModel):
+    """A wider alert that mutes narrower ones while it is not resolved, such as the outage of a source its detectors'.
+
+    Attributes:
+        wider, narrower: which alerts those are; an alert never mutes itself.
+        same: columns of the entity that must be equal in both; none if empty.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    wider: AlertMatcher
+    narrower: AlertMatcher
+    same: tuple[str, ...] = ()
+
+    def mutes(self, narrower: AlertLabels, wider: AlertLabels) -> bool:
+        """Return whether the alert `wider`, which is another one, mutes `narrower`."""
+        equal = all(name in wider.entity and wider.entity[name] == narrower.entity.get(name) for name in self.same)
+        return equal and self.wider.matches(wider) and self.narrower.matches(narrower)
