@@ -63,16 +63,6 @@ class Silence(BaseModel, frozen=True):
         return self.starts_at <= now < self.ends_at
 
 
-class Transition(BaseModel, frozen=True):
-    """One line of the history of an alert; `state` is the one after it."""
-
-    at: datetime
-    who: str
-    action: str
-    state: str
-    why: str
-
-
 class Done(BaseModel, frozen=True):
     """Outcome of an action for one alert: `refused` says why nothing was done, and is empty when it was."""
 
@@ -133,13 +123,6 @@ def list_silences(connection: Connection, now: datetime, *, ended: bool = False)
     if not ended:
         query = select(silences).where(silences.c.ends_at > now).order_by(silences.c.ends_at, silences.c.id)
     return [Silence.model_validate(dict(row)) for row in connection.execute(query).mappings()]
-
-
-def transitions(connection: Connection, alert: int) -> list[Transition]:
-    """List what happened to an alert, the oldest first."""
-    table = alert_transitions.c
-    query = select(table.at, table.who, table.action, table.state, table.why).where(table.alert_id == alert)
-    return [Transition.model_validate(dict(row)) for row in connection.execute(query.order_by(table.id)).mappings()]
 
 
 def status_of(row: Mapping[Any, Any]) -> AlertStatus:

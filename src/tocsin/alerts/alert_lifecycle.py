@@ -14,11 +14,20 @@ from datetime import UTC, datetime, timedelta
 import structlog
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, not_, or_, select, update
 
-from tocsin.alerts import alert_policy
+from tocsin.alerts import actions, alert_policy, alert_states
 from tocsin.alerts.alert_policy import LastReports, NotificationKind
+from tocsin.alerts.alert_states import Action, AlertState, AlertStatus, Change
 from tocsin.alerts.store.alert_rows import alert_parts, message_id, notified, planned_notification, read_facts
 from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.schema import alerts, findings, invalid_findings, job_usage, notifications
+from tocsin.alerts.store.schema import (
+    alert_evidence,
+    alert_transitions,
+    alerts,
+    findings,
+    invalid_findings,
+    job_usage,
+    notifications,
+)
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.job_report import JobReport
 from tocsin.declare.model.names import INDEXER, detector_job
@@ -76,10 +85,14 @@ class Returns:
             return
         row = connection.execute(select(alerts).where(alerts.c.id == alert.id)).one()
         revision = alert.revision + 1
-        ended = {"returned_at": alert.last_end, "revision": revision, "state": "resolved", "updated_at": now}
+        status = AlertStatus(AlertState.RESOLVED, row.level)
+        ended = {"returned_at": alert.last_end, "revision": revision, "updated_at": now}
+        ended |= actions.status_values(status)
         same = and_(alerts.c.id == alert.id, alerts.c.revision == alert.revision)  # the indexer may write beside it
         if connection.execute(update(alerts).where(same).values(ended)).rowcount == 0:
             return
+        change = Change(status, Action.RETURNED, "tocsin", "what was missing has come back")
+        connection.execute(insert(alert_transitions).values(actions.transition_values(alert.id, change, now)))
         parts = [*alert_parts(row.detector, row.entity, row.period_start), str(revision)]
         last = select(findings.c.finding_id).where(_counts(alert.id)).order_by(findings.c.moment.desc()).limit(1)
         about = planned_notification(connection.execute(last).scalar_one(), alert.last_end, now)
@@ -128,8 +141,9 @@ def find_over(connection: Connection, now: datetime) -> list[int]:
 
 def resolve(connection: Connection, ids: Sequence[int], now: datetime) -> None:
     """Resolve alerts, if they are over still."""
-    over = and_(alerts.c.id.in_(ids), _is_over(now))
-    connection.execute(update(alerts).where(over).values(state="resolved", updated_at=now))
+    rows = connection.execute(select(alerts).where(alerts.c.id.in_(ids), _is_over(now)).with_for_update()).mappings()
+    changes = {row["id"]: alert_states.quiet(actions.status_of(row)) for row in rows}
+    actions.write_changes(connection, {alert: change for alert, change in changes.items() if change}, now)
 
 
 def _is_over(now: datetime) -> ColumnElement[bool]:
@@ -156,6 +170,8 @@ def _prune_alerts(connection: Connection, before: datetime) -> int:
     chunk = select(findings.c.finding_id).where(findings.c.alert_id.in_(ids)).limit(CHUNK)
     removed = connection.execute(delete(findings).where(findings.c.finding_id.in_(chunk))).rowcount
     if removed < CHUNK:
+        for table in (alert_transitions, alert_evidence):
+            count += connection.execute(delete(table).where(table.c.alert_id.in_(ids))).rowcount
         count += connection.execute(delete(alerts).where(alerts.c.id.in_(ids))).rowcount
     return count + removed
 

@@ -116,6 +116,13 @@ def found(status: AlertStatus, level: str, version: str) -> Change | None:
     return Change(raised, action, f"detector {version}", f"{status.level} to {level}")
 
 
+def news(status: AlertStatus, version: str) -> Change | None:
+    """Open an alert again, of which people are to be notified once more; what a person has said of it stays."""
+    if status.state is not AlertState.RESOLVED or status.verdict:
+        return None
+    return Change(AlertStatus(AlertState.OPEN, status.level), Action.REOPENED, f"detector {version}")
+
+
 def expire(status: AlertStatus, now: datetime) -> Change | None:
     """End an acknowledgement whose time is over; None if there is none."""
     if status.state is not AlertState.ACKNOWLEDGED or status.until is None or status.until > now:

@@ -13,8 +13,9 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, insert, or_, select, update
 
-from tocsin.alerts import alert_policy, finding_merging
+from tocsin.alerts import actions, alert_policy, alert_states, finding_merging
 from tocsin.alerts.alert_policy import DetectorFacts, NotificationKind, SentBefore
+from tocsin.alerts.alert_states import Action, AlertState, AlertStatus, Change
 from tocsin.alerts.finding_merging import LastWord, StoredFinding
 from tocsin.alerts.store.alert_rows import (
     alert_parts,
@@ -25,7 +26,7 @@ from tocsin.alerts.store.alert_rows import (
     planned_notification,
     stored_finding,
 )
-from tocsin.alerts.store.schema import alerts, backfilled_days, findings, notifications
+from tocsin.alerts.store.schema import alert_transitions, alerts, backfilled_days, findings, notifications
 from tocsin.declare.model.finding import Finding
 
 _AT_ONCE = 500
@@ -74,16 +75,24 @@ class _Alert:
     detector: str
     entity: str
     period_start: datetime
-    level: str
+    status: AlertStatus
     id: int | None = None
     sent: SentBefore = field(default_factory=SentBefore)
     revision: int = 0
     returned_at: datetime | None = None
     planned: list[tuple[NotificationKind, Finding]] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
     changed: bool = False
+
+    def change(self, change: Change | None) -> None:
+        """Take a step of its state, which its history keeps."""
+        if change is not None:
+            self.status, self.changed = change.status, True
+            self.changes.append(change)
 
     def plan(self, kind: NotificationKind, finding: Finding) -> None:
         """Plan a notification. A mail of its own replaces all that was planned before, a delayed line another one."""
+        self.change(alert_states.news(self.status, finding.version))
         self.sent, self.changed = self.sent.plus(kind, finding.level), True
         others = [plan for plan in self.planned if plan[0] is not kind] if kind is NotificationKind.DELAYED else []
         self.planned = [*others, (kind, finding)]
@@ -134,20 +143,20 @@ class _Work:
         declared = [(f, self._rules.facts[f.detector]) for f in batch if f.detector in self._rules.facts]
         span = max((facts.dedup_period for _, facts in declared), default=timedelta(0))
         hashes = {entity_hash(alert_policy.dedup_key(f.entity, facts)) for f, facts in declared}
-        near = and_(
-            alerts.c.detector.in_({f.detector for f in batch}),
-            alerts.c.entity_hash.in_(hashes),
-            alerts.c.period_start.between(min(moments) - span, max(moments) + span),
-        )
+        own_key = and_(alerts.c.detector.in_({f.detector for f in batch}), alerts.c.entity_hash.in_(hashes))
+        near = and_(own_key, alerts.c.period_start.between(min(moments) - span, max(moments) + span))
         by_id = {}
+        acknowledged = and_(own_key, alerts.c.acknowledged_until > self._now)  # goes on in later periods
         # Locked: the notifier may end one of them, and a notification of the same revision would be refused.
-        own = select(alerts).where(or_(near, alerts.c.id.in_(ids))).order_by(alerts.c.id).with_for_update()
-        for row in self._connection.execute(own):
-            before = SentBefore(row.told_at_once, row.told_delayed)
-            alert = _Alert(row.detector, row.entity, row.period_start, row.level, id=row.id, sent=before)
-            alert.revision, alert.returned_at = row.revision, row.returned_at
-            by_id[row.id] = alert
-            self._alerts.setdefault((row.detector, row.entity), []).append(alert)
+        own = (
+            select(alerts).where(or_(near, acknowledged, alerts.c.id.in_(ids))).order_by(alerts.c.id).with_for_update()
+        )
+        for row in self._connection.execute(own).mappings():
+            before, status = SentBefore(row["told_at_once"], row["told_delayed"]), actions.status_of(row)
+            alert = _Alert(row["detector"], row["entity"], row["period_start"], status, id=row["id"], sent=before)
+            alert.revision, alert.returned_at = row["revision"], row["returned_at"]
+            by_id[row["id"]] = alert
+            self._alerts.setdefault((row["detector"], row["entity"]), []).append(alert)
         return by_id
 
     def _load_last_words(self, batch: Sequence[Finding]) -> None:
@@ -168,8 +177,7 @@ class _Work:
             if row.alert is None:
                 row.alert, row.changed = self._alert(finding, facts), True
             alert = row.alert
-            if finding.level == "urgent" and alert.level != "urgent":
-                alert.level, alert.changed = "urgent", True
+            alert.change(alert_states.found(alert.status, finding.level, finding.version))
             if alert.returned_at is not None and (finding.window_end or finding.moment) > alert.returned_at:
                 alert.sent, alert.returned_at = SentBefore(), None  # missing again: that is news
             kind = alert_policy.notification(finding, facts, alert.sent, self._now)
@@ -195,7 +203,13 @@ class _Work:
         start = alert_policy.alert_start(moment, [alert.period_start for alert in near], facts.dedup_period)
         if start is not None:
             return next(alert for alert in near if alert.period_start == start)
-        alert = _Alert(finding.detector, entity, moment, finding.level, changed=True)
+        before = max(near, key=lambda alert: alert.period_start, default=None)
+        status = AlertStatus(AlertState.OPEN, finding.level)
+        if before is not None:
+            status = alert_states.follow(before.status, finding.level, self._now)
+        alert = _Alert(finding.detector, entity, moment, status)
+        why = f"acknowledged by {status.by} with the alert before" if status.by else ""
+        alert.change(Change(status, Action.OPENED, f"detector {finding.version}", why))
         near.append(alert)
         self.done.alerts += 1
         return alert
@@ -222,6 +236,14 @@ class _Work:
         if updated:
             changes = [self._values(alert) | {"alert": alert.id} for alert in updated]
             self._connection.execute(update(alerts).where(alerts.c.id == bindparam("alert")), changes)
+        steps = [
+            actions.transition_values(alert.id, change, self._now)
+            for alert in changed
+            if alert.id is not None
+            for change in alert.changes
+        ]
+        if steps:
+            self._connection.execute(insert(alert_transitions), steps)
 
     def _identity(self, alert: _Alert) -> dict[str, Any]:
         identity = {"detector": alert.detector, "entity": alert.entity, "entity_hash": entity_hash(alert.entity)}
@@ -231,8 +253,8 @@ class _Work:
         facts = self._rules.facts[alert.detector]  # an alert changes only through a declared detector
         return {
             "period_end": alert.period_start + facts.dedup_period,
-            "level": alert.level,
-            **{"state": "open", "told_at_once": alert.sent.at_once, "told_delayed": alert.sent.delayed},
+            **actions.status_values(alert.status),
+            **{"told_at_once": alert.sent.at_once, "told_delayed": alert.sent.delayed},
             **{"revision": alert.revision, "returned_at": alert.returned_at, "updated_at": self._now},
             "guide": facts.guide,
         }

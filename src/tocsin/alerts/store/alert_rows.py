@@ -14,6 +14,7 @@ from sqlalchemy import Connection, insert, select, update
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.store.schema import detectors, notifications
+from tocsin.declare.model.alert_matcher import AlertLabels
 from tocsin.declare.model.detector_guide import DetectorGuide
 from tocsin.declare.model.finding import Finding, canonical_entity
 
@@ -77,7 +78,9 @@ class Alert(DetectorGuide):
     Attributes:
         entity: the columns by which its detector tells alerts apart: of the entity, all unless it declares `dedup`.
         level: the highest of its findings.
-        state: "open" or "resolved" (its period is over and nothing waits to be sent).
+        state: "open", "acknowledged" or "resolved"; see `tocsin.alerts.alert_states`.
+        acknowledged_until, acknowledged_by: null and the person who resolved it, or empty, unless it is acknowledged.
+        verdict: of that person, "true", "expected" or "false"; empty if nobody resolved it.
         period_start, period_end: of the dedup period, event time, UTC.
         first_seen, last_seen: start of its first window and end of its last one, event time, UTC.
         findings: how many it has; as all sums here, without superseded ones unless it has no other.
@@ -97,15 +100,34 @@ class Alert(DetectorGuide):
     score: float
     opened_at: datetime
     updated_at: datetime
+    acknowledged_until: datetime | None = None
+    acknowledged_by: str = ""
+    verdict: str = ""
+
+    @property
+    def labels(self) -> AlertLabels:
+        """What matchers look at."""
+        return AlertLabels(self.detector, self.owner, self.level, self.entity, tuple(self.guide.get("tags") or ()))
+
+
+class Transition(BaseModel, frozen=True):
+    """One line of the history of an alert; `state` is the one after it."""
+
+    at: datetime
+    who: str
+    action: str
+    state: str
+    why: str
 
 
 class AlertDetails(BaseModel, frozen=True):
-    """An alert, its highest finding, its latest ones (the newest first), and its notifications (the oldest first)."""
+    """An alert, its highest finding, its latest ones, the newest first; its notifications and history, the oldest."""
 
     alert: Alert
     highest: StoredFinding
     findings: list[StoredFinding]
     notifications: list[Notification]
+    history: list[Transition] = []
 
 
 class JobUsage(BaseModel, frozen=True):

@@ -26,10 +26,11 @@ from tocsin.alerts.store.alert_rows import (
     InvalidFinding,
     JobUsage,
     Notification,
+    Transition,
     stored_finding,
 )
 from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.schema import alerts, invalid_findings, job_usage, notifications
+from tocsin.alerts.store.schema import alert_transitions, alerts, invalid_findings, job_usage, notifications
 from tocsin.declare.model.finding import Origin, canonical_entity
 from tocsin.declare.model.names import detector_job
 from tocsin.declare.model.sizes import shortened
@@ -62,12 +63,21 @@ class FindingFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class AlertFilter:
-    """Choice of alerts to list; None leaves a side open. `since`: changed at or after it, UTC."""
+    """Choice of alerts to list; None leaves a side open.
+
+    Attributes:
+        entity: the value of one of its columns, exactly.
+        since: changed at or after it, UTC.
+        offset: of those that fit, how many to pass over.
+    """
 
     state: str | None = None
     detector: str | None = None
+    level: str | None = None
+    entity: str | None = None
     since: datetime | None = None
     limit: int = 100
+    offset: int = 0
 
 
 def open_store(settings: Settings) -> Database:
@@ -90,14 +100,18 @@ def _select_findings(rows: FromClause, wanted: FindingFilter) -> Select[Any]:
     if wanted.detector is not None:
         query = query.where(table.detector == wanted.detector)
     if wanted.entity is not None:
-        # Not LIKE: SQLite's ignores case. Canonical JSON has no spaces, so a value always follows a colon.
-        value = canonical_entity({"": shortened(wanted.entity)}).removeprefix('{""').removesuffix("}")
-        query = query.where(func.replace(table.entity, value, "") != table.entity)
+        query = query.where(_has_value(table.entity, wanted.entity))
     if wanted.since is not None:
         query = query.where(table.moment >= wanted.since)
     if wanted.level is not None:
         query = query.where(table.level == wanted.level)
     return query if wanted.superseded else query.where(_counts(rows))
+
+
+def _has_value(entity: ColumnElement[str], wanted: str) -> ColumnElement[bool]:
+    # Not LIKE: SQLite's ignores case. Canonical JSON has no spaces, so a value always follows a colon.
+    value = canonical_entity({"": shortened(wanted)}).removeprefix('{""').removesuffix("}")
+    return func.replace(entity, value, "") != entity
 
 
 def find_findings(database: Database, beginning: str) -> list[StoredFinding]:
@@ -142,7 +156,11 @@ def list_alerts(database: Database, wanted: AlertFilter) -> list[Alert]:
         return []
     with database.read() as connection:
         query = _alerts(visible(connection)).order_by(alerts.c.updated_at.desc(), alerts.c.id.desc())
-        query = query.limit(wanted.limit)
+        query = query.limit(wanted.limit).offset(wanted.offset)
+        if wanted.level is not None:
+            query = query.where(alerts.c.level == wanted.level)
+        if wanted.entity is not None:
+            query = query.where(_has_value(alerts.c.entity, wanted.entity))
         if wanted.state is not None:
             query = query.where(alerts.c.state == wanted.state)
         if wanted.detector is not None:
@@ -225,7 +243,15 @@ def alert_details(connection: Connection, alert_id: int) -> AlertDetails | None:
         highest=stored_finding(connection.execute(highest).mappings().one()),
         findings=[stored_finding(row) for row in connection.execute(latest).mappings()],
         notifications=[notification_of(row) for row in connection.execute(sent).mappings()],
+        history=transitions(connection, alert_id),
     )
+
+
+def transitions(connection: Connection, alert: int) -> list[Transition]:
+    """List what happened to an alert, the oldest first."""
+    table = alert_transitions.c
+    query = select(table.at, table.who, table.action, table.state, table.why).where(table.alert_id == alert)
+    return [Transition.model_validate(dict(row)) for row in connection.execute(query.order_by(table.id)).mappings()]
 
 
 def notification_of(row: Mapping[Any, Any]) -> Notification:

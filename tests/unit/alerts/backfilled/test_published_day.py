@@ -233,7 +233,7 @@ def test_no_transaction_grows_with_the_day(database: Database, monkeypatch: pyte
     listen(database.engine, "begin", lambda _: written.append(0))
     drain(days_of(database).apply(published_day.read_day("failed_logins", DAY, published(), day)))
     assert len(written) > 20
-    assert max(written) <= 5 * staging.CHUNK
+    assert max(written) <= 6 * staging.CHUNK  # of it: findings, alerts, their history, notifications
 
 
 def test_what_the_stream_says_while_a_day_comes_in_is_not_lost(

@@ -1,0 +1,202 @@
+"""The states of an alert: each case is a story, the statement what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from tests.unit.alerts.scene import MINUTE, NOON, RULES, SECOND, finding
+from tocsin.alerts import actions, alert_lifecycle, alert_states
+from tocsin.alerts.actions import By
+from tocsin.alerts.alert_states import AlertState, AlertStatus, CannotChange, Verdict
+from tocsin.alerts.recording import record
+from tocsin.alerts.store import queries
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.queries import AlertFilter
+from tocsin.declare.model.alert_matcher import AlertLabels, AlertMatcher, Inhibition
+
+OPEN, ACKNOWLEDGED, RESOLVED = AlertState
+HOUR = timedelta(hours=1)
+ANN, BOB = By("ann", NOON, "looking"), By("bob", NOON + MINUTE)
+
+Step = Callable[[AlertStatus], alert_states.Change | None]
+
+
+def acknowledged(who: str = "ann", until: timedelta = HOUR) -> Step:
+    return lambda status: alert_states.acknowledge(status, who, NOON + until, "", NOON)
+
+
+def resolved(verdict: Verdict, who: str = "ann") -> Step:
+    return lambda status: alert_states.resolve(status, who, verdict, "")
+
+
+def found(level: str) -> Step:
+    return lambda status: alert_states.found(status, level, "v1")
+
+
+def expires(after: timedelta) -> Step:
+    return lambda status: alert_states.expire(status, NOON + after)
+
+
+def news(status: AlertStatus) -> alert_states.Change | None:
+    return alert_states.news(status, "v1")
+
+
+@pytest.mark.parametrize(
+    ("steps", "state", "last"),
+    [
+        ([], OPEN, ""),
+        ([acknowledged()], ACKNOWLEDGED, "acknowledged by ann"),
+        ([acknowledged(), acknowledged("bob")], ACKNOWLEDGED, "acknowledged by bob"),
+        ([acknowledged(), found("email")], ACKNOWLEDGED, ""),
+        ([acknowledged(), found("urgent")], OPEN, "raised by detector v1"),
+        ([acknowledged(), expires(59 * MINUTE)], ACKNOWLEDGED, ""),
+        ([acknowledged(), expires(60 * MINUTE)], OPEN, "expired by tocsin"),
+        ([acknowledged(), resolved(Verdict.TRUE)], RESOLVED, "resolved by ann"),
+        ([resolved(Verdict.FALSE)], RESOLVED, "resolved by ann"),
+        ([resolved(Verdict.FALSE), resolved(Verdict.TRUE, "bob")], RESOLVED, "resolved by bob"),
+        ([resolved(Verdict.FALSE), found("email")], RESOLVED, ""),
+        ([resolved(Verdict.FALSE), news], RESOLVED, ""),
+        ([resolved(Verdict.FALSE), found("urgent")], OPEN, "reopened by detector v1"),
+        ([alert_states.quiet], RESOLVED, "quiet by tocsin"),
+        ([alert_states.quiet, news], OPEN, "reopened by detector v1"),
+        ([alert_states.quiet, alert_states.quiet], RESOLVED, ""),
+        ([alert_states.quiet, resolved(Verdict.EXPECTED)], RESOLVED, "resolved by ann"),
+        ([acknowledged(), alert_states.quiet], RESOLVED, "quiet by tocsin"),
+    ],
+)
+def test_an_alert_moves_from_state_to_state(steps: list[Step], state: AlertState, last: str) -> None:
+    status, happened = AlertStatus(OPEN, "email"), ""
+    for step in steps:
+        change = step(status)
+        happened = "" if change is None else f"{change.action.value} by {change.who}"
+        status = status if change is None else change.status
+    assert (status.state, happened) == (state, last)
+    assert (status.until is not None) == (state is ACKNOWLEDGED), "an acknowledgement ends with its state"
+    assert status.notifies == (state is OPEN)
+
+
+@pytest.mark.parametrize(
+    ("steps", "last", "reason"),
+    [
+        ([resolved(Verdict.FALSE)], acknowledged("bob"), "resolved by ann (false)"),
+        ([resolved(Verdict.FALSE)], resolved(Verdict.FALSE, "bob"), "resolved by ann (false) already"),
+        ([alert_states.quiet], acknowledged(), "nothing more was found"),
+        ([], acknowledged(until=timedelta(0)), "later than now"),
+    ],
+)
+def test_what_cannot_be_done_says_whose_doing_that_is(steps: list[Step], last: Step, reason: str) -> None:
+    status = AlertStatus(OPEN, "email")
+    for step in steps:
+        change = step(status)
+        assert change is not None
+        status = change.status
+    with pytest.raises(ValueError, match="later than now") if not steps else pytest.raises(CannotChange) as error:
+        last(status)
+    assert reason in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("after", "score", "state"),
+    [(HOUR, 60, ACKNOWLEDGED), (3 * HOUR, 60, ACKNOWLEDGED), (5 * HOUR, 60, OPEN), (HOUR, 120, OPEN)],
+)
+def test_an_acknowledgement_goes_on_in_the_next_period_until_it_expires_or_the_level_rises(
+    database: Database, after: timedelta, score: float, state: AlertState
+) -> None:
+    with database.write() as connection:
+        record(connection, [finding(60)], RULES, NOON + 10 * SECOND)
+        actions.acknowledge(connection, [1], ANN)
+    now = NOON + after
+    with database.write() as connection:
+        alert_lifecycle.resolve(connection, alert_lifecycle.find_over(connection, now), now)
+        record(connection, [finding(score, at=now, detected_at=now)], RULES, now + 10 * SECOND)
+    second = queries.list_alerts(database, AlertFilter())[0]
+    assert (second.id, second.state) == (2, state)
+    details = queries.show_alert(database, 2)
+    assert details is not None
+    assert [(step.action, "ann" in step.why) for step in details.history] == [("opened", state is ACKNOWLEDGED)]
+
+
+def test_of_two_who_act_at_once_the_second_is_told_what_the_first_has_done(database: Database) -> None:
+    with database.write() as connection:
+        record(connection, [finding(60)], RULES, NOON + 10 * SECOND)
+    for by, verdict, refused in ((ANN, Verdict.FALSE, False), (BOB, Verdict.FALSE, True), (BOB, Verdict.TRUE, False)):
+        with database.write() as connection:
+            one, missing = actions.resolve(connection, [1, 7], by, verdict)
+        assert (one.state, "resolved by ann" in one.refused) == ("resolved", refused)
+        assert missing.refused == "there is no such alert"
+    details = queries.show_alert(database, 1)
+    assert details is not None
+    assert [(step.who, step.action, step.why) for step in details.history] == [
+        ("detector v1", "opened", ""),
+        ("ann", "resolved", "false: looking"),
+        ("bob", "resolved", "true"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("matcher", "by", "hours", "fault"),
+    [
+        ({"detector": ("failed_*",)}, ANN, 1, ""),
+        ({"detector": ("failed_*",)}, BOB, 1, "reason"),
+        ({"detector": ("failed_*",)}, By("", NOON, "why"), 1, "owner"),
+        ({"detector": ("failed_*",)}, ANN, 0, "later than now"),
+        ({}, ANN, 1, "every alert"),
+        ({"detector": ("*",), "entity": {"user_id": ("*",)}}, ANN, 1, "every alert"),
+    ],
+)
+def test_a_silence_has_a_matcher_an_owner_a_reason_and_an_end(
+    database: Database, matcher: dict[str, object], by: By, hours: int, fault: str
+) -> None:
+    wanted, end = AlertMatcher.model_validate(matcher), NOON + hours * HOUR
+    with database.write() as connection:
+        if fault:
+            with pytest.raises(ValueError, match=fault):
+                actions.silence(connection, wanted, by, end)
+            assert actions.list_silences(connection, NOON, ended=True) == []
+            return
+        made = actions.silence(connection, wanted, by, end)
+        assert (made.matcher, made.owner, made.reason, made.is_active(NOON)) == (wanted, "ann", "looking", True)
+        assert actions.list_silences(connection, NOON) == [made]
+        ended = actions.unsilence(connection, made.id, BOB)
+        assert actions.unsilence(connection, made.id, By("eve", NOON + HOUR)) == ended, "it ends once"
+        assert (ended.ends_at, ended.ended_by) == (BOB.at, "bob")
+        assert actions.list_silences(connection, BOB.at) == []
+        with pytest.raises(LookupError, match="no silence 7"):
+            actions.unsilence(connection, 7, BOB)
+
+
+LABELS = AlertLabels("failed_logins", "sec@example.com", "urgent", {"user": "mallory", "ip": "10.0.0.1"}, ("takeover",))
+
+
+@pytest.mark.parametrize(
+    ("matcher", "fits"),
+    [
+        ({}, True),
+        ({"detector": ("failed_*", "x")}, True),
+        ({"detector": ("FAILED_*",)}, False),
+        ({"owner": ("sec@*",), "level": ("urgent",)}, True),
+        ({"level": ("email",)}, False),
+        ({"entity": {"user": ("m*",), "ip": ("10.0.*",)}}, True),
+        ({"entity": {"user": ("m*",), "host": ("*",)}}, False),
+        ({"tags": ("take*", "fraud")}, True),
+        ({"tags": ("fraud",)}, False),
+    ],
+)
+def test_a_matcher_takes_an_alert_of_which_every_given_field_fits(matcher: dict[str, object], fits: bool) -> None:
+    assert AlertMatcher.model_validate(matcher).matches(LABELS) is fits
+
+
+@pytest.mark.parametrize(
+    ("same", "user", "mutes"), [((), "eve", True), (("user",), "eve", False), (("user",), "mallory", True)]
+)
+def test_a_wider_alert_mutes_narrower_ones_of_the_same_entity(same: tuple[str, ...], user: str, mutes: bool) -> None:
+    wider = AlertLabels("source_silent", "ops@example.com", "urgent", {"user": "mallory"})
+    rule = Inhibition(
+        wider=AlertMatcher(detector=("source_*",)), narrower=AlertMatcher(detector=("failed_*",)), same=same
+    )
+    narrower = AlertLabels("failed_logins", "sec@example.com", "email", {"user": user})
+    assert rule.mutes(narrower, wider) is mutes
+    assert not rule.mutes(wider, narrower)
