@@ -20,6 +20,12 @@ def upgrade() -> None:
     own = "SELECT alerts.detector FROM alerts WHERE alerts.id = notifications.alert_id"
     op.execute(f"UPDATE notifications SET detector = ({own}) WHERE alert_id IS NOT NULL")
     op.create_index(_NOTIFICATION_INDEX, "notifications", ["state", "recipient", "detector", "created_at"])
+    _make_history()
+    _make_silences()
+    _make_groups()
+
+
+def _make_history() -> None:
     op.create_table(
         "alert_transitions",
         sa.Column("id", sa.Integer(), nullable=False),
@@ -41,6 +47,9 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["alert_id"], ["alerts.id"], name="fk_alert_evidence_alert_id"),
         sa.PrimaryKeyConstraint("alert_id", name="pk_alert_evidence"),
     )
+
+
+def _make_silences() -> None:
     op.create_table(
         "silences",
         sa.Column("id", sa.Integer(), nullable=False),
@@ -54,6 +63,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_silences"),
     )
     op.create_index("ix_silences_ends_at", "silences", ["ends_at"])
+
+
+def _make_groups() -> None:
     op.create_table(
         "notification_groups",
         sa.Column("recipient", sa.Text(), nullable=False),
