@@ -19,6 +19,8 @@ from tocsin import Case, Levels, at, detector, email, urgent
     owner="security@example.com",
     runbook="docs/runbooks/failed_logins.md",
     false_positives="A script or an app with an old password, from the user's own address.",
+    tags=["account-takeover", "credential-stuffing"],
+    references=["T1110.001", "T1110.004"],
     stage="live",
 )
 def detect(events: DataFrame) -> DataFrame:

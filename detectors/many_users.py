@@ -23,6 +23,8 @@ from tocsin import Case, Levels, at, detector, email, urgent
     owner="security@example.com",
     runbook="docs/runbooks/many_users.md",
     false_positives="A gateway behind which many people sit, while a directory is down or after a holiday.",
+    tags=["account-takeover", "password-spraying"],
+    references="T1110.003",
     stage="shadow",
 )
 def detect(events: DataFrame) -> DataFrame:

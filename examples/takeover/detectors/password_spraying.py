@@ -19,6 +19,8 @@ from tocsin import Case, Levels, at, detector, urgent
     owner="security@example.com",
     runbook="docs/runbooks/takeover.md",
     false_positives="An outage of the login service, which lets all users fail.",
+    tags=["account-takeover", "password-spraying"],
+    references="T1110.003",
     stage="live",
 )
 def detect(events: DataFrame) -> DataFrame:

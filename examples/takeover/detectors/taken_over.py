@@ -19,6 +19,8 @@ from tocsin import Levels, Sources, detector
     owner="security@example.com",
     runbook="docs/runbooks/takeover.md",
     false_positives="A user who forgot the password, and changed it once in.",
+    tags="account-takeover",
+    references=["T1078", "T1110"],
     stage="live",
 )
 def detect(events: Sources) -> DataFrame:

@@ -24,6 +24,7 @@ class DetectorShape(BaseModel, frozen=True):
         email, urgent: the limits, which a score must exceed; null where there is none.
         owner: address that alerts go to.
         runbook: what to do when it fires.
+        tags, references: what it is about, and what to read about it.
         notify: false for a detector whose findings never notify.
         memory_bytes: what its job may hold resident before it is restarted; null for that of the settings.
         version: of code, source, window and limits.
@@ -40,6 +41,8 @@ class DetectorShape(BaseModel, frozen=True):
     urgent: float | None
     owner: str
     runbook: str
+    tags: list[str]
+    references: list[str]
     notify: bool
     memory_bytes: int | None
     version: str

@@ -6,6 +6,7 @@ The meaning of the others is that of the attributes of their specs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,6 +24,7 @@ from pydantic import (
 )
 
 from tocsin.declare.model.detector import DetectorSpec, Entities, Levels, Resources, ScoreKind, Stage
+from tocsin.declare.model.detector_guide import link_of
 from tocsin.declare.model.durations import zone_of
 from tocsin.declare.model.flow import FlowSpec
 from tocsin.declare.model.view import ViewSpec
@@ -32,6 +34,8 @@ from tocsin.declare.validation import LEAST_MEMORY, Address, Duration, Size, Tex
 Spec = DetectorSpec | FlowSpec | ViewSpec
 
 _DAY = timedelta(days=1)
+_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,49}")
+_LONGEST_REFERENCE = 300
 _TABLE = "^[a-z][a-z0-9_]{0,62}$"
 
 
@@ -66,6 +70,19 @@ def _time_zone(name: str, others: ValidationInfo) -> str:
     return name
 
 
+def _tag(tag: str) -> str:
+    if not _TAG.fullmatch(tag):
+        raise ValueError(f"must be short words such as account-takeover or T1110, not {tag!r}")
+    return tag
+
+
+def _reference(text: str) -> str:
+    if not text.isprintable() or len(text) > _LONGEST_REFERENCE or ("://" in text and not link_of(text)):
+        kinds = "an address with https://, a technique of MITRE ATT&CK such as T1110.001, or a text in one line"
+        raise ValueError(f"must be {kinds}, up to {_LONGEST_REFERENCE} characters, not {text[:80]!r}")
+    return text
+
+
 ADDED_MEANING = ("expect", "tables", "forget_after", "time_zone")
 """Further keywords that may change the results; a file without them keeps its version."""
 
@@ -73,6 +90,14 @@ Columns = Annotated[tuple[Text, ...], BeforeValidator(as_list), Field(min_length
 SourceNames = Annotated[
     tuple[Text, ...], BeforeValidator(as_list), AfterValidator(_different), Field(min_length=1, alias="source")
 ]
+Tags = Annotated[
+    tuple[Annotated[Text, AfterValidator(_tag)], ...],
+    BeforeValidator(as_list), AfterValidator(_different), Field(max_length=20),
+]  # fmt: skip
+References = Annotated[
+    tuple[Annotated[Text, AfterValidator(_reference)], ...],
+    BeforeValidator(as_list), AfterValidator(_different), Field(max_length=20),
+]  # fmt: skip
 Slide = Annotated[Duration | None, AfterValidator(_slide)]
 Limits = Annotated[dict[Literal["email", "urgent"], Annotated[Any, AfterValidator(_limit)]], AfterValidator(_limits)]
 
@@ -195,6 +220,17 @@ class _Detector(_Declared):
     notify: StrictBool = _key("True or False", "False makes its findings signals, which never notify", True)
     false_positives: Text | Literal[""] = _key(
         "text", "what is harmless although it fires, and how to tell; shown with each alert", ""
+    )
+    tags: Tags = _key(
+        "text or list of texts",
+        "short words such as account-takeover or T1110, shown with each alert; routes and silences choose by them",
+        (),
+    )
+    references: References = _key(
+        "text or list of texts",
+        "what to read about it: addresses, techniques of MITRE ATT&CK (T1110.001 becomes its link), or texts; shown "
+        "with each alert",
+        (),
     )
     memory: Size | None = _key(
         "size such as 900 MB",

@@ -8,6 +8,7 @@ import pytest
 from tocsin.declare.blocks.spark_settings import ResourceSettings
 from tocsin.declare.declaration import read_flow, read_spec, read_view
 from tocsin.declare.model.detector import Entities, Levels, ScoreKind, Stage
+from tocsin.declare.model.detector_guide import DetectorGuide, link_of
 from tocsin.declare.model.errors import ConfigError
 
 GOOD = '''"""Bursts.
@@ -95,6 +96,32 @@ def test_reads_options(tmp_path: Path) -> None:
     assert (spec.dedup_period, spec.page_within, spec.notify) == (timedelta(days=1), timedelta(hours=1), False)
     assert (spec.dedup, spec.false_positives) == (("app",), "A scanner of ours.")
     assert spec.version == read_spec(written(tmp_path, spec.path.read_text().replace(', dedup="app"', ""))).version
+
+
+def test_tags_and_references_are_for_people_and_change_no_version(tmp_path: Path) -> None:
+    declared = 'stage="live", tags="T1110", references=["T1110.001", "https://wiki.example.com/a", "Handbook, p. 7"]'
+    spec = read_spec(written(tmp_path, GOOD.replace('stage="live"', declared)))
+    assert spec.version == read_spec(written(tmp_path, GOOD)).version
+    guide = DetectorGuide.of(spec)
+    assert guide.facts["tags"] == "T1110"
+    assert [link_of(reference) for reference in guide.references] == [
+        "https://attack.mitre.org/techniques/T1110/001/", "https://wiki.example.com/a", "",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        ('tags=["two words"]', "tags: must be short words such as account-takeover or T1110, not 'two words'"),
+        ('tags=["a", "a"]', "tags: names 'a' twice"),
+        ('references="javascript://x"', "references: must be an address with https://"),
+        ('references="one\\ntwo"', "references: must be an address with https://"),
+        ("references=7", "references: must be a non-empty text, not 7"),
+    ],
+)
+def test_tags_and_references_that_make_no_sense_are_told(tmp_path: Path, declared: str, told: str) -> None:
+    (fault,) = faults_of(written(tmp_path, GOOD.replace('stage="live"', f'stage="live", {declared}')))
+    assert told in fault
 
 
 @pytest.mark.parametrize(

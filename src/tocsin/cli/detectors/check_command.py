@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,12 +27,15 @@ _Plan = Annotated[bool, typer.Option("--plan", help="Also have Spark plan all th
 
 
 def list_detectors(*, json: bool) -> None:
-    """List the detectors of the project; exit code 1 when a file is broken."""
+    """List the detectors of the project, and how many have each tag; exit code 1 when a file is broken."""
     catalog = _catalog()
     shown = [_shape(spec) for spec in catalog.detectors.values()]
     columns = ("DETECTOR", "STAGE", "SOURCE", "ENTITY", "WINDOW", "EMAIL >", "URGENT >", "OWNER", "WHAT")
     empty = "no detectors; write detectors/<name>.py (docs/write/tutorial.md shows how)"
     write_list(shown, columns, _row, json=json, empty=empty)
+    tags = Counter(tag for detector in shown for tag in detector.tags)
+    if tags and not json:
+        line(f"\ntags: {', '.join(f'{tag} {count}' for tag, count in sorted(tags.items()))}")
     if catalog.broken:
         if not json:
             line("some files are broken; run: tocsin check", style="yellow")

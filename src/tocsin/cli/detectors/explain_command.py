@@ -47,7 +47,7 @@ def explain(
     Of a finding: the code that made it, what other limits would change, the events of its entity in its window (from
     history, or from Kafka as far as it still holds them), its alert, and the mail about it. See `tocsin findings`.
 
-    Without a name all detectors are listed: stage, source, window, limits, owner; exit code 1 when a file is broken.
+    Without a name all detectors are listed, and how many have each tag; exit code 1 when a file is broken.
     With --versions a copy of each version is named: to go back to one, copy it over the file in the project.
     """
     from tocsin.cli.detectors.check_command import list_detectors

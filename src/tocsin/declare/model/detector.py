@@ -194,6 +194,8 @@ class DetectorSpec:
     page_within: timedelta = field(default=timedelta(minutes=15))
     notify: bool = True
     false_positives: str = ""
+    tags: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
     memory: int | None = None
     resources: Resources | None = None
     tables: tuple[str, ...] = ()

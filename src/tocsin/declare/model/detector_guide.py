@@ -5,11 +5,22 @@ To show another key, declare it (`DetectorSpec`, `tocsin.declare.keywords`) and 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pydantic import BaseModel
 
 from tocsin.declare.model.detector import DetectorSpec
+
+_TECHNIQUE = re.compile(r"(T\d{4})(?:\.(\d{3}))?")
+
+
+def link_of(text: str) -> str:
+    """Return the address that a tag, reference or runbook stands for: its own, or MITRE's of T1110.001; "" if none."""
+    if text.startswith(("https://", "http://")) and not re.search(r"\s", text):
+        return text
+    match = _TECHNIQUE.fullmatch(text)
+    return f"https://attack.mitre.org/techniques/{'/'.join(filter(None, match.groups()))}/" if match else ""
 
 
 class DetectorGuide(BaseModel, frozen=True, extra="ignore"):
@@ -25,6 +36,8 @@ class DetectorGuide(BaseModel, frozen=True, extra="ignore"):
     owner: str
     runbook: str
     false_positives: str = ""
+    tags: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
     email_limit: float | None = None
     urgent_limit: float | None = None
 
@@ -42,7 +55,8 @@ class DetectorGuide(BaseModel, frozen=True, extra="ignore"):
     @property
     def facts(self) -> dict[str, str]:
         """What to show besides title and limits, by what it is called; what is not declared is left out."""
-        texts = {name: value for name, value in self.guide.items() if isinstance(value, str) and name != "title"}
+        texts = {name: self.guide[name] for name in ("owner", "runbook", "false_positives")}
+        texts |= {name: ", ".join(self.guide[name]) for name in ("tags", "references")}
         return {name.replace("_", " "): " ".join(text.split()) for name, text in texts.items() if text}
 
     @property

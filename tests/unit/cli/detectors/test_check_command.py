@@ -140,6 +140,13 @@ def test_detectors_are_listed_and_the_broken_are_not_hidden(project: Path) -> No
     assert "run: tocsin check" in written
 
 
+def test_the_detectors_of_each_tag_are_counted(project: Path) -> None:
+    for name, tags in (("bursts", '["T1110", "logins"]'), ("others", '"T1110"')):
+        text = GOOD_DETECTOR.replace("stage=", f"tags={tags}, stage=", 1)
+        (project / "detectors" / f"{name}.py").write_text(text)
+    assert "tags: T1110 2, logins 1" in call("explain")[1]
+
+
 def test_detectors_as_json(project: Path) -> None:
     code, written = call("explain", "--json")
     (shown,) = json.loads(written)
