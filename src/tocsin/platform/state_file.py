@@ -108,6 +108,19 @@ def write_whole(path: Path | StoredFile, content: str | bytes, *, mode: int = 0o
     _sync(path.parent)
 
 
+def read_or_make_secret(path: Path) -> str:
+    """Read the secret in `path`; the first of all processes that ask makes it, for its user alone. OSError if not."""
+    if not path.exists():
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        try:
+            write_whole(draft, f"{secrets.token_urlsafe(24)}\n", mode=0o600)
+            with contextlib.suppress(FileExistsError):  # another one has made it: unlike a rename, this leaves it
+                os.link(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+    return path.read_text(encoding="utf-8").strip()
+
+
 def _sync(folder: Path) -> None:
     """Until its folder is on the disk, a new name for a file is not."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -157,7 +157,7 @@ KINDS = {
             run="tocsin.alerts.notify.notifier_job:run",
             rooms=_ALERTS,
             title="Sends what is due",
-            settings={"alerts": _ALL, "history": _SEALED, "smtp": _ALL, "receivers": _ALL},
+            settings={"alerts": _ALL, "history": _SEALED, "smtp": _ALL, "receivers": _ALL, "web": _ALL},
         ),
         JobKind(
             word="drain",

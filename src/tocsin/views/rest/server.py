@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import threading
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from tocsin.declare.settings import Settings
 from tocsin.job import Job
 from tocsin.platform.http_server import serve_until_stopped
 from tocsin.platform.kafka.reporter import Reporter
-from tocsin.platform.state_file import write_whole
+from tocsin.platform.state_file import read_or_make_secret
 from tocsin.views.rest.event_stream import Followers
 from tocsin.views.rest.open_views import OpenViews
 from tocsin.views.rest.view_api import view_api
@@ -39,7 +38,7 @@ def read_token(settings: Settings) -> str:
     """
     path = token_file(settings)
     if settings.web.token_file is None and not path.exists():
-        write_whole(path, f"{secrets.token_urlsafe(24)}\n", mode=0o600)
+        read_or_make_secret(path)
     try:
         if path.stat().st_mode & _OTHERS:
             raise ConfigError.one(path, f"can be read by others; run: chmod 600 {path}", key="web.token_file")
