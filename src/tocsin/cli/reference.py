@@ -12,6 +12,7 @@ from typing import Any, get_args
 import typer
 from pydantic import BaseModel
 
+from tocsin.alerts.actions import Done, Silence
 from tocsin.alerts.evidence.finding_explanation import FindingExplanation
 from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, InvalidFinding, JobUsage
@@ -53,7 +54,13 @@ SHAPES: dict[str, Any] = {
     "tocsin status": list[JobStatus],
     "tocsin usage": list[JobUsage],
     "tocsin findings": list[StoredFinding] | list[InvalidFinding],
-    "tocsin alerts": list[Alert] | AlertDetails,
+    "tocsin alerts list": list[Alert],
+    "tocsin alerts show": AlertDetails,
+    "tocsin alerts ack": list[Done],
+    "tocsin alerts resolve": list[Done],
+    "tocsin alerts silence": list[Silence],
+    "tocsin alerts unsilence": list[Silence],
+    "tocsin alerts silences": list[Silence],
     "tocsin quarantine": list[QuarantinedRecord],
     "tocsin history list": list[DayStatus] | list[DayVersion],
     "tocsin quality": list[DaySummary] | Verdict | list[ProfileRow],

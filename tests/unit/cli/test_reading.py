@@ -202,6 +202,35 @@ def test_an_alert_is_shown_with_whom_it_told() -> None:
     assert "security@example.com  email  waiting" in written
 
 
+@pytest.mark.usefixtures("stored")
+def test_alerts_are_answered_and_silenced_from_the_command_line() -> None:
+    assert call("alerts", "ack", "1", "--by", "ann", "--for", "2h", "--why", HOSTILE)[0] == 0
+    assert "acknowledged by ann until" in call("alerts", "1")[1]
+    assert call("alerts", "resolve", "1", "2", "--verdict", "false", "--by", "ann")[0] == 0
+    code, written = call("alerts", "ack", "2", "3", "--json")
+    assert (code, [one["refused"][:20] for one in json.loads(written)]) == (
+        1,
+        ["it is resolved by an", "there is no such ale"],
+    )
+    assert "\x1b" not in (history := call("alerts", "1")[1])
+    assert [word in history for word in ("opened", "acknowledged", "resolved by ann: false")] == [True] * 3
+    words = ("alerts", "silence", "--for", "1h", "--why", "load test", "--by", "ann")
+    assert call(*words)[0] == 2, "it would mute everything"
+    assert call(*words, "--entity", "user_id")[0] == 2, "no value"
+    made = json.loads(call(*words, "--detector", "failed_*", "--entity", "user_id=mallory", "--json")[1])
+    assert made[0]["matcher"] == {
+        "detector": ["failed_*"],
+        "entity": {"user_id": ["mallory"]},
+        "level": [],
+        "owner": [],
+        "tags": [],
+    }
+    assert "detector failed_*, user_id mallory" in call("alerts", "silences")[1]
+    assert call("alerts", "unsilence", "1")[0] == 0
+    assert call("alerts", "silences")[1] == "no silences\n"
+    assert call("alerts", "unsilence", "7")[0] == 2
+
+
 def test_usage_is_listed_and_a_core_that_is_kept_busy_stands_out() -> None:
     assert call("usage") == (0, "no usage recorded on these days; the notifier records it\n")
     usage, database = UsageTally(), Database(load_settings().alerts_database)

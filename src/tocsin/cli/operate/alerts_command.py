@@ -1,12 +1,16 @@
-"""`tocsin alerts`: list alerts, and show one with its findings and notifications."""
+"""`tocsin alerts`: list and show alerts, and answer them, by the same rules as the pages and the links in mails."""
 
 from __future__ import annotations
 
-from contextlib import closing
+import getpass
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from tocsin.cli import options
 from tocsin.cli.detectors import findings_command
@@ -14,36 +18,68 @@ from tocsin.cli.output import as_json, line, note, table, utc, write_list
 from tocsin.declare.model.finding_text import entity_text, number
 
 if TYPE_CHECKING:
-    from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification
+    from sqlalchemy import Connection
+
+    from tocsin.alerts.actions import By, Done, Silence
+    from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, Transition
+
+
+class _ListOrShow(TyperGroup):
+    """Takes `tocsin alerts --state open` for the list, and `tocsin alerts 12` for one of it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the verb in front that is left out."""
+        first = args[0] if args else ""
+        if first.isdecimal():
+            args = ["show", *args]
+        elif not first or (first.startswith("-") and first not in ("-h", "--help")):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=_ListOrShow, help="List, show and answer alerts.")
 
 
 class State(StrEnum):
     """States of an alert, as an option takes them."""
 
     OPEN = "open"
+    ACKNOWLEDGED = "acknowledged"
     RESOLVED = "resolved"
 
 
-def alerts(
-    alert: Annotated[int | None, typer.Argument(help="Its number, from the list.")] = None,
+class Verdict(StrEnum):
+    """Verdicts, as an option takes them."""
+
+    TRUE = "true"
+    EXPECTED = "expected"
+    FALSE = "false"
+
+
+_Alerts = Annotated[list[int], typer.Argument(metavar="ALERT...", help="Their numbers, from the list.")]
+_Detector = Annotated[str | None, typer.Option(help="Of this detector.")]
+_By = Annotated[str | None, typer.Option("--by", help="Who acts, as pages and history show it; else the login here.")]
+_Why = Annotated[str, typer.Option("--why", help="The reason, for the history.")]
+
+
+@app.command("list")
+def list_(
     state: Annotated[State | None, typer.Option(help="In this state.")] = None,
-    detector: Annotated[str | None, typer.Option(help="Of this detector.")] = None,
+    detector: _Detector = None,
+    level: Annotated[options.Level | None, typer.Option(help="Of this level.")] = None,
+    entity: Annotated[str | None, typer.Option(help="With exactly this value in its entity.")] = None,
     since: options.Since = None,
     limit: options.Limit = 100,
     json: options.Json = False,
     exit_code: options.FailIfAny = False,
 ) -> None:
-    """List alerts, the latest changed first; of one ALERT show its findings and notifications.
-
-    Exit code 1 when there is none with this number.
-    """
+    """List alerts, the latest changed first; `tocsin alerts` alone does so too."""
     from tocsin.alerts.store.queries import AlertFilter, list_alerts, open_store
     from tocsin.declare.settings import load_settings
 
-    if alert is not None:
-        _show_alert(alert, json=json)
-        return
-    wanted = AlertFilter(state=state, detector=detector, since=options.since(since), limit=limit)
+    wanted = AlertFilter(
+        state=state, detector=detector, level=level, entity=entity, since=options.since(since), limit=limit
+    )
     with closing(open_store(load_settings())) as database:
         found = list_alerts(database, wanted)
     what = ("ALERT", "STATE", "LEVEL", "DETECTOR", "ENTITY", "SCORE", "FINDINGS")
@@ -52,7 +88,12 @@ def alerts(
         raise typer.Exit(1)
 
 
-def _show_alert(alert: int, *, json: bool) -> None:
+@app.command()
+def show(alert: Annotated[int, typer.Argument(help="Its number.")], json: options.Json = False) -> None:
+    """Show one alert with its findings, notifications and history; `tocsin alerts 12` does so too.
+
+    Exit code 1 when there is none with this number.
+    """
     from tocsin.alerts.store.queries import open_store, show_alert
     from tocsin.declare.settings import load_settings
 
@@ -67,6 +108,157 @@ def _show_alert(alert: int, *, json: bool) -> None:
         _show(details)
 
 
+@app.command()
+def ack(
+    alerts: _Alerts,
+    how_long: Annotated[str, typer.Option("--for", metavar="SPAN", help="How long nobody is notified.")] = "4h",
+    why: _Why = "",
+    by: _By = None,
+    json: options.Json = False,
+) -> None:
+    """Acknowledge alerts: you look at them, and nobody is notified until that expires or the level rises.
+
+    Exit code 1 when one of them cannot be acknowledged; the others are.
+    """
+    from tocsin.alerts import actions
+
+    seconds = options.span(how_long, "--for")
+    with _acting(by, why) as (connection, who):
+        done = actions.acknowledge(connection, alerts, who, actions.in_hours(who.at, seconds / 3600))
+    _write_done(done, json=json)
+
+
+@app.command()
+def resolve(
+    alerts: _Alerts,
+    verdict: Annotated[Verdict, typer.Option(help="True: it was one. Expected: no fault. False: a false alarm.")],
+    why: _Why = "",
+    by: _By = None,
+    json: options.Json = False,
+) -> None:
+    """Resolve alerts with a verdict, by which the detector's page counts its precision.
+
+    Exit code 1 when one of them cannot be resolved; the others are.
+    """
+    from tocsin.alerts import actions, alert_states
+
+    with _acting(by, why) as (connection, who):
+        done = actions.resolve(connection, alerts, who, alert_states.Verdict(verdict))
+    _write_done(done, json=json)
+
+
+@app.command()
+def silence(
+    how_long: Annotated[str, typer.Option("--for", metavar="SPAN", help="How long.")],
+    why: Annotated[str, typer.Option("--why", help="The reason; it is shown wherever the silence is.")],
+    detector: Annotated[list[str] | None, typer.Option(help="Of this detector, or those of a pattern.")] = None,
+    owner: Annotated[list[str] | None, typer.Option(help="Of this owner.")] = None,
+    level: Annotated[list[options.Level] | None, typer.Option(help="Of this level.")] = None,
+    entity: Annotated[list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="About this entity.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Of detectors with this tag.")] = None,
+    everything: Annotated[bool, typer.Option("--everything", help="Mute all alerts of all detectors.")] = False,
+    by: _By = None,
+    json: options.Json = False,
+) -> None:
+    """Mute the notifications of alerts for a time; values are patterns, such as payments_*.
+
+    What is given must all fit. Alerts open all the same, and notify when the silence ends while they are open.
+    """
+    from tocsin.alerts import actions
+    from tocsin.declare.model.alert_matcher import AlertMatcher
+
+    matcher = AlertMatcher(
+        detector=tuple(detector or ()),
+        owner=tuple(owner or ()),
+        level=tuple(level or ()),
+        entity=_columns(entity or []),
+        tags=tuple(tag or ()),
+    )
+    seconds = options.span(how_long, "--for")
+    with _acting(by, why) as (connection, who):
+        end = actions.in_hours(who.at, seconds / 3600)
+        made = actions.silence(connection, matcher, who, end, everything=everything)
+    _write_silences([made], json=json)
+
+
+@app.command()
+def unsilence(
+    silence: Annotated[int, typer.Argument(help="Its number, from `tocsin alerts silences`.")],
+    by: _By = None,
+    json: options.Json = False,
+) -> None:
+    """End a silence now."""
+    from tocsin.alerts import actions
+
+    with _acting(by) as (connection, who):
+        ended = actions.unsilence(connection, silence, who)
+    _write_silences([ended], json=json)
+
+
+@app.command()
+def silences(
+    ended: Annotated[bool, typer.Option("--ended", help="Also those that have ended.")] = False,
+    json: options.Json = False,
+) -> None:
+    """List the silences, those that end first in front."""
+    from tocsin.alerts import actions
+    from tocsin.alerts.store.queries import open_store
+    from tocsin.declare.settings import load_settings
+
+    with closing(open_store(load_settings())) as database:
+        found = []
+        if database.is_ready():
+            with database.read() as connection:
+                found = actions.list_silences(connection, datetime.now(UTC), ended=ended)
+    _write_silences(found, json=json)
+
+
+@contextmanager
+def _acting(by: str | None, why: str = "") -> Iterator[tuple[Connection, By]]:
+    """A transaction of the alerts DB for the person who calls; what they ask for in vain is a usage error."""
+    from tocsin.alerts.actions import By
+    from tocsin.alerts.store.database import Database
+    from tocsin.declare.model.errors import TransientError
+    from tocsin.declare.settings import load_settings
+
+    with closing(Database(load_settings().alerts_database)) as database:
+        if not database.is_ready():
+            raise TransientError("there are no alerts yet: the indexer has not made the alerts DB")
+        try:
+            who = By(by or getpass.getuser(), datetime.now(UTC), why)
+            with database.write() as connection:
+                yield connection, who
+        except (ValueError, LookupError) as error:
+            raise typer.BadParameter(str(error)) from None
+
+
+def _columns(given: list[str]) -> dict[str, tuple[str, ...]]:
+    columns: dict[str, tuple[str, ...]] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise typer.BadParameter(f"'{text}' is not COLUMN=VALUE", param_hint="'--entity'")
+        columns[name] = (*columns.get(name, ()), value)
+    return columns
+
+
+def _write_done(done: list[Done], *, json: bool) -> None:
+    write_list(
+        done, ("ALERT", "STATE", "NOT DONE"), lambda one: (one.alert, one.state, one.refused), json=json, empty=""
+    )
+    if any(result.refused for result in done):
+        raise typer.Exit(1)
+
+
+def _write_silences(found: list[Silence], *, json: bool) -> None:
+    columns = ("SILENCE", "MUTES", "UNTIL", "BY", "REASON", "ENDED BY")
+    write_list(found, columns, _silence_row, json=json, empty="no silences")
+
+
+def _silence_row(silence: Silence) -> tuple[object, ...]:
+    return (silence.id, silence.matcher.text, utc(silence.ends_at), silence.owner, silence.reason, silence.ended_by)
+
+
 def _row(alert: Alert) -> tuple[object, ...]:
     what = (alert.detector, entity_text(alert.entity), number(alert.score), alert.findings)
     return (alert.id, alert.state, alert.level, *what, utc(alert.first_seen), utc(alert.last_seen), alert.owner)
@@ -75,7 +267,7 @@ def _row(alert: Alert) -> tuple[object, ...]:
 def _show(details: AlertDetails) -> None:
     alert = details.alert
     line(f"{alert.title}", style="bold")
-    line(f"alert {alert.id}, {alert.state}, {alert.level}: {alert.detector} about {entity_text(alert.entity)}")
+    line(f"alert {alert.id}, {_state(alert)}, {alert.level}: {alert.detector} about {entity_text(alert.entity)}")
     line(f"highest score {number(alert.score)} ({alert.limits_text})")
     line(f"seen {utc(alert.first_seen)} to {utc(alert.last_seen)}; opened {utc(alert.opened_at)}")
     line("\n".join(f"{name}: {text}" for name, text in alert.facts.items()) + "\n")
@@ -84,6 +276,18 @@ def _show(details: AlertDetails) -> None:
     table(
         ("TO", "KIND", "STATE", "SENT", "NOTE"), map(_notification_row, details.notifications), empty="no notifications"
     )
+    line("")
+    table(("WHEN", "WHO", "WHAT", "WHY"), map(_transition_row, details.history), empty="no history")
+
+
+def _state(alert: Alert) -> str:
+    if alert.acknowledged_until is not None:
+        return f"{alert.state} by {alert.acknowledged_by} until {utc(alert.acknowledged_until)}"
+    return f"{alert.state} by {alert.acknowledged_by}: {alert.verdict}" if alert.verdict else alert.state
+
+
+def _transition_row(step: Transition) -> tuple[object, ...]:
+    return (utc(step.at), step.who, step.action, step.why)
 
 
 def _notification_row(notification: Notification) -> tuple[object, ...]:
