@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 
+from tocsin.declare.model.alert_matcher import Level
 from tocsin.declare.model.detector import DetectorSpec, Stage
 from tocsin.declare.model.detector_guide import DetectorGuide
 from tocsin.declare.model.finding import Finding, Origin, canonical_entity
@@ -137,9 +138,9 @@ def _end(finding: Finding) -> datetime:
     return finding.window_end or finding.moment
 
 
-def recipients(kind: NotificationKind, owner: str, paged: Iterable[str]) -> tuple[str, ...]:
-    """List who gets a notification, without repetition: the owner, and for an urgent one those to be `paged` too."""
-    return tuple(dict.fromkeys([owner, *(paged if kind is NotificationKind.URGENT else ())]))
+def routed_level(kind: NotificationKind) -> Level:
+    """Return the level by which a notification finds its route: a line of a summary pages nobody."""
+    return "urgent" if kind is NotificationKind.URGENT else "email"
 
 
 def patience(finding: Finding, facts: DetectorFacts, incomplete_after: timedelta, now: datetime) -> datetime:

@@ -23,6 +23,7 @@ from tocsin.alerts.backfilled import published_day
 from tocsin.alerts.backfilled.ledger_follower import FollowedBackfills
 from tocsin.alerts.backfilled.published_day import BackfilledDay
 from tocsin.alerts.finding_feed import FindingFeed, WaitingFindings
+from tocsin.alerts.followed_routes import FollowedRoutes
 from tocsin.alerts.intake import FindingRecord, Rejected, put_aside, read_record, record_of
 from tocsin.alerts.recording import Recorded, Rules
 from tocsin.alerts.store.alert_rows import finding_of, read_facts, write_facts
@@ -59,7 +60,7 @@ class Indexer:
         self._settings, self._database, self._clock = settings, database, clock
         with database.read() as connection:
             self._stored_facts = read_facts(connection)
-        self._declared = DeclaredFacts(settings, self._stored_facts)
+        self._declared, self.routes = DeclaredFacts(settings, self._stored_facts), FollowedRoutes(settings)
         self._undeclared: set[str] = set()
         self.days = published_day.StoredDays(database.read, self._writing, clock)
 
@@ -136,6 +137,7 @@ class Indexer:
         alerts = self._settings.alerts
         return Rules(
             facts=self._declared.current(),
+            routes=self.routes.current(),
             paged=alerts.urgent_recipients,
             domain=self._settings.smtp.domain,
         )
@@ -199,13 +201,15 @@ class IndexerJob:
         if topic.measure() is not None:
             indexer.follow_declarations()
             waiting.tick(topic.complete_at)
-            self._report(topic, waiting.trouble)
+            indexer.routes.current()
+            feed = "alerts go on, but detectors that read findings wait for them: "
+            self._report(topic, [f"{feed}{waiting.trouble}" if waiting.trouble else "", indexer.routes.trouble])
 
-    def _report(self, topic: TopicFollower, trouble: str) -> None:
+    def _report(self, topic: TopicFollower, troubles: list[str]) -> None:
         self._retry.recovered()
         self._reporter.update(
             state=JobState.RUNNING,
-            reason=f"alerts go on, but detectors that read findings wait for them: {trouble}" if trouble else "",
+            reason="; ".join(filter(None, troubles)),
             rows_in=self._stored,
             batch_id=self._batches,
             lag_records=topic.lag_records,

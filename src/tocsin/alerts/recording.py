@@ -6,6 +6,7 @@ process dies between this transaction and the commit of the offsets.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
@@ -27,7 +28,9 @@ from tocsin.alerts.store.alert_rows import (
     stored_finding,
 )
 from tocsin.alerts.store.schema import alert_transitions, alerts, backfilled_days, findings, notifications
+from tocsin.declare.model.alert_matcher import AlertLabels
 from tocsin.declare.model.finding import Finding
+from tocsin.declare.routes import NO_ROUTES, Routes
 
 _AT_ONCE = 500
 """Findings in one statement: a DB bounds the number of values in it."""
@@ -35,12 +38,13 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """All that decides about a batch; `paged` get urgent notifications besides the owner, message ids are of `domain`.
+    """All that decides about a batch; `paged` are the `urgent_recipients` of `routes`, message ids are of `domain`.
 
     An e-mail waits `incomplete_after` for a window to close while its job is down or behind.
     """
 
     facts: Mapping[str, DetectorFacts]
+    routes: Routes = NO_ROUTES
     paged: tuple[str, ...] = ()
     incomplete_after: timedelta = timedelta(minutes=2)
     domain: str = "localhost.localdomain"
@@ -300,9 +304,14 @@ class _Work:
             parts = [*alert_parts(alert.detector, alert.entity, alert.period_start), str(revision)]
             rows += [
                 common | {"recipient": to, "message_id": message_id(self._rules.domain, [*parts, to])}
-                for to in alert_policy.recipients(kind, facts.owner, self._rules.paged)
+                for to in self._recipients(kind, alert, facts)
             ]
         return rows
+
+    def _recipients(self, kind: NotificationKind, alert: _Alert, facts: DetectorFacts) -> list[str]:
+        level = alert_policy.routed_level(kind)
+        labels = AlertLabels(alert.detector, facts.owner, level, json.loads(alert.entity), facts.tags)
+        return [to.recipient for to in self._rules.routes.recipients(labels, self._now, self._rules.paged)]
 
     def _leaving(self, kind: NotificationKind, finding: Finding, facts: DetectorFacts) -> dict[str, Any]:
         waits = kind is NotificationKind.DELAYED or (kind is NotificationKind.EMAIL and finding.window_end is not None)

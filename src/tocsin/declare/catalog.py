@@ -1,9 +1,9 @@
-"""Everything that is declared in one project folder: its sources, tables, flows, detectors and views."""
+"""Everything that is declared in one project: its sources, tables, flows, detectors and views, and its routes."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -26,6 +26,7 @@ from tocsin.declare.model.names import DETECTOR, FLOW, INDEXER, JobName, compute
 from tocsin.declare.model.source import Source
 from tocsin.declare.model.table import TableSpec
 from tocsin.declare.model.view import ViewSpec
+from tocsin.declare.routes import ROUTES_FILE, faults_of_routes, read_routes
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.declare.source_file import read_source
 from tocsin.declare.table_file import read_table
@@ -236,6 +237,8 @@ def read_catalog(project: Path, refused: Mapping[str, ConfigError] | None = None
         _take_out(declared, entities, project / folder, broken)
     while unread := faults_of_findings(detectors, broken.keys()):  # one that is taken out may have a reader
         _take_out(detectors, unread, project / "detectors", broken)
+    if faults := _faults_of_routes(project, detectors, broken):
+        broken[ROUTES_FILE] = ConfigError(faults)
     return Catalog(sources, tables, flows, detectors, views, broken)
 
 
@@ -243,6 +246,16 @@ def load_project() -> tuple[Settings, Catalog]:
     """Read the settings, and all that is declared in their project."""
     settings = load_settings()
     return settings, read_catalog(settings.project)
+
+
+def _faults_of_routes(
+    project: Path, detectors: dict[str, DetectorSpec], broken: dict[str, ConfigError]
+) -> Sequence[Fault]:
+    unread = {name for folder, _, name in (place.partition("/") for place in broken) if folder == "detectors"}
+    try:
+        return faults_of_routes(read_routes(project), project, detectors.values(), unread)
+    except ConfigError as error:
+        return error.faults
 
 
 def _read_code(

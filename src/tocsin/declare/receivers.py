@@ -5,14 +5,19 @@ To add one, write a module with its channel (see `tocsin.alerts.notify.channel.C
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import email_validator
 from pydantic import BaseModel
 
+from tocsin.declare.model.errors import nearest
+
 MAIL = "smtp"
+
+_KIND = re.compile(r"[a-z]+")
 
 email_validator.SPECIAL_USE_DOMAIN_NAMES.clear()  # mail within a company goes to `localhost` and `.local` too
 
@@ -26,11 +31,15 @@ class ReceiverKind:
             where the channel's libraries are missing.
         check: raises ValueError for what is no ADDRESS of this kind.
         settings: model of its block `[receivers.KIND]`; None if it has none.
+        target: model of each of its blocks `[receivers.KIND.NAME]`, which addresses name; None if addresses say all.
+        takes_updates: whether it hears of acknowledgements and resolutions, too, as people would not want to.
     """
 
     channel: str
     check: Callable[[str], None]
     settings: type[BaseModel] | None = None
+    target: type[BaseModel] | None = None
+    takes_updates: bool = False
 
 
 def check_mail(address: str) -> None:
@@ -57,8 +66,25 @@ def kind_of(recipient: str) -> str:
 def check_recipient(recipient: str) -> str:
     """Return `recipient` if it is an address of one of the kinds; ValueError if it is none."""
     kind = kind_of(recipient)
+    written, colon, _ = recipient.partition(":")
+    if kind == MAIL and colon and _KIND.fullmatch(written):
+        near = nearest(written, RECEIVERS)
+        hint = f"; did you mean '{near}'?" if near else ""
+        raise ValueError(f"'{written}' in {recipient!r} is no kind of receiver ({', '.join(sorted(RECEIVERS))}){hint}")
     RECEIVERS[kind].check(recipient.removeprefix(f"{kind}:"))
     return recipient
+
+
+def check_known(recipient: str, settings: Mapping[str, Any]) -> None:
+    """Check that `settings`, the blocks of `Settings.receivers`, have what an address names; ValueError if not."""
+    kind, _, name = recipient.partition(":")
+    if kind_of(recipient) != kind or RECEIVERS[kind].target is None or "://" in name:
+        return
+    known = settings.get(kind, {})
+    if name not in known:
+        near = nearest(name, known)
+        hint = f"; did you mean '{kind}:{near}'?" if near else ""
+        raise ValueError(f"'{recipient}' has no block [receivers.{kind}.{name}] in the settings{hint}")
 
 
 def read_blocks(blocks: dict[str, Any]) -> dict[str, Any]:
@@ -66,8 +92,13 @@ def read_blocks(blocks: dict[str, Any]) -> dict[str, Any]:
 
     ValueError if a kind is unknown or takes no settings, or a block does not fit its model.
     """
-    known = {kind: receiver.settings for kind, receiver in RECEIVERS.items() if receiver.settings is not None}
-    for kind in blocks:
-        if kind not in known:
+    read: dict[str, Any] = {}
+    for kind, block in blocks.items():
+        receiver = RECEIVERS.get(kind)
+        if receiver is not None and receiver.target is not None:
+            read[kind] = {name: receiver.target.model_validate(target) for name, target in dict(block).items()}
+        elif receiver is not None and receiver.settings is not None:
+            read[kind] = receiver.settings.model_validate(block)
+        else:
             raise ValueError(f"{kind!r} is no kind of receiver that has settings")
-    return {kind: known[kind].model_validate(block) for kind, block in blocks.items()}
+    return read

@@ -14,6 +14,7 @@ from tocsin.declare.declaration import read_spec
 from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.errors import ConfigError, Fault, nearest
 from tocsin.declare.model.names import DETECTOR, FLOW, JobName, detector_job
+from tocsin.declare.routes import ROUTES_FILE
 from tocsin.declare.settings import Settings
 from tocsin.platform import state_file
 from tocsin.platform.state_file import Stamps, stamps, write_whole
@@ -44,7 +45,7 @@ def declared_files(settings: Settings) -> list[Path]:
     project = settings.project
     code = (path for folder in ("flows", "detectors", "views") for path in project.glob(f"{folder}/*.py"))
     data = (path for folder in ("sources", "tables") for path in project.glob(f"{folder}/*.toml"))
-    return [*data, *project.glob("sources/*.csv"), *code, _pins_file(settings)]
+    return [*data, *project.glob("sources/*.csv"), *code, project / ROUTES_FILE, _pins_file(settings)]
 
 
 def kept_versions(settings: Settings, job: str) -> list[Version]:

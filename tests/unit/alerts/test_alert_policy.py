@@ -231,16 +231,6 @@ def test_one_alert_is_told_at_most_twice_at_once_and_never_as_less(findings: lis
     assert (NotificationKind.URGENT in at_once) == any(score > 100 for score in fresh_scores)
 
 
-def test_only_urgent_notifications_reach_those_who_are_paged() -> None:
-    paged = ("oncall@example.com", "security@example.com")
-    assert alert_policy.recipients(NotificationKind.EMAIL, "security@example.com", paged) == ("security@example.com",)
-    assert alert_policy.recipients(NotificationKind.DELAYED, "security@example.com", paged) == ("security@example.com",)
-    assert alert_policy.recipients(NotificationKind.URGENT, "security@example.com", paged) == (
-        "security@example.com",
-        "oncall@example.com",
-    )
-
-
 def test_stage_and_notify_decide_whether_a_detector_is_live() -> None:
     spec = read_catalog(Path(__file__).parents[3]).detector("failed_logins")
     assert alert_policy.DetectorFacts.of(spec, 10 * SECOND).live

@@ -56,7 +56,7 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
 
     catalog = _catalog()
     others = _faults_of_suites(catalog) + _faults_of_settings(catalog) + faults_of_cases(catalog.detectors.values())
-    others += faults_of_networks(catalog.sources.values()) + _faults_of_files(catalog)
+    others += faults_of_networks(catalog.sources.values()) + _faults_of_files(catalog) + _faults_of_receivers(catalog)
     faults = [fault for _, error in sorted(catalog.broken.items()) for fault in error.faults] + others
     files = len(catalog.broken) + len({fault.where for fault in others})
     well = {"source": len(catalog.sources), "table": len(catalog.tables), "flow": len(catalog.flows)}
@@ -104,6 +104,30 @@ def _faults_of_files(catalog: Catalog) -> list[Fault]:
         for where, key, name in named
         if not (project / name).is_file()
     ]
+
+
+def _faults_of_receivers(catalog: Catalog) -> list[Fault]:
+    """List the receivers that the settings do not know: of owners, of urgent alerts and of routes."""
+    from tocsin.declare.model.errors import ConfigError, Fault
+    from tocsin.declare.receivers import check_known
+    from tocsin.declare.routes import faults_of_receivers, read_routes
+    from tocsin.declare.settings import PROJECT_FILE, load_settings
+
+    settings, faults = load_settings(), []
+    own = (PROJECT_FILE, "alerts.urgent_recipients")
+    named = [(*own, recipient) for recipient in settings.alerts.urgent_recipients]
+    for folder in ("sources", "tables", "flows", "detectors", "views"):
+        form = "toml" if folder in ("sources", "tables") else "py"
+        named += [(f"{folder}/{name}.{form}", "owner", spec.owner) for name, spec in getattr(catalog, folder).items()]
+    for where, key, recipient in named:
+        try:
+            check_known(recipient, settings.receivers)
+        except ValueError as error:
+            faults.append(Fault(str(settings.project / where), str(error), key=key))
+    try:
+        return faults + faults_of_receivers(read_routes(settings.project), settings)
+    except ConfigError:  # among the faults of the catalog
+        return faults
 
 
 @dataclass(frozen=True)

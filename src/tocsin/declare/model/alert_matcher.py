@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 Level = Literal["email", "urgent"]
+
+
+def _as_tuple(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+Patterns = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+"""One pattern or several."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +43,11 @@ class AlertMatcher(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    detector: tuple[str, ...] = ()
-    owner: tuple[str, ...] = ()
-    level: tuple[Level, ...] = ()
-    entity: dict[str, tuple[str, ...]] = {}
-    tags: tuple[str, ...] = ()
+    detector: Patterns = ()
+    owner: Patterns = ()
+    level: Annotated[tuple[Level, ...], BeforeValidator(_as_tuple)] = ()
+    entity: dict[str, Patterns] = {}
+    tags: Patterns = ()
 
     @property
     def takes_all(self) -> bool:
@@ -57,6 +65,14 @@ class AlertMatcher(BaseModel):
             and (not self.tags or any(_fits(self.tags, tag) for tag in labels.tags))
         )
 
+    def includes(self, other: AlertMatcher) -> bool:
+        """Return whether it surely takes every alert that `other` takes."""
+        return (
+            all(_includes(getattr(self, name), getattr(other, name)) for name in ("detector", "owner", "tags"))
+            and (not self.level or {*self.level} >= {*(other.level or get_args(Level))})
+            and all(name in other.entity and _includes(own, other.entity[name]) for name, own in self.entity.items())
+        )
+
     @property
     def text(self) -> str:
         """Say it in words, such as `detector failed_*, user mallory`."""
@@ -67,6 +83,18 @@ class AlertMatcher(BaseModel):
 
 def _fits(patterns: tuple[str, ...], value: str) -> bool:
     return not patterns or any(fnmatchcase(value, pattern) for pattern in patterns)
+
+
+def _includes(wide: tuple[str, ...], narrow: tuple[str, ...]) -> bool:
+    if not wide or "*" in wide:
+        return True
+    return bool(narrow) and all(any(_covers(pattern, other) for pattern in wide) for other in narrow)
+
+
+def _covers(pattern: str, other: str) -> bool:
+    """`*` in `other` stands for anything, which `*` in `pattern` takes, but `?` and `[...]` do not."""
+    sure = not any(letter in pattern for letter in "?[") or not any(letter in other for letter in "*?[")
+    return pattern == other or (sure and fnmatchcase(other, pattern))
 
 
 class Inhibition(BaseModel):
