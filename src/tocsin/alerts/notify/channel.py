@@ -13,6 +13,7 @@ from typing import Protocol, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from tocsin.alerts.notify.alert_facts import AlertFacts
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.receivers import RECEIVERS, kind_of
 from tocsin.declare.settings import Settings
@@ -35,6 +36,7 @@ class Message(BaseModel):
         thread: the id that all messages about one alert share; empty for none.
         series: by which a receiver may filter, such as the detector; empty for none.
         picture: PNG that `html` shows; empty for none.
+        facts: of its alert, for receivers that are programs; None for a message about several or none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
@@ -49,6 +51,7 @@ class Message(BaseModel):
     series: str = ""
     urgent: bool = False
     picture: bytes = b""
+    facts: AlertFacts | None = None
 
 
 class Result(StrEnum):

@@ -222,7 +222,12 @@ def entity_hash(canonical: str) -> str:
 
 def message_id(domain: str, parts: Iterable[str]) -> str:
     """Form the Message-ID, with its angle brackets, of what `parts` identify."""
-    return f"<{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:32]}@{domain}>"
+    return f"<{digest(parts)}@{domain}>"
+
+
+def digest(parts: Iterable[str]) -> str:
+    """Hash what identifies something to 32 hex digits."""
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:32]
 
 
 def planned_notification(finding_id: str | None, window_end: datetime | None, now: datetime) -> dict[str, Any]:

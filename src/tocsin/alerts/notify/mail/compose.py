@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tocsin.alerts.alert_policy import NotificationKind
 from tocsin.alerts.finding_merging import StoredFinding
+from tocsin.alerts.notify.alert_facts import AlertFacts
 from tocsin.alerts.notify.channel import PICTURE, Message
 from tocsin.alerts.notify.mail import chart, plain_text
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, alert_parts, message_id
@@ -81,7 +82,8 @@ def alert_mail(details: AlertDetails, notification: Notification, envelope: Enve
     picture = _draw_chart(details)
     facts["chart"] = f"cid:{PICTURE}" if picture else ""
     message = _in_thread(_fill("alert", facts, envelope), alert)
-    return message.model_copy(update={"urgent": notification.kind == NotificationKind.URGENT, "picture": picture})
+    further = {"picture": picture, "facts": AlertFacts.of(details, notification, envelope.date)}
+    return message.model_copy(update={"urgent": notification.kind == NotificationKind.URGENT, **further})
 
 
 def return_mail(details: AlertDetails, notification: Notification, envelope: Envelope) -> Message:
@@ -97,7 +99,8 @@ def return_mail(details: AlertDetails, notification: Notification, envelope: Env
         ),
         commands=_commands(alert, details.highest.finding.finding_id),
     )
-    return _in_thread(notice_mail(notice, envelope), alert)
+    message = _in_thread(notice_mail(notice, envelope), alert)
+    return message.model_copy(update={"facts": AlertFacts.of(details, notification, envelope.date)})
 
 
 def _in_thread(message: Message, alert: Alert) -> Message:

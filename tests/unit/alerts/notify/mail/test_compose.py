@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding
+from tocsin.alerts.notify.alert_facts import AlertFacts, find_by_key
 from tocsin.alerts.notify.channel import Message
 from tocsin.alerts.notify.mail import chart, compose, plain_text
 from tocsin.alerts.notify.mail.chart import draw
@@ -296,3 +297,36 @@ def test_a_hostile_reason_in_a_notice_stays_text_in_one_line(hostile: str) -> No
         assert not re.search(r"[\x00-\x1f\x7f\u200b\u202a-\u202e\u2028\u2029\u2066-\u2069\ufeff]", shown)
     assert "the end" in page.words
     assert "http://airflow/report" in text_part.get_content()
+
+
+def test_a_message_carries_the_facts_of_its_alert_and_its_key_leads_back(database: Database) -> None:
+    details = details_of(database, [finding(120, evidence=[{"ip": "10.0.0.1"}], context={"hosts": 3})])
+    at_once = compose.alert_mail(details, details.notifications[0], envelope(SECOND)).facts
+    later = compose.return_mail(details, details.notifications[0].model_copy(update={"kind": "returned"}), envelope())
+    assert at_once is not None
+    assert later.facts is not None
+    assert (at_once.happened, later.facts.happened) == ("opened", "returned")
+    assert (at_once.detector, at_once.entity, at_once.owner) == ("failed_logins", {"user_id": "mallory"}, FACTS.owner)
+    assert (at_once.score, at_once.at_least, at_once.is_window_open, at_once.limit) == (120, True, True, 100)
+    assert (later.facts.at_least, later.facts.window_end) == (False, NOON + WINDOW)
+    assert (at_once.evidence, at_once.context) == ([{"ip": "10.0.0.1"}], {"hosts": 3})
+    assert AlertFacts.model_validate_json(at_once.model_dump_json()) == at_once
+    assert at_once.key == later.facts.key
+    with database.read() as connection:
+        keys = (at_once.key, at_once.key[:-1] + "x", "7" + at_once.key, "x", "", "9" * 30 + "-1", "\u00b2-1")
+        assert [find_by_key(connection, key) for key in keys] == [details.alert.id, *[None] * 6]
+
+
+def test_an_email_that_becomes_urgent_is_raised_and_one_that_returns_is_opened_again(database: Database) -> None:
+    details = details_of(database, [finding(60)])
+    (first,) = details.notifications
+    urgent = first.model_copy(update={"kind": "urgent", "revision": 3})
+    steps = [("email", "sent", "raised"), ("email", "replaced", "opened"), ("returned", "sent", "opened")]
+    for kind, state, happened in steps:
+        before = [
+            first.model_copy(update={"state": "sent"}),
+            first.model_copy(update={"kind": kind, "revision": 2, "state": state}),
+        ]
+        before = before[1:] if state == "replaced" else before
+        known = details.model_copy(update={"notifications": [*before, urgent]})
+        assert AlertFacts.of(known, urgent, NOON).happened == happened
