@@ -32,7 +32,7 @@ from tocsin.alerts.store.schema import findings
 from tocsin.declare.catalog import Catalog
 from tocsin.declare.model.errors import InvalidEvent, TransientError
 from tocsin.declare.model.finding import Finding
-from tocsin.declare.model.job_report import TOPICS_RECREATED, JobState
+from tocsin.declare.model.job_report import TOPICS_RECREATED, UNDECLARED_DETECTORS, JobState
 from tocsin.declare.model.names import INDEXER
 from tocsin.declare.settings import Settings
 from tocsin.job import Job
@@ -142,6 +142,11 @@ class Indexer:
             domain=self._settings.smtp.domain,
         )
 
+    @property
+    def undeclared(self) -> list[str]:
+        """Detectors that no file declares and of which findings were stored since this process began, by name."""
+        return sorted(self._undeclared - self._declared.current().keys())
+
     def _log_alerts(self, found: set[str], done: Recorded) -> None:
         unknown = found - self._stored_facts.keys() - self._undeclared
         for name in sorted(unknown):
@@ -203,10 +208,13 @@ class IndexerJob:
             waiting.tick(topic.complete_at)
             indexer.routes.current()
             feed = "alerts go on, but detectors that read findings wait for them: "
-            self._report(topic, [f"{feed}{waiting.trouble}" if waiting.trouble else "", indexer.routes.trouble])
+            troubles = [f"{feed}{waiting.trouble}" if waiting.trouble else "", indexer.routes.trouble]
+            self._report(topic, troubles, indexer.undeclared)
 
-    def _report(self, topic: TopicFollower, troubles: list[str]) -> None:
+    def _report(self, topic: TopicFollower, troubles: list[str], undeclared: list[str]) -> None:
         self._retry.recovered()
+        counts = {TOPICS_RECREATED: topic.recreated, UNDECLARED_DETECTORS: len(undeclared)}
+        troubles += [f"no file declares {', '.join(undeclared[:5])}"] if undeclared else []
         self._reporter.update(
             state=JobState.RUNNING,
             reason="; ".join(filter(None, troubles)),
@@ -215,7 +223,7 @@ class IndexerJob:
             lag_records=topic.lag_records,
             lag_seconds=topic.lag_seconds,
             watermark=topic.complete_at,
-            counts={TOPICS_RECREATED: float(topic.recreated)} if topic.recreated else {},
+            counts={name: float(count) for name, count in counts.items() if count},
         )
 
     def _wait(self, seconds: float) -> None:

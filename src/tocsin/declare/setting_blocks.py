@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -10,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.job_kinds import KINDS
-from tocsin.declare.receivers import check_mail
+from tocsin.declare.receivers import check_mail, check_recipient
 from tocsin.declare.validation import Address, Duration
 
 LOOPBACK = "127.0.0.1"
@@ -156,6 +157,11 @@ class SmtpSettings(SettingBlock):
         return None if self.password_file is None else secret_in(self.password_file, "smtp.password_file")
 
 
+def _check_heartbeat(target: str) -> str:
+    """Return a URL or a recipient; ValueError if it is neither."""
+    return target if re.fullmatch(r"https?://[^\s/]+\S*", target) else check_recipient(target)
+
+
 class AlertSettings(SettingBlock):
     """The alerts that are made of findings.
 
@@ -164,12 +170,17 @@ class AlertSettings(SettingBlock):
         database_file: holds that address instead, when it has a password.
         urgent_recipients: who is paged besides the detector's owner.
         history_days: for how many days the alerts DB keeps findings, alerts, notifications and usage.
+        heartbeat: an http(s) URL to ask, or a recipient to send to, while supervisor and notifier work: for a service
+            outside that alarms people when it misses that.
+        heartbeat_every: how often.
     """
 
     database: str | None = None
     database_file: Path | None = None
     urgent_recipients: tuple[Address, ...] = ()
     history_days: int = Field(default=400, ge=1, le=3650)
+    heartbeat: Annotated[str, AfterValidator(_check_heartbeat)] | None = None
+    heartbeat_every: Duration = Field(default=timedelta(minutes=5), ge=timedelta(minutes=1))
 
     def address(self, state: Path) -> str:
         """SQLAlchemy address of the alerts DB, in `state` unless another is given.

@@ -30,6 +30,7 @@ from sqlalchemy import (
     create_engine,
     delete,
     exists,
+    func,
     insert,
     inspect,
     make_url,
@@ -128,6 +129,13 @@ class DayRows:
             what = f"{self._source} {day}: the catalogue of history does not know what version {name} holds"
             raise BrokenVersion(f"{what}; seal {day} again")
         return found[day][0]
+
+    def newest(self) -> date | None:
+        """The last day that was sealed, or tried in vain; None before the first."""
+        with self._transaction() as connection:
+            if not inspect(connection).has_table(_DAYS.name):
+                return None
+            return connection.execute(select(func.max(_DAYS.c.day)).where(_DAYS.c.source == self._source)).scalar()
 
     def refused(self) -> dict[date, DayVersion]:
         """Read the versions that the gate refuses, by day; a later version, or an acceptance, ends that."""

@@ -33,6 +33,9 @@ class Condition(StrEnum):
     LOST = "loses unread records"
     RECREATED = "topic recreated"
     IGNORING = "ignores nearly everything"
+    REFUSED = "messages refused"
+    UNDECLARED = "findings of unknown detectors"
+    BEHIND = "history behind"
 
     @property
     def is_failing(self) -> bool:

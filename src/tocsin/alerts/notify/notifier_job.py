@@ -9,6 +9,7 @@ import structlog
 
 from tocsin.alerts.job_usage import CountedReports
 from tocsin.alerts.notify.channel import ChannelAway
+from tocsin.alerts.notify.dead_mans_switch import SUPERVISOR_SECONDS, DeadMansSwitch
 from tocsin.alerts.notify.mail import compose
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.alerts.notify.notices import operators, post, send_overdue
@@ -26,8 +27,6 @@ from tocsin.platform.kafka.retry import Retry
 POLL_SECONDS = 0.5
 _TIDY_SECONDS = 10.0
 _LONGEST_AWAY = 30.0
-PATIENCE_SECONDS = 300.0
-"""So long the supervisor may not look before operators hear of it."""
 _HOUR = 3600.0
 _LOOK_SECONDS, _RETRY_SECONDS = 10.0, 60.0
 
@@ -50,7 +49,7 @@ class NotifierJob:
         # Drawing loads a large library: do it before the first urgent mail waits for it.
         threading.Thread(target=compose.warm_up, name="warm-up", daemon=True).start()
         notifier = Notifier(self._settings, self._database, self._reports.latest)
-        supervisor = SupervisorWatch(self._settings)
+        supervisor, switch = SupervisorWatch(self._settings), DeadMansSwitch(self._settings)
         begun = False
         while not self._stop.is_set():
             supervisor.look()
@@ -68,6 +67,7 @@ class NotifierJob:
                 self._retry.failed(str(error), _LONGEST_AWAY if is_away else None)
             else:
                 self._retry.recovered(trouble)
+                switch.worked()
                 self._stop.wait(POLL_SECONDS)
         self._database.close()
         self._reports.close()
@@ -117,7 +117,7 @@ class SupervisorWatch:
             return
         self._look_at = time.monotonic() + _LOOK_SECONDS
         silent = seconds_since_look(self._settings.state)
-        if silent is None or silent < PATIENCE_SECONDS:
+        if silent is None or silent < SUPERVISOR_SECONDS:
             return
         # Named by the hour of the last look: another notifier posts the same message, which leaves once.
         name = f"unsupervised__{int((time.time() - silent) // _HOUR)}"

@@ -29,6 +29,12 @@ MUCH_IGNORED = 0.99
 TOPICS_RECREATED = "topics_recreated"
 """Of the counts of a job: how often a topic that it reads was deleted and created again, since its process began."""
 
+REFUSED_RECIPIENTS = "refused_recipients"
+"""Of the counts of the notifier: how many recipients refused their last message for good."""
+
+UNDECLARED_DETECTORS = "undeclared_detectors"
+"""Of the counts of the indexer: of how many detectors that no file declares it has stored findings."""
+
 LONG_WAIT_SECONDS = 600.0
 """A job that waits for so long waits for what hardly comes back by itself."""
 

@@ -17,7 +17,9 @@ from tocsin.declare.model.job_report import (
     LONG_WAIT_SECONDS,
     MUCH_IGNORED,
     MUCH_QUARANTINED,
+    REFUSED_RECIPIENTS,
     TOPICS_RECREATED,
+    UNDECLARED_DETECTORS,
     JobReport,
     JobState,
 )
@@ -25,9 +27,15 @@ from tocsin.declare.model.names import DETECTOR, FLOW, INDEXER, INGEST, TABLE, V
 from tocsin.supervise.job_states import HUNG, Condition, Past
 
 CALM_SECONDS = 3600.0
-_HOLD = {Condition.LAGGING: 120.0, Condition.BROKEN: 60.0, Condition.SILENT: 120.0}
-"""Conditions that must last so long before people hear of them: a backlog drains, a file is saved half-written, and
-senders come back after a stack that was down."""
+_HOLD = {
+    Condition.LAGGING: 120.0,
+    Condition.BROKEN: 60.0,
+    Condition.SILENT: 120.0,
+    Condition.UNDECLARED: 60.0,
+    Condition.BEHIND: 3600.0,
+}
+"""Conditions that must last so long before people hear of them: a backlog drains, a file is saved half-written, senders
+come back after a stack that was down, and its first night seals the days that are missing."""
 
 _LATE_RECORDS, _LATE_SECONDS = 1_000, 600.0
 """The late share is taken over at least so many of the latest records and so long, or since the process began."""
@@ -47,6 +55,11 @@ _OUTSIDE = {
 _SET_ASIDE, _LOST = (Condition.SET_ASIDE, "set_aside"), (Condition.LOST, "removed_unread")
 _RECREATED = (Condition.RECREATED, TOPICS_RECREATED)
 """Conditions that begin again with each further record, and the figure of the report that counts them."""
+_COUNTED = {
+    Condition.REFUSED: (REFUSED_RECIPIENTS, "recipients refuse what is sent to them"),
+    Condition.UNDECLARED: (UNDECLARED_DETECTORS, "detectors that no file declares have findings"),
+}
+"""Conditions that stand while a figure of the report is not 0, with that figure and what it counts."""
 _LATE_SHARE = 0.01  # of the latest records of a detector
 _COARSE_SECONDS = 30.0
 """Times that move with each look are remembered no finer than this, or the memory would be written at each look."""
@@ -68,12 +81,14 @@ class Facts:
         broken: the first fault of each job whose file cannot be read.
         reports: the last report of each job that is not silent.
         feeders: by detector job, the jobs through which its events come.
+        behind: by the feeder of a source, what its history lacks.
     """
 
     pasts: Mapping[str, Past] = field(default_factory=dict)
     broken: Mapping[str, str] = field(default_factory=dict)
     reports: Mapping[str, JobReport] = field(default_factory=dict)
     feeders: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    behind: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +178,7 @@ def judge(facts: Facts, before: Memory, bounds: Bounds, now: float) -> Memory:
     memory = replace(memory, set_aside={**before.set_aside, **set_aside}, lost={**before.lost, **lost})
     memory = replace(memory, recreated={**_recreated_before(facts, before), **recreated})
     found = {(job, condition): reason for job, condition, reason in _symptoms(facts, memory, bounds, now)}
-    jobs = facts.pasts.keys() | facts.broken.keys() | facts.reports.keys()
+    jobs = facts.pasts.keys() | facts.broken.keys() | facts.reports.keys() | facts.behind.keys()
     known = {key: old for key, old in before.incidents.items() if old.job in jobs}
     return replace(memory, incidents=_continue(known, found, now), bases={**bases, **rolled})
 
@@ -204,17 +219,22 @@ def _symptoms(facts: Facts, memory: Memory, bounds: Bounds, now: float) -> Itera
                 yield job, Condition.HUNG, past.reason
         elif past.condition is not Condition.FINE:
             yield job, past.condition, past.reason
-    for job, fault in facts.broken.items():
-        yield job, Condition.BROKEN, fault
+    for condition, reasons in ((Condition.BROKEN, facts.broken), (Condition.BEHIND, facts.behind)):
+        for job, reason in reasons.items():
+            yield job, condition, reason
+    yield from _symptoms_of_waiting(facts)
+    for job, report in facts.reports.items():
+        for condition, reason in _symptoms_of_flow(job, report, memory, bounds, now):
+            yield job, condition, reason
+
+
+def _symptoms_of_waiting(facts: Facts) -> Iterator[tuple[str, Condition, str]]:
     waiting = {job: report for job, report in facts.reports.items() if report.state is JobState.WAITING}
     away = {missing(report.reason) for report in waiting.values() if report.waits_long}
     for job, report in waiting.items():
         # Who has waited half as long for the same thing is named in the same mail.
         if report.waiting_seconds >= LONG_WAIT_SECONDS / 2 and missing(report.reason) in away:
             yield job, Condition.WAITING, f"has waited for {span(report.waiting_seconds)}: {report.reason}"
-    for job, report in facts.reports.items():
-        for condition, reason in _symptoms_of_flow(job, report, memory, bounds, now):
-            yield job, condition, reason
 
 
 def _symptoms_of_flow(
@@ -233,6 +253,8 @@ def _symptoms_of_flow(
     if int(report.counts.get(_RECREATED[1], 0.0)) > memory.recreated.get(job, 0):
         what = "a topic that it reads was deleted and created again"
         yield Condition.RECREATED, f"{what}: it reads the new one from its start, what was unread of the former is lost"
+    counted = ((condition, int(report.counts.get(figure, 0.0)), text) for condition, (figure, text) in _COUNTED.items())
+    yield from ((condition, f"{count:,} {text}: {report.reason}") for condition, count, text in counted if count)
     if job in memory.bases and (share := _late(report, memory.bases[job])) > _LATE_SHARE:
         yield Condition.LATE, f"{share:.1%} of the latest records were too late for their window"
     if (quiet := _quiet(job, report, memory, now)) > bounds.patience.get(job, float("inf")):

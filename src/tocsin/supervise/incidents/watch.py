@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 
 import structlog
 
@@ -21,6 +21,7 @@ from tocsin.declare.model.errors import TocsinError
 from tocsin.declare.model.job_report import SILENT_SECONDS
 from tocsin.declare.model.names import DETECTOR, INDEXER, INGEST, JobName, detector_job
 from tocsin.declare.settings import Settings
+from tocsin.history.day_rows import DayRows
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.seal_outcomes import refused_days
 from tocsin.platform import state_file
@@ -32,6 +33,11 @@ from tocsin.supervise.job_states import Condition, memory_of, read_history
 from tocsin.supervise.runners.log_files import READ_LINES, excerpt
 from tocsin.supervise.runners.runner import Runner
 
+_DAYS_SECONDS = 60.0
+"""Days are looked at so often: the rows of a catalogue on a server are read over the network."""
+_SEALED_WITHIN = timedelta(hours=12)
+"""After its end a day is sealed: the nightly run comes after two hours, is tried again, and may take six."""
+
 log = structlog.get_logger()
 
 
@@ -42,6 +48,7 @@ class Watch:
         self._settings, self._runner = settings, runner
         self._history = memory_of(settings.state, group)
         self._file = settings.state / "supervision" / "incidents.json"
+        self._days_due, self._days_behind = float("-inf"), dict[str, str]()
 
     def look(self, catalog: Catalog, *, days: bool = True) -> list[Incident]:
         """Look once, and write the mails that are due; returns the incidents about which mails were written.
@@ -110,7 +117,25 @@ class Watch:
             detector_job(name): [feeder.job for source in spec.sources for feeder in catalog.upstream(source)]
             for name, spec in catalog.detectors.items()
         }
-        return Facts(pasts=pasts, broken=faults(catalog), reports=fresh, feeders=feeders)
+        behind = self._behind(catalog, datetime.now(UTC))
+        return Facts(pasts=pasts, broken=faults(catalog), reports=fresh, feeders=feeders, behind=behind)
+
+    def _behind(self, catalog: Catalog, now: datetime) -> Mapping[str, str]:
+        """By the feeder of a source, which day should have been sealed; none of a source that never was, or away."""
+        if time.monotonic() < self._days_due:
+            return self._days_behind
+        self._days_due, expected = time.monotonic() + _DAYS_SECONDS, (now - _SEALED_WITHIN).date() - timedelta(days=1)
+        self._days_behind = {}
+        for name in catalog.sources:
+            try:
+                newest = DayRows(self._settings, name).newest()
+            except (TocsinError, OSError) as error:
+                log.warning("days of history not read", source=name, error=str(error))
+                continue
+            if newest is not None and newest < expected:
+                lack = f"its history ends with {newest}; {expected} should have been sealed"
+                self._days_behind |= {feeder.job: lack for feeder in catalog.upstream(name)[:1]}
+        return self._days_behind
 
     def _bounds(self, catalog: Catalog) -> Bounds:
         own = self._settings.conditions
@@ -182,25 +207,41 @@ _ADVICE = {
     Condition.WAITING: "Nothing is lost while Kafka keeps the records. Jobs go on by themselves once it is there.",
     Condition.IGNORING: "Detectors do not see these records. Make the patterns of `ignore` in the source's file "
     "narrower, unless nearly all records are of no use.",
+    Condition.REFUSED: "Mend the addresses in the detectors' files, `routes.toml` or the settings, or the receivers "
+    "themselves.",
+    Condition.UNDECLARED: "The findings are stored, and become alerts as soon as a file in `detectors/` of this "
+    "installation declares their detector. If they come from another installation, give each its own topics.",
+    Condition.BEHIND: "Detectors do not run over the days that are missing. Kafka removes what was not sealed once "
+    "its retention is over. Look at what seals each night: in Airflow the DAG `history__<source>` and the scheduler, "
+    "else `tocsin dev up` or its service.",
 }
 RUNBOOKS = "docs/run/runbooks.md"  # has a section for each condition, whose heading is its word
 
 _ONCE = "We will mail again only if this comes back after an hour without it."
 
 
+_COMMANDS = {
+    Condition.QUARANTINING: [
+        "tocsin quarantine --source {job.name}",
+        "tocsin quarantine --replay --all --source {job.name}",
+    ],
+    Condition.BROKEN: ["tocsin check"],
+    Condition.WAITING: ["tocsin doctor", "tocsin status"],
+    Condition.REFUSED: ["tocsin status notifier", "tocsin alerts"],
+    Condition.UNDECLARED: ["tocsin findings", "tocsin check"],
+    Condition.BEHIND: ["tocsin history list --source {job.name}", "tocsin history seal --source {job.name}"],
+}
+
+
 def commands(incident: Incident) -> list[str]:
     """List what to type."""
     job = JobName.parse(incident.job)
-    if incident.condition is Condition.QUARANTINING:
-        return [f"tocsin quarantine --source {job.name}", f"tocsin quarantine --replay --all --source {job.name}"]
-    if incident.condition is Condition.BROKEN:
-        return ["tocsin check"]
+    own = _COMMANDS.get(incident.condition, ["tocsin status {job}", "tocsin dev logs {job}"])
     if incident.condition is Condition.SET_ASIDE and job.kind == INGEST:
-        return [f"tocsin quarantine --source {job.name}", f"tocsin dev logs {job}"]
-    if incident.condition is Condition.WAITING:
-        return ["tocsin doctor", "tocsin status"]
-    plan = job.kind == DETECTOR and incident.condition is Condition.MISCONFIGURED
-    return [*(["tocsin check --plan"] if plan else []), f"tocsin status {job}", f"tocsin dev logs {job}"]
+        own = ["tocsin quarantine --source {job.name}", "tocsin dev logs {job}"]
+    if incident.condition is Condition.MISCONFIGURED and job.kind == DETECTOR:
+        own = ["tocsin check --plan", *own]
+    return [command.format(job=job) for command in own]
 
 
 def notice_of(incident: Incident, log: str, lines: Sequence[str]) -> Notice:

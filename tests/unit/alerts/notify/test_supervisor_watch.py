@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from tests.rig.mail_server import MailServer
 from tocsin.alerts.notify import notifier_job
 from tocsin.alerts.notify.channel import Message
+from tocsin.alerts.notify.dead_mans_switch import DeadMansSwitch
 from tocsin.alerts.notify.notices import NoticeFiles, send_overdue
 from tocsin.alerts.notify.notifier_job import SupervisorWatch
 from tocsin.declare.setting_blocks import AlertSettings, SmtpSettings
@@ -93,3 +96,58 @@ def test_when_the_disk_fills_behind_the_first_message_the_second_is_not_taken_fo
         assert watched.told(watch) == [first]
     watched.server.answer_recipient = lambda to: "250 OK"
     assert watched.told(watch) == [second]
+
+
+@pytest.fixture
+def asked() -> Iterator[tuple[str, list[str]]]:
+    """A service outside that counts the signs of life, and its address."""
+    paths: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            paths.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/sign", paths
+        server.shutdown()
+
+
+def _switch(watched: Watched, heartbeat: str | None) -> DeadMansSwitch:
+    alerts = AlertSettings(urgent_recipients=TO, heartbeat=heartbeat)
+    return DeadMansSwitch(watched.settings.model_copy(update={"alerts": alerts}))
+
+
+def test_a_sign_of_life_goes_outside_at_an_interval_while_the_supervisor_looks(
+    watched: Watched, asked: tuple[str, list[str]]
+) -> None:
+    address, paths = asked
+    switch = _switch(watched, address)
+    watched.looks(ago=310)
+    switch.worked()
+    assert switch._request is None, "nobody watches the jobs, so somebody outside is to be alarmed"
+    watched.looks(ago=1)
+    for _ in range(3):
+        switch.worked()
+        assert switch._request is not None
+        switch._request.join()
+    assert paths == ["/sign"]
+    _switch(watched, "ops@example.com").worked()
+    _switch(watched, "ops@example.com").worked()
+    _switch(watched, None).worked()
+    send_overdue(watched.settings, patience=0)
+    assert [mail["Subject"] for mail in watched.server.mails] == ["[tocsin] heartbeat"], "one an interval"
+
+
+def test_a_service_outside_that_is_away_stops_nothing(watched: Watched) -> None:
+    switch = _switch(watched, "http://127.0.0.1:1/sign")
+    switch.worked()
+    assert switch._request is not None
+    switch._request.join()
+    with pytest.raises(ValueError, match="e-mail address"):
+        AlertSettings(heartbeat="no address")

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from tocsin.declare.model.job_report import TOPICS_RECREATED, JobReport, JobState
+from tocsin.declare.model.job_report import (
+    REFUSED_RECIPIENTS,
+    TOPICS_RECREATED,
+    UNDECLARED_DETECTORS,
+    JobReport,
+    JobState,
+)
 from tocsin.declare.model.names import INDEXER
 from tocsin.supervise.incidents.conditions import Bounds, Facts, Memory, is_due, judge
 from tocsin.supervise.job_states import HUNG, Condition, Past
@@ -208,6 +214,23 @@ def test_a_topic_that_was_recreated_is_told_and_again_when_another_process_finds
     assert watched.look(says(INDEXER, counts={TOPICS_RECREATED: 1.0}), 90_000) == []
     assert watched.look(says(INDEXER), 5) == [], "another process counts from zero"
     assert watched.look(says(INDEXER, counts={TOPICS_RECREATED: 1.0}), 5) == [told]
+
+
+@pytest.mark.parametrize(
+    ("figure", "condition", "seconds", "text"),
+    [
+        (REFUSED_RECIPIENTS, Condition.REFUSED, 5, "2 recipients refuse what is sent to them: why"),
+        (UNDECLARED_DETECTORS, Condition.UNDECLARED, 60, "2 detectors that no file declares have findings: why"),
+    ],
+)
+def test_what_the_jobs_of_alerts_cannot_deliver_is_a_condition(
+    watched: Watched, figure: str, condition: Condition, seconds: float, text: str
+) -> None:
+    facts = says("notifier", reason="why", counts={figure: 2.0})
+    assert watched.look(says("notifier", counts={figure: 0.0})) == []
+    watched.look(facts, 5)
+    assert [*watched.look(facts, seconds), *watched.look(facts, 86_400)] in ([], [f"notifier {condition}: {text}"])
+    assert [one.condition for one in watched.memory.incidents.values() if one.written] == [condition]
 
 
 def test_records_that_are_set_aside_are_told_and_again_when_more_follow_after_an_hour(watched: Watched) -> None:

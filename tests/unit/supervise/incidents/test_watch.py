@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -196,6 +196,23 @@ def test_days_that_a_gate_refuses_are_a_mail_until_they_are_good(one: Installati
     _refuse(one, 30)
     one.look()
     assert [what for _, what in one.mails()[2:]] == [subject.format("2026-01-30")], "it was good meanwhile"
+
+
+def test_a_source_whose_days_are_no_longer_sealed_is_a_mail_and_one_that_never_was_is_none(
+    one: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tocsin.supervise.incidents.conditions._HOLD", {})
+    one.look()
+    assert one.mails() == []
+    day_rows(one.settings).note(datetime.now(UTC).date() - timedelta(days=1), "Kafka is away")
+    one.look()
+    assert one.mails() == [], "it was tried, which another mail says"
+    day_rows(one.settings).note(datetime.now(UTC).date() - timedelta(days=1), None)
+    day_rows(one.settings).note(date(2026, 1, 30), "Kafka is away")
+    one.look()
+    one.look()
+    assert one.mails() == [("platform@example.com", "[tocsin] ingest:logins: history behind")]
+    assert "its history ends with 2026-01-30" in one.page()
 
 
 def test_with_airflow_the_run_that_refused_a_day_mails(one: Installation) -> None:
