@@ -11,6 +11,7 @@ from sqlalchemy import Connection, select
 
 from tocsin.alerts.alert_policy import NotificationKind
 from tocsin.alerts.alert_states import Action
+from tocsin.alerts.evidence.alert_evidence import AlertEvidence
 from tocsin.alerts.store.alert_rows import AlertDetails, Notification, alert_parts, digest
 from tocsin.alerts.store.schema import alerts
 from tocsin.declare.model.finding import canonical_entity
@@ -37,7 +38,8 @@ class AlertFacts(BaseModel):
         is_window_open: whether the window may still change.
         first_seen: event time, UTC.
         findings: how many the alert has.
-        evidence: sample events.
+        evidence: sample events of the detector.
+        gathered: sample events and unusual values that Tocsin found; null if nothing was gathered by then.
         context: what the detector says besides.
         incomplete: why the message left before its window was known to be closed; empty else.
         links: addresses by what they open; empty without web pages.
@@ -71,6 +73,7 @@ class AlertFacts(BaseModel):
     runbook: str
     false_positives: str
     evidence: list[Any]
+    gathered: AlertEvidence | None = None
     context: dict[str, Any]
     incomplete: str
     links: dict[str, str] = {}
@@ -95,6 +98,7 @@ class AlertFacts(BaseModel):
             is_window_open=is_open,
             incomplete=notification.incomplete,
             links=dict(links or {}),
+            gathered=details.evidence,
             **same,
         )
 

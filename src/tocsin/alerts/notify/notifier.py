@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 from tocsin.alerts import alert_lifecycle, alert_policy
 from tocsin.alerts.alert_lifecycle import Returns
 from tocsin.alerts.alert_policy import NotificationKind
+from tocsin.alerts.links import Links
 from tocsin.alerts.notify import outbox
 from tocsin.alerts.notify.channel import SENDING_SECONDS, ChannelAway, Channels, Delivery, Message, Result
 from tocsin.alerts.notify.mail import compose
@@ -233,7 +234,9 @@ class Notifier:
         if mail.notice is not None:
             # Dated when it leaves: after days of waiting a mail program would sort it in below what has been read.
             return mail.notice.model_copy(update={"date": self._clock()})
-        envelope = compose.Envelope(recipient=mail.recipient, message_id=mail.message_id, date=self._clock())
+        envelope = compose.Envelope(
+            recipient=mail.recipient, message_id=mail.message_id, date=self._clock(), links=Links(self._settings)
+        )
         try:
             return self._compose_whole(mail, envelope)
         except TransientError:

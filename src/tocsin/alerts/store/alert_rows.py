@@ -12,6 +12,7 @@ from pydantic import BaseModel, computed_field
 from sqlalchemy import Connection, insert, select, update
 
 from tocsin.alerts.alert_policy import DetectorFacts
+from tocsin.alerts.evidence.alert_evidence import AlertEvidence
 from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.store.schema import detectors, notifications
 from tocsin.declare.model.alert_matcher import AlertLabels
@@ -120,14 +121,29 @@ class Transition(BaseModel, frozen=True):
     why: str
 
 
+class EarlierFinding(BaseModel, frozen=True):
+    """A finding of an earlier alert of the same entity; `moment` is as in `Finding`."""
+
+    moment: datetime
+    score: float
+    level: str
+
+
 class AlertDetails(BaseModel, frozen=True):
-    """An alert, its highest finding, its latest ones, the newest first; its notifications and history, the oldest."""
+    """An alert, its highest finding, its latest ones, the newest first; its notifications and history, the oldest.
+
+    Attributes:
+        earlier: the latest findings of earlier alerts of this entity, the oldest first.
+        evidence: what was gathered about it; null if nothing was.
+    """
 
     alert: Alert
     highest: StoredFinding
     findings: list[StoredFinding]
     notifications: list[Notification]
     history: list[Transition] = []
+    earlier: list[EarlierFinding] = []
+    evidence: AlertEvidence | None = None
 
 
 class JobUsage(BaseModel, frozen=True):

@@ -19,10 +19,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, FromClause, Select, case, func, or_, select
 
 from tocsin.alerts.backfilled.staging import visible
+from tocsin.alerts.evidence.alert_evidence import read_evidence
 from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.store.alert_rows import (
     Alert,
     AlertDetails,
+    EarlierFinding,
     InvalidFinding,
     JobUsage,
     Notification,
@@ -39,6 +41,7 @@ from tocsin.history.backfill.parity.comparison import ReportedFinding, Streamed
 from tocsin.history.places import begin, end
 
 SHOWN_FINDINGS = 50
+EARLIER_FINDINGS = 20
 ALIKE = 5
 
 
@@ -244,7 +247,20 @@ def alert_details(connection: Connection, alert_id: int) -> AlertDetails | None:
         findings=[stored_finding(row) for row in connection.execute(latest).mappings()],
         notifications=[notification_of(row) for row in connection.execute(sent).mappings()],
         history=transitions(connection, alert_id),
+        earlier=_earlier(connection, rows, row),
+        evidence=read_evidence(connection, alert_id),
     )
+
+
+def _earlier(connection: Connection, rows: FromClause, alert: Mapping[Any, Any]) -> list[EarlierFinding]:
+    """Read the latest findings of the earlier alerts of an entity, by the index of alerts: findings have none of it."""
+    same = [alerts.c[name] == alert[name] for name in ("detector", "entity_hash")]
+    before = select(alerts.c.id).where(*same, alerts.c.period_start < alert["period_start"])
+    ids = connection.execute(before.order_by(alerts.c.period_start.desc()).limit(EARLIER_FINDINGS)).scalars().all()
+    columns = [rows.c[name] for name in EarlierFinding.model_fields]
+    latest = select(*columns).where(rows.c.alert_id.in_(ids), _counts(rows)).order_by(rows.c.moment.desc())
+    found = connection.execute(latest.limit(EARLIER_FINDINGS)).mappings().all()
+    return [EarlierFinding(**values) for values in reversed(found)]
 
 
 def transitions(connection: Connection, alert: int) -> list[Transition]:

@@ -1,52 +1,71 @@
-"""Compose messages from templates: a text that says everything, and HTML that does so too.
+"""Compose messages: what each kind of mail says, as a `Letter`.
 
-Everything passes `printable` and, in HTML, Jinja's escaping; `plain` cuts what came from logs or a detector.
+`plain` cuts what came from logs or a detector.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import structlog
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tocsin.alerts.alert_policy import NotificationKind
+from tocsin.alerts.evidence.alert_evidence import AlertEvidence, SourceEvidence
 from tocsin.alerts.finding_merging import StoredFinding
+from tocsin.alerts.links import LinkAction, Links
 from tocsin.alerts.notify.alert_facts import AlertFacts
 from tocsin.alerts.notify.channel import PICTURE, Message
-from tocsin.alerts.notify.mail import chart, plain_text
+from tocsin.alerts.notify.mail import chart
+from tocsin.alerts.notify.mail.letter import (
+    Buttons,
+    Code,
+    Facts,
+    Item,
+    Items,
+    Letter,
+    Output,
+    Paragraphs,
+    Picture,
+    Section,
+    Shares,
+    Table,
+)
+from tocsin.alerts.notify.mail.plain_text import named, plain, times, value
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, alert_parts, message_id
+from tocsin.declare.model.detector_guide import link_of
 from tocsin.declare.model.finding import canonical_entity
 from tocsin.declare.model.finding_text import number, score_text
-from tocsin.declare.model.sizes import printable
+from tocsin.declare.model.names import detector_job
 
 _log = structlog.get_logger()
-_loader = PackageLoader("tocsin.alerts.notify.mail")
-_options: dict[str, Any] = {
-    "undefined": StrictUndefined,
-    "trim_blocks": True,
-    "lstrip_blocks": True,
-    "finalize": lambda value: printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
-}
-_html = Environment(loader=_loader, autoescape=True, **_options)
-# Plain text has no markup that could be escaped.
-_text = Environment(loader=_loader, autoescape=False, keep_trailing_newline=True, **_options)
 SUMMARY_LINES = 50
 _OTHER_WINDOWS = 8
+_EVENT_COLUMNS = 3
+_BUTTONS = {
+    "alert": "Open the alert",
+    LinkAction.ACKNOWLEDGE.value: "Acknowledge",
+    LinkAction.SILENCE_HOUR.value: "Silence 1 h",
+    LinkAction.FALSE_ALARM.value: "False alarm",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Envelope:
-    """Address of a message: all that it needs besides its content; see `Message`."""
+    """Address of a message: all that it needs besides its content; see `Message`.
+
+    Attributes:
+        links: the addresses of the pages; None for a message without them.
+    """
 
     recipient: str
     message_id: str
     date: datetime
+    links: Links | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +73,11 @@ class Notice:
     """News for an owner about a job or a run: plain text, whose hidden characters are escaped on the way.
 
     Attributes:
+        subject: "[tocsin] ABOUT: WHAT", or another word in brackets.
         commands: to be pasted into a shell.
         days: of each day that is not published its cells, and the address of its report.
         output, output_of: lines of a log or an error, and where they come from.
-        links: what else to open, as words and address.
+        links: what else to open, as words and address; those without an address are left out.
     """
 
     subject: str
@@ -77,44 +97,40 @@ def warm_up() -> None:
 
 def alert_mail(details: AlertDetails, notification: Notification, envelope: Envelope) -> Message:
     """Compose an `urgent` or `email` notification."""
-    alert = details.alert
-    facts = _facts(details, notification, envelope)
     picture = _draw_chart(details)
-    facts["chart"] = f"cid:{PICTURE}" if picture else ""
-    message = _in_thread(_fill("alert", facts, envelope), alert)
-    further = {"picture": picture, "facts": AlertFacts.of(details, notification, envelope.date)}
-    return message.model_copy(update={"urgent": notification.kind == NotificationKind.URGENT, **further})
+    message = _about_alert(
+        _alert_letter(details, notification, envelope, bool(picture)), details, notification, envelope
+    )
+    return message.model_copy(update={"urgent": notification.kind == NotificationKind.URGENT, "picture": picture})
+
+
+def alert_text(details: AlertDetails, notification: Notification, envelope: Envelope) -> tuple[str, str]:
+    """Compose the subject and the text of `alert_mail` alone."""
+    letter = _alert_letter(details, notification, envelope, False)
+    return letter.subject, letter.text()
 
 
 def return_mail(details: AlertDetails, notification: Notification, envelope: Envelope) -> Message:
     """Compose the end of an alert: what was missing has come back."""
     alert, until = details.alert, notification.window_end or details.alert.last_seen
-    who, brief = plain_text.named(alert.entity), plain_text.plain(_brief(alert.title), 90)
-    notice = Notice(
-        subject=f"[back] {plain_text.named(alert.entity, 60)} - {brief}",
-        paragraphs=(
-            f"{who} is back, or is not expected any more: since {_moment(until)}, {plain_text.plain(alert.detector)} "
-            "has found nothing missing.",
+    who = named(alert.entity)
+    letter = Letter(
+        subject=f"[back] {named(alert.entity, 60)} - {plain(_brief(alert.title), 90)}",
+        tone="good",
+        label="BACK",
+        about=plain(alert.detector),
+        headline=who,
+        lead=(
+            f"{who} is back, or is not expected any more: since {_moment(until)}, {plain(alert.detector)} has found "
+            "nothing missing.",
             f"Alert {alert.id}, first seen {_moment(alert.first_seen)}, has ended. Another silence opens it again.",
         ),
-        commands=_commands(alert, details.highest.finding.finding_id),
+        sections=(
+            *_buttons([("Open the alert", envelope.links.alert(alert.id) if envelope.links else "")]),
+            Code(title="On the command line", lines=_reading(alert, details.highest.finding.finding_id)),
+        ),
     )
-    message = _in_thread(notice_mail(notice, envelope), alert)
-    return message.model_copy(update={"facts": AlertFacts.of(details, notification, envelope.date)})
-
-
-def _in_thread(message: Message, alert: Alert) -> Message:
-    domain = message.id.strip("<>").rpartition("@")[2]
-    parts = alert_parts(alert.detector, canonical_entity(alert.entity), alert.period_start)
-    # The root of the thread is never sent, so that no message of the thread depends on another one.
-    series = re.sub(r"[^A-Za-z0-9_-]", "-", alert.detector)[:60]
-    return message.model_copy(update={"thread": message_id(domain, parts), "series": series})
-
-
-def alert_text(details: AlertDetails, notification: Notification, envelope: Envelope) -> tuple[str, str]:
-    """Compose the subject and the text of `alert_mail` alone."""
-    facts = _facts(details, notification, envelope)
-    return facts["subject"], _text.get_template("alert.txt").render(facts)
+    return _about_alert(letter, details, notification, envelope)
 
 
 def summary_mail(shown: list[AlertDetails], count: int, detectors: list[str], envelope: Envelope) -> Message:
@@ -122,12 +138,39 @@ def summary_mail(shown: list[AlertDetails], count: int, detectors: list[str], en
 
     `shown` are the first of them, at most `SUMMARY_LINES`; `detectors` are those of all.
     """
-    lines = [_line(details) for details in shown]
-    what = f"{count} alert{'s' * (count != 1)} of {', '.join(map(plain_text.plain, detectors[:3]))}"
+    what = f"{count} alert{'s' * (count != 1)} of {', '.join(map(plain, detectors[:3]))}"
     what += f" and {len(detectors) - 3} more" if len(detectors) > 3 else ""
-    subject = plain_text.plain(f"[delayed] {what}", 150)
-    facts = {"subject": subject, "lines": lines, "more": count - len(lines), "sent": _moment(envelope.date)}
-    return _fill("summary", facts, envelope).model_copy(update={"series": "delayed"})
+    more = f"and {count - len(shown)} more: tocsin alerts" if count > len(shown) else ""
+    letter = Letter(
+        subject=plain(f"[delayed] {what}", 150),
+        tone="notice",
+        label="DELAYED",
+        headline=plain(what, 150),
+        lead=(
+            "These alerts were found too late to notify anybody in time: a job was down or behind, old events were "
+            "replayed, or a backfill found what the stream had missed.",
+        ),
+        sections=[Items(items=[alert_item(details, envelope) for details in shown], note=more)],
+        foot="Delayed alerts of your detectors, at most one such mail an hour. "
+        f"Sent {_moment(envelope.date)} to {plain(envelope.recipient)}.",
+    )
+    return _message(letter, envelope).model_copy(update={"series": "delayed"})
+
+
+def alert_item(details: AlertDetails, envelope: Envelope) -> Item:
+    """Describe an alert as one of several."""
+    alert, finding = details.alert, details.highest.finding
+    return Item(
+        head=named(alert.entity, 80),
+        figure=f"{number(finding.score)} (limit {number(finding.limit)})",
+        tone="urgent" if alert.level == "urgent" else "email",
+        lines=(
+            f"{alert.level}: {plain(_brief(alert.title), 90)}",
+            f"{_window(details.highest, False)}; {alert.findings} finding{'s' * (alert.findings != 1)}; "
+            f"tocsin alerts {alert.id}",
+        ),
+        link=envelope.links.alert(alert.id) if envelope.links else "",
+    )
 
 
 def bare_mail(alerts: Sequence[int], error: Exception, envelope: Envelope) -> Message:
@@ -140,7 +183,7 @@ def bare_mail(alerts: Sequence[int], error: Exception, envelope: Envelope) -> Me
             "Tocsin's, and the log of the notifier has all of it.",
         ),
         commands=[f"tocsin alerts {alert}" for alert in alerts[:SUMMARY_LINES]],
-        output=[plain_text.plain(f"{type(error).__name__}: {error}", 500)],
+        output=[plain(f"{type(error).__name__}: {error}", 500)],
         output_of="The fault",
     )
     return notice_mail(notice, envelope)
@@ -148,27 +191,48 @@ def bare_mail(alerts: Sequence[int], error: Exception, envelope: Envelope) -> Me
 
 def notice_mail(notice: Notice, envelope: Envelope) -> Message:
     """Compose a notice about a job or a run."""
-    return _fill("notice", {name: getattr(notice, name) for name in Notice.__dataclass_fields__}, envelope)
+    about, _, what = notice.subject.removeprefix("[tocsin] ").partition(": ")
+    lead, *paragraphs = notice.paragraphs or ("",)
+    days = [Item(head=", ".join(cells[:-1]), lines=cells[-1:], link=report) for cells, report in notice.days]
+    sections = [
+        *_buttons(notice.links),
+        Paragraphs(texts=paragraphs) if paragraphs else None,
+        Items(items=days) if days else None,
+        Code(title="On the command line", lines=notice.commands) if notice.commands else None,
+        Output(title=notice.output_of, lines=notice.output) if notice.output else None,
+    ]
+    letter = Letter(
+        subject=notice.subject,
+        tone="notice",
+        label="NOTICE",
+        about=about if what else "",
+        headline=f"{what[0].upper()}{what[1:]}" if what else about,
+        lead=(f"{lead[0].upper()}{lead[1:]}",) if lead else (),
+        sections=[section for section in sections if section is not None],
+        foot=f"From Tocsin to {plain(envelope.recipient)}.",
+    )
+    return _message(letter, envelope)
 
 
-def _fill(template: str, facts: dict[str, Any], envelope: Envelope) -> Message:
-    html = _html.get_template(f"{template}.html").render(facts)
+def _message(letter: Letter, envelope: Envelope) -> Message:
     return Message(
         id=envelope.message_id,
         recipient=envelope.recipient,
-        subject=facts["subject"],
-        text=_text.get_template(f"{template}.txt").render(facts),
-        html=html if template == "notice" else _inline_styles(html),
+        subject=letter.subject,
+        text=letter.text(),
+        html=letter.html(),
         date=envelope.date,
     )
 
 
-def _inline_styles(html: str) -> str:
-    """Copy the styles to their elements, for mail programs that know no style sheets."""
-    # Airflow's environment, where notices are composed, has not got it.
-    import css_inline
-
-    return css_inline.CSSInliner(keep_at_rules=True, load_remote_stylesheets=False).inline(html)
+def _about_alert(letter: Letter, details: AlertDetails, notification: Notification, envelope: Envelope) -> Message:
+    alert, domain = details.alert, envelope.message_id.strip("<>").rpartition("@")[2]
+    facts = AlertFacts.of(details, notification, envelope.date, _addresses(alert, envelope))
+    parts = alert_parts(alert.detector, canonical_entity(alert.entity), alert.period_start)
+    # The root of the thread is never sent, so that no message of the thread depends on another one.
+    series = re.sub(r"[^A-Za-z0-9_-]", "-", alert.detector)[:60]
+    further = {"thread": message_id(domain, parts), "series": series, "facts": facts}
+    return _message(letter, envelope).model_copy(update=further)
 
 
 def _draw_chart(details: AlertDetails) -> bytes:
@@ -180,50 +244,154 @@ def _draw_chart(details: AlertDetails) -> bytes:
         return b""
 
 
-def _facts(details: AlertDetails, notification: Notification, envelope: Envelope) -> dict[str, Any]:
-    """All that the templates say, as text that is safe to show."""
+def _alert_letter(details: AlertDetails, notification: Notification, envelope: Envelope, picture: bool) -> Letter:
     alert, finding = details.alert, details.highest.finding
-    who, title = plain_text.named(alert.entity), plain_text.plain(alert.title)
     open_window = finding.window_end is not None and finding.window_end > envelope.date and not notification.incomplete
     lower_bound = finding.at_least or open_window
-    bare_score = f"{number(finding.score)}{'+' * lower_bound}"
-    stem = f"{plain_text.named(alert.entity, 60)}: {bare_score} (limit {number(finding.limit)})"
-    urgent = "[URGENT] " if finding.level == "urgent" else ""
+    bare_score, limit = f"{number(finding.score)}{'+' * lower_bound}", number(finding.limit)
+    urgent = finding.level == "urgent"
+    window, findings = _window(details.highest, open_window), f"{alert.findings} finding{'s' * (alert.findings != 1)}"
+    score, detector = score_text(finding.score, at_least=lower_bound), plain(alert.detector)
+    alt = f"Score of {named(alert.entity)} over time: {score}, limit {limit}"
+    addresses = _addresses(alert, envelope)
+    facts = _facts(details, addresses)
+    facts += [("score", f"{score}, above {limit} ({finding.level})", ""), ("window", window, "")]
+    facts += [(plain(k, 60), value(v), "") for k, v in finding.context.items()]
+    sections = [
+        *_buttons([(words, addresses.get(name, "")) for name, words in _BUTTONS.items()]),
+        *([Picture(address=f"cid:{PICTURE}", words=alt)] if picture else []),
+        *_evidence(details.evidence),
+        *([Code(title="From the detector", lines=list(map(value, finding.evidence)))] if finding.evidence else []),
+        Facts(title="About this alert", rows=facts),
+        *_other_windows(details),
+        Code(title="On the command line", lines=[*_answering(alert), *_reading(alert, finding.finding_id)]),
+    ]
+    got = [sent for sent in details.notifications if sent.state == "sent" and sent.recipient == envelope.recipient]
+    count = 1 + sum(sent.revision < notification.revision for sent in got)
+    caution = f"May be incomplete: {plain(notification.incomplete, 300)}. The score may still rise."
+    return Letter(
+        subject=f"{'[URGENT] ' * urgent}{named(alert.entity, 60)}: {bare_score} (limit {limit}) - "
+        f"{plain(_brief(alert.title), 90)}",
+        tone="urgent" if urgent else "email",
+        label="URGENT" if urgent else "ALERT",
+        about=detector,
+        headline=named(alert.entity),
+        figure=bare_score,
+        figure_words=f"above the limit of {limit}",
+        lead=(plain(alert.title), f"Since {_moment(alert.first_seen)}; {findings}; window {window}."),
+        caution=caution if notification.incomplete else "",
+        sections=sections,
+        foot=f"Notification {count} of this alert, to {plain(envelope.recipient)}; {plain(alert.owner)} owns "
+        f"{detector} (version {plain(finding.version, 20)}).",
+    )
+
+
+def _facts(details: AlertDetails, addresses: dict[str, str]) -> list[tuple[str, str, str]]:
+    """List the entity and what its detector declares: name, text and address of each."""
+    alert = details.alert
+    rows = [(plain(k, 60), plain(v), "") for k, v in details.highest.finding.entity.items()]
+    texts = {name: [text] for name, text in alert.facts.items()} | {"references": list(alert.references)}
+    shown = [(name, plain(text, 1000)) for name, each in texts.items() for text in each]
+    job = [("job", detector_job(plain(alert.detector)), addresses["job"])] if "job" in addresses else []
+    pages = {"runbook": addresses.get("runbook", "")}
+    return [*rows, *((name, text, link_of(text) or pages.get(name, "")) for name, text in shown), *job]
+
+
+def _addresses(alert: Alert, envelope: Envelope) -> dict[str, str]:
+    """Find the pages about `alert`, and those at which `envelope.recipient` answers, by what they open."""
+    links, to, now = envelope.links, envelope.recipient, envelope.date
+    if links is None:
+        return {}
+    found = {"alert": links.alert(alert.id), "runbook": link_of(alert.runbook) or links.runbook(alert.detector)}
+    found["job"] = links.job(detector_job(alert.detector))
+    try:
+        found |= {action.value: links.answer(alert.id, action, to, now) for action in LinkAction}
+    except OSError as error:
+        # Whoever logs in can answer without a signed link.
+        _log.warning("links not signed", error=str(error))
+    return {name: address for name, address in found.items() if address}
+
+
+def _buttons(links: Sequence[tuple[str, str]]) -> list[Section]:
+    shown = [(words, address) for words, address in links if address]
+    return [Buttons(links=shown)] if shown else []
+
+
+def _evidence(evidence: AlertEvidence | None) -> Iterator[Section]:
+    if evidence is None:
+        return
+    if evidence.note:
+        yield Paragraphs(title="Evidence", texts=[f"No events shown: {plain(evidence.note, 300)}"])
+    for source in evidence.sources:
+        yield from _unusual(source)
+        yield from _events(source)
+
+
+def _unusual(source: SourceEvidence) -> Iterator[Section]:
+    rows = [
+        (plain(column.column, 60), plain(shown.value, 80), shown.share, shown.usual)
+        for column in source.unusual
+        for shown in column.values
+    ]
+    if not rows:
+        return
+    compared = any(usual is not None for *_, usual in rows)
+    note = f"Share of {source.count:,} events of {plain(source.source)} in the window"
+    if compared and source.since is not None:
+        note += f"; usually: of the {source.before:,} before it, from {_moment(source.since)} on"
+    yield Shares(title="What is unusual" if compared else "Most frequent values", rows=rows, note=f"{note}.")
+
+
+def _events(source: SourceEvidence) -> Iterator[Section]:
+    name = plain(source.source)
+    if not source.events:
+        if source.note:
+            yield Paragraphs(title=f"Events of {name}", texts=[plain(source.note, 300)])
+        return
+    columns = list(dict.fromkeys(column for event in source.events for column in event if column != "event_time"))
+    texts = {column: [plain(_cell(event.get(column)), 80) for event in source.events] for column in columns}
+    same = {column: each[0] for column, each in texts.items() if len(set(each)) == 1 and len(source.events) > 1}
+    varying = [column for column in columns if column not in same][:_EVENT_COLUMNS]
+    clock = [str(event.get("event_time", ""))[11:23].rstrip("Z") for event in source.events]
+    notes = [f"The same in all: {', '.join(f'{plain(k, 60)} {v}' for k, v in same.items())}."] if same else []
+    notes += [plain(source.note, 300)] if source.note else []
+    which = f"{len(source.events)} latest of {source.count:,} events" if source.count else "Latest events before it"
+    yield Table(
+        title=f"{which} of {name}",
+        columns=["time (UTC)", *(plain(column, 60) for column in varying)],
+        rows=[[clock[row], *(texts[column][row] for column in varying)] for row in range(len(clock))],
+        note=" ".join(notes),
+    )
+
+
+def _cell(anything: Any) -> str:
+    return "" if anything is None else value(anything)
+
+
+def _other_windows(details: AlertDetails) -> list[Section]:
+    finding, alert = details.highest.finding, details.alert
     others = [stored for stored in details.findings if stored.finding.finding_id != finding.finding_id]
-    return {
-        "subject": f"{urgent}{stem} - {plain_text.plain(_brief(alert.title), 90)}",
-        "level": finding.level,
-        "who": who,
-        "title": title,
-        "entity": [(plain_text.plain(k, 60), plain_text.plain(v)) for k, v in finding.entity.items()],
-        "score": score_text(finding.score, at_least=lower_bound),
-        "bare_score": bare_score,
-        "limit": number(finding.limit),
-        "window": _window(details.highest, open_window),
-        "first_seen": _moment(alert.first_seen),
-        "findings": alert.findings,
-        "others": [_other(stored, finding.entity) for stored in others[:_OTHER_WINDOWS]],
-        "more_others": max(0, alert.findings - 1 - _OTHER_WINDOWS),
-        "owner": plain_text.plain(alert.owner),
-        "guide": {name: plain_text.plain(text, 1000) for name, text in alert.facts.items()},
-        "detector": plain_text.plain(alert.detector),
-        "version": plain_text.plain(finding.version, 20),
-        "evidence": [plain_text.value(sample) for sample in finding.evidence],
-        "context": [(plain_text.plain(k, 60), plain_text.value(v)) for k, v in finding.context.items()],
-        "incomplete": plain_text.plain(notification.incomplete, 300),
-        "number": 1 + sum(sent.revision < notification.revision for sent in _sent_to(details, envelope.recipient)),
-        "commands": _commands(alert, finding.finding_id),
-    }
+    more = max(0, alert.findings - 1 - _OTHER_WINDOWS)
+    rows = [_other(stored, finding.entity) for stored in others[:_OTHER_WINDOWS]]
+    note = f"and {more} more" if more else ""
+    return [Facts(title="Other windows of this alert", rows=rows, note=note)] if rows else []
 
 
-def _sent_to(details: AlertDetails, recipient: str) -> list[Notification]:
-    return [sent for sent in details.notifications if sent.state == "sent" and sent.recipient == recipient]
+def _other(stored: StoredFinding, highest: dict[str, str]) -> tuple[str, str, str]:
+    finding = stored.finding
+    who = "" if finding.entity == highest else f", {named(finding.entity, 80)}"
+    name = f"{score_text(finding.score, at_least=finding.at_least)} ({finding.level})"
+    return name, _window(stored, False) + who, ""
 
 
-def _commands(alert: Alert, finding: str) -> list[str]:
+def _answering(alert: Alert) -> list[str]:
+    return [f"tocsin alerts ack {alert.id}", f"tocsin alerts resolve {alert.id} --verdict false"]
+
+
+def _reading(alert: Alert, finding: str) -> list[str]:
     more = [f"tocsin alerts {alert.id}", f"tocsin explain {shlex.quote(finding)}"]
     entity = next(iter(alert.entity.values()))
-    if len(alert.entity) == 1 and plain_text.plain(entity, 100) == entity:
+    if len(alert.entity) == 1 and plain(entity, 100) == entity:
         more.append(f"tocsin findings --detector {shlex.quote(alert.detector)} --entity {shlex.quote(entity)}")
     return more
 
@@ -232,28 +400,7 @@ def _window(finding: StoredFinding, still_open: bool) -> str:
     start, end = finding.finding.window_start, finding.finding.window_end
     if start is None or end is None:
         return f"one event, {_moment(finding.finding.event_time_max or finding.first_detected_at)}"
-    return plain_text.times(start, end) + (", still open" if still_open else "")
-
-
-def _other(stored: StoredFinding, highest: dict[str, str]) -> dict[str, str]:
-    finding = stored.finding
-    score = score_text(finding.score, at_least=finding.at_least)
-    who = "" if finding.entity == highest else f", {plain_text.named(finding.entity, 80)}"
-    return {"window": _window(stored, False) + who, "score": score, "level": finding.level}
-
-
-def _line(details: AlertDetails) -> dict[str, Any]:
-    alert, finding = details.alert, details.highest.finding
-    return {
-        "id": alert.id,
-        "level": alert.level,
-        "who": plain_text.named(alert.entity, 80),
-        "title": plain_text.plain(_brief(alert.title), 90),
-        "score": number(finding.score),
-        "limit": number(finding.limit),
-        "window": _window(details.highest, False),
-        "findings": alert.findings,
-    }
+    return times(start, end) + (", still open" if still_open else "")
 
 
 def _brief(title: str) -> str:

@@ -7,11 +7,13 @@ from datetime import timedelta
 from email.message import EmailMessage
 from email.policy import default
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import cast
 
 import pytest
 
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding
+from tocsin.alerts.links import LinkAction, Links
 from tocsin.alerts.notify.alert_facts import AlertFacts, find_by_key
 from tocsin.alerts.notify.channel import Message
 from tocsin.alerts.notify.mail import chart, compose, plain_text
@@ -23,8 +25,10 @@ from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter
+from tocsin.declare.blocks.view_settings import WebSettings
 from tocsin.declare.model.finding import Finding
 from tocsin.declare.setting_blocks import SmtpSettings
+from tocsin.declare.settings import Settings
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -48,6 +52,9 @@ def picture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chart, "draw", lambda _: b"\x89PNG\r\n\x1a\n")
 
 
+HOUR = timedelta(hours=1)
+
+
 def details_of(database: Database, findings: list[Finding]) -> AlertDetails:
     with database.write() as connection:
         record(connection, findings, RULES, NOON + 8 * SECOND)
@@ -56,11 +63,12 @@ def details_of(database: Database, findings: list[Finding]) -> AlertDetails:
     return details
 
 
-def envelope(after: timedelta = MINUTE) -> Envelope:
+def envelope(after: timedelta = MINUTE, links: Links | None = None) -> Envelope:
     return Envelope(
         recipient="security@example.com",
         message_id="<1@tocsin.example.com>",
         date=NOON + after,
+        links=links,
     )
 
 
@@ -126,7 +134,7 @@ def test_text_and_html_each_carry_the_whole_decision_beside_the_chart(
     known = finding(120, evidence=[{"ip_address": "203.0.113.7"}], context={"addresses": 17})
     mail = alert_mail(details_of(sqlite, [known]))
     text, html, png = parts(mail)
-    assert pixels(png) == (900, 390)
+    assert pixels(png) == (900, 450)
     for one in FACTS_TOLD:
         assert one in text, one
         assert one in _Page(html).words, one
@@ -230,7 +238,31 @@ def test_dark_mode_and_phones_are_served_and_nothing_is_loaded_from_elsewhere(sq
     assert "prefers-color-scheme: dark" in html
     assert "max-width: 480px" in html
     assert "http" not in html
-    assert re.search(r'class="who"[^>]* style="[^"]*font-size: 26px', html)
+    assert re.search(r'class="headline"[^>]* style="[^"]*font-size: 26px', html)
+
+
+@pytest.mark.parametrize("can_sign", [True, False])
+def test_text_and_html_lead_to_the_pages_and_the_answers(sqlite: Database, tmp_path: Path, can_sign: bool) -> None:
+    if not can_sign:
+        (tmp_path / "web.secret").mkdir()
+    web = WebSettings(address="https://tocsin.example.com")
+    links = Links(Settings(project=tmp_path, state=tmp_path, web=web))
+    details = details_of(sqlite, burst(120))
+    guide = {"references": ("T1110.001",), "tags": ("account-takeover",)}
+    details = details.model_copy(update={"alert": details.alert.model_copy(update=guide)})
+    text, html, _ = parts(sent(compose.alert_mail(details, details.notifications[0], envelope(links=links))))
+    found = [links.alert(1), links.runbook("failed_logins"), "https://attack.mitre.org/techniques/T1110/001/"]
+    if can_sign:
+        found += [links.answer(1, action, "security@example.com", NOON + MINUTE) for action in LinkAction]
+    for address in found:
+        assert address in text
+        assert f'href="{address}"' in html
+    assert html.count("height: 44px") >= len(found) - 2
+    assert ("/answer/" in text) is can_sign
+    assert "account-takeover" in text
+    facts = compose.alert_mail(details, details.notifications[0], envelope(links=links)).facts
+    assert facts is not None
+    assert set(found) - {"https://attack.mitre.org/techniques/T1110/001/"} <= set(facts.links.values())
 
 
 def pixels(png: bytes) -> tuple[int, int]:
@@ -255,8 +287,17 @@ def test_the_chart_is_a_small_png_for_one_window_for_many_and_for_none(
     sqlite: Database, findings: list[Finding]
 ) -> None:
     png = draw(details_of(sqlite, findings))
-    assert pixels(png) == (900, 390)
+    assert pixels(png) == (900, 450)
     assert len(png) < 100_000
+
+
+def test_the_chart_shows_what_the_entity_scored_in_earlier_alerts(sqlite: Database) -> None:
+    details_of(sqlite, burst(60))
+    details_of(sqlite, burst(70, user="trent"))
+    details_of(sqlite, burst(80, at=NOON + 2 * HOUR))
+    last = details_of(sqlite, burst(90, at=NOON + 4 * HOUR))
+    assert [(earlier.moment, earlier.score) for earlier in last.earlier] == [(NOON, 60), (NOON + 2 * HOUR, 80)]
+    assert draw(last) != draw(last.model_copy(update={"earlier": last.earlier[1:]}))
 
 
 def test_the_chart_shows_the_rise_of_the_score(sqlite: Database) -> None:

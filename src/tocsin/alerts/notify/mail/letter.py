@@ -1,0 +1,170 @@
+"""The one form of every mail of the product: a `Letter` says its content, and one template each makes text and HTML.
+
+Everything passes `printable` and, in HTML, Jinja's escaping. Styles are written into the elements, since many mail
+programs know no style sheets, without a library: letters are also composed in Airflow's environment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from tocsin.declare.model.sizes import printable
+
+_PACKAGE = "tocsin.alerts.notify.mail"
+_RULE = re.compile(r"^\.([\w-]+) \{ (.*) \}$", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of a letter under a `title`; without one if that is empty. `note` is a line below it."""
+
+    title: str = ""
+    note: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Its name in the templates."""
+        return type(self).__name__.lower()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paragraphs(Section):
+    """Running text."""
+
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture(Section):
+    """The picture at `address`, described in `words`; the text part leaves it out."""
+
+    address: str
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts(Section):
+    """Names with their values; a value with an address is a link."""
+
+    rows: Sequence[tuple[str, str, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(Section):
+    """Rows of as many cells as there are `columns`."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shares(Section):
+    """Values of columns with their share now and their usual one, of 1; None where what is usual is not known."""
+
+    rows: Sequence[tuple[str, str, float, float | None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """One of several things, such as an alert: `head`, the `figure` that matters, and lines."""
+
+    head: str
+    figure: str = ""
+    tone: str = "notice"
+    lines: Sequence[str] = ()
+    link: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Items(Section):
+    """A list of things."""
+
+    items: Sequence[Item]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code(Section):
+    """What to paste into a shell, or a sample: each by itself."""
+
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output(Section):
+    """Lines of a log or an error, as they are."""
+
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buttons(Section):
+    """Words and address of each; the first is the one to press. Those without an address are left out."""
+
+    links: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Letter:
+    """The content of one mail.
+
+    Attributes:
+        tone: its colour: how bad it is.
+        label: a word in that colour.
+        about: what it is about, in small beside the label.
+        headline: who or what, in large.
+        figure, figure_words: the number that matters, and words behind it; empty for none.
+        lead: lines below the headline.
+        caution: what weakens it; empty for nothing.
+        foot: why this person gets it.
+    """
+
+    subject: str
+    tone: Literal["urgent", "email", "notice", "good"]
+    label: str
+    about: str = ""
+    headline: str
+    figure: str = ""
+    figure_words: str = ""
+    lead: Sequence[str] = ()
+    caution: str = ""
+    sections: Sequence[Section] = ()
+    foot: str = ""
+
+    def text(self) -> str:
+        """Write it as plain text, which says all of it."""
+        return _environments()[0].get_template("letter.txt").render(letter=self)
+
+    def html(self) -> str:
+        """Write it as HTML, which says all of it."""
+        return _environments()[1].get_template("letter.html").render(letter=self)
+
+
+@cache
+def _environments() -> tuple[Environment, Environment]:
+    loader = PackageLoader(_PACKAGE)
+    options: dict[str, Any] = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    options |= {"finalize": _printable, "loader": loader}
+    # Plain text has no markup that could be escaped.
+    text = Environment(autoescape=False, keep_trailing_newline=True, **options)
+    html = Environment(autoescape=True, **options)
+    sheet = files(_PACKAGE).joinpath("templates/letter.css").read_text(encoding="utf-8")
+    rules = dict(_RULE.findall(sheet.partition("@media")[0]))
+    html.globals |= {"sheet": Markup(sheet), "css": lambda names: _styled(names, rules)}
+    return text, html
+
+
+def _styled(names: str, rules: dict[str, str]) -> Markup:
+    """Write the attributes of an element with the classes `names`; KeyError if the sheet has not got one."""
+    return Markup('class="{}" style="{}"').format(names, " ".join(rules[name] for name in names.split()))
+
+
+def _printable(value: object) -> object:
+    return printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
