@@ -80,8 +80,8 @@ def acknowledge(connection: Connection, ids: Iterable[int], by: By, until: datet
     return _change(connection, ids, by, lambda status: alert_states.acknowledge(status, by.who, end, by.why, by.at))
 
 
-def resolve(connection: Connection, ids: Iterable[int], by: By, verdict: Verdict) -> list[Done]:
-    """Resolve alerts with a verdict; ValueError as of `acknowledge`."""
+def resolve(connection: Connection, ids: Iterable[int], by: By, verdict: Verdict | None) -> list[Done]:
+    """Resolve alerts with a verdict, None if it cannot be said; ValueError as of `acknowledge`."""
     return _change(connection, ids, by, lambda status: alert_states.resolve(status, by.who, verdict, by.why))
 
 

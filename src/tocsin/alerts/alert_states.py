@@ -99,12 +99,13 @@ def acknowledge(status: AlertStatus, who: str, until: datetime, why: str, now: d
     return Change(after, Action.ACKNOWLEDGED, who, why)
 
 
-def resolve(status: AlertStatus, who: str, verdict: Verdict, why: str) -> Change:
-    """Resolve an alert with a verdict. The verdict of a resolved one may be said later, or changed."""
-    if status.state is AlertState.RESOLVED and status.verdict == verdict:
+def resolve(status: AlertStatus, who: str, verdict: Verdict | None, why: str) -> Change:
+    """Resolve an alert with a verdict, or None where its person cannot say one. It may be said later, or changed."""
+    if status.state is AlertState.RESOLVED and verdict in (None, status.verdict):
         raise CannotChange(f"it is resolved{_by(status)} already")
-    after = replace(status, state=AlertState.RESOLVED, until=None, by=who, verdict=verdict.value)
-    return Change(after, Action.RESOLVED, who, f"{verdict.value}: {why}" if why else verdict.value)
+    said = verdict.value if verdict else ""
+    after = replace(status, state=AlertState.RESOLVED, until=None, by=who, verdict=said)
+    return Change(after, Action.RESOLVED, who, ": ".join(filter(None, (said, why))))
 
 
 def found(status: AlertStatus, level: str, version: str) -> Change | None:
@@ -148,4 +149,4 @@ def quiet(status: AlertStatus) -> Change | None:
 
 
 def _by(status: AlertStatus) -> str:
-    return f" by {status.by} ({status.verdict})" if status.by else " (nothing more was found)"
+    return f" by {status.by} ({status.verdict or 'no verdict'})" if status.by else " (nothing more was found)"

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tocsin.declare.model.durations import exact_text
+from tocsin.declare.receivers import RECEIVERS
 from tocsin.declare.settings import Settings
 
 _INTRODUCTION = """# Settings
@@ -79,6 +80,9 @@ def _blocks(block: type[BaseModel], name: str) -> Iterator[tuple[str, type[BaseM
         if inner is not None:
             is_named = "dict" in str(field.annotation)
             yield from _blocks(inner, ".".join(filter(None, (name, key, "NAME" if is_named else ""))))
+    if block is Settings:
+        targets = ((kind, receiver.target) for kind, receiver in RECEIVERS.items() if receiver.target is not None)
+        yield from ((f"receivers.{kind}.NAME", target) for kind, target in targets)
 
 
 def _block_in(field: FieldInfo) -> type[BaseModel] | None:

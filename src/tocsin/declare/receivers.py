@@ -11,11 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import email_validator
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
+from tocsin.declare.blocks.receiver_settings import (
+    AppriseTarget,
+    PagerDutyTarget,
+    WebhookTarget,
+    check_name,
+    check_webhook,
+)
 from tocsin.declare.model.errors import nearest
 
 MAIL = "smtp"
+_OTHERS = "tocsin.alerts.notify.receivers"
 
 _KIND = re.compile(r"[a-z]+")
 
@@ -54,6 +62,13 @@ def check_mail(address: str) -> None:
 
 RECEIVERS: dict[str, ReceiverKind] = {
     MAIL: ReceiverKind("tocsin.alerts.notify.smtp:SmtpChannel", check_mail),
+    "webhook": ReceiverKind(
+        f"{_OTHERS}.webhook:WebhookChannel", check_webhook, target=WebhookTarget, takes_updates=True
+    ),
+    "pagerduty": ReceiverKind(
+        f"{_OTHERS}.pagerduty:PagerDutyChannel", check_name, target=PagerDutyTarget, takes_updates=True
+    ),
+    "apprise": ReceiverKind(f"{_OTHERS}.messenger:AppriseChannel", check_name, target=AppriseTarget),
 }
 
 
@@ -96,9 +111,19 @@ def read_blocks(blocks: dict[str, Any]) -> dict[str, Any]:
     for kind, block in blocks.items():
         receiver = RECEIVERS.get(kind)
         if receiver is not None and receiver.target is not None:
-            read[kind] = {name: receiver.target.model_validate(target) for name, target in dict(block).items()}
+            read[kind] = {name: _read(receiver.target, own, f"{kind}.{name}") for name, own in dict(block).items()}
         elif receiver is not None and receiver.settings is not None:
-            read[kind] = receiver.settings.model_validate(block)
+            read[kind] = _read(receiver.settings, block, kind)
         else:
             raise ValueError(f"{kind!r} is no kind of receiver that has settings")
     return read
+
+
+def _read(model: type[BaseModel], block: Any, place: str) -> BaseModel:
+    if not isinstance(block, dict):
+        raise ValueError(f"{place} must be a block [receivers.{place}], not {block!r}")
+    try:
+        return model.model_validate(block)
+    except ValidationError as error:
+        faults = (f"{'.'.join(map(str, (place, *one['loc'])))}: {one['msg']}" for one in error.errors())
+        raise ValueError("; ".join(faults)) from error

@@ -21,6 +21,7 @@ _OF_ALERT = (
     "false_positives",
 )  # fmt: skip
 _OF_FINDING = ("version", "level", "score", "limit", "evidence", "context")
+_UPDATE = "update"
 _AT_ONCE = (NotificationKind.URGENT, NotificationKind.EMAIL)
 
 
@@ -88,8 +89,8 @@ class AlertFacts(BaseModel):
         same = {name: getattr(alert, name) for name in _OF_ALERT}
         same |= {name: getattr(finding, name) for name in _OF_FINDING}
         return cls(
+            **_answer(details, notification),
             key=_key(alert.id, alert_parts(alert.detector, canonical_entity(alert.entity), alert.period_start)),
-            happened=_happened(details, notification),
             alert=alert.id,
             finding=finding.finding_id,
             at_least=finding.at_least or is_open,
@@ -115,6 +116,14 @@ def find_by_key(connection: Connection, key: str) -> int | None:
 
 def _key(alert: int, parts: list[str]) -> str:
     return f"{alert}-{digest(parts)}"
+
+
+def _answer(details: AlertDetails, notification: Notification) -> dict[str, Any]:
+    """Return what happened, and who did it if a person has answered."""
+    last = details.history[-1] if details.history else None
+    if notification.kind != _UPDATE or last is None:
+        return {"happened": _happened(details, notification)}
+    return {"happened": Action(last.action), "who": last.who, "why": last.why}
 
 
 def _happened(details: AlertDetails, notification: Notification) -> Action:

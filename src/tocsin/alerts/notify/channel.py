@@ -72,10 +72,15 @@ class Result(StrEnum):
 
 @dataclass(frozen=True)
 class Delivery:
-    """Delivery of a message, and why if it was not sent."""
+    """Delivery of a message, and why if it was not sent.
+
+    Attributes:
+        retry_after: seconds for which a postponed one should wait at least, if the receiver said so.
+    """
 
     result: Result
     reason: str = ""
+    retry_after: float | None = None
 
 
 class ChannelAway(TransientError):

@@ -102,6 +102,23 @@ def test_findings_are_kept_no_shorter_than_the_days_of_their_source(project: Pat
     assert call("check")[0] == 0
 
 
+def test_receivers_that_the_settings_do_not_know_are_faults(project: Path) -> None:
+    settings = "[receivers.webhook.siem]\nurl = 'https://siem.example.com'\nsecret_file = 's'\n"
+    (project / "tocsin.toml").write_text(f"{settings}[alerts]\nurgent_recipients = ['webhook:siem', 'pagerduty:ops']")
+    source = project / "sources" / "logins.toml"
+    source.write_text(source.read_text().replace("platform@example.com", "webhook:siam"))
+    (project / "routes.toml").write_text("[[route]]\nto = ['webhook:siem', 'apprise:chat']")
+    code, told = call("check")
+    assert code == 1
+    assert f"{project}/tocsin.toml: alerts.urgent_recipients: 'pagerduty:ops' has no block" in told
+    assert f"{source}: owner: 'webhook:siam' has no block" in told
+    assert "did you mean 'webhook:siem'?" in told
+    assert f"{project}/routes.toml:2: route 1, to: 'apprise:chat' has no block [receivers.apprise.chat]" in told
+    (project / "tocsin.toml").write_text(f"{settings}[receivers.apprise.chat]\nurl_file = 'u'")
+    (project / "routes.toml").write_text("[[route]]\nto = ['apprise:chat', 'urgent_recipients']")
+    assert "names `urgent_recipients`, but the setting alerts.urgent_recipients is empty" in call("check")[1]
+
+
 def test_a_backlog_is_skipped_by_a_request_beside_the_checkpoint(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

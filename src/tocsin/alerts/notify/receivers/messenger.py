@@ -1,0 +1,65 @@
+"""Messages to Slack, Teams, Telegram, ntfy and some hundred other services, through Apprise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apprise
+
+from tocsin.alerts.notify.channel import Delivery, Message, Result
+from tocsin.declare.blocks.receiver_settings import AppriseTarget
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.sizes import printable
+from tocsin.declare.setting_blocks import secret_in
+from tocsin.declare.settings import Settings
+
+_OTHERS = 0o077
+_SECONDS = 60.0
+
+
+class AppriseChannel:
+    """Hands each message to the service in the file of its recipient, as plain text."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._targets: dict[str, AppriseTarget] = settings.receivers.get("apprise", {})
+
+    def close(self) -> None:
+        """See `Channel.close`: no connection stays open."""
+
+    def send(self, message: Message) -> Delivery:
+        """Hand over one message. Apprise does not say whether a service refuses it, so it is tried again later."""
+        name = message.recipient.removeprefix("apprise:")
+        target = self._targets.get(name)
+        if target is None:
+            return Delivery(Result.REFUSED, f"the settings have no block [receivers.apprise.{name}]")
+        try:
+            service = _service(_private(target.url_file, f"receivers.apprise.{name}.url_file"), target.url_file)
+        except ConfigError as error:
+            return Delivery(Result.POSTPONED, str(error))
+        sender = apprise.Apprise(asset=apprise.AppriseAsset(service_timeout=_SECONDS, app_id="Tocsin"))
+        sender.add(service)
+        kind = apprise.NotifyType.FAILURE if message.urgent else apprise.NotifyType.WARNING
+        result = sender.notify(message.text, printable(message.subject), kind, apprise.NotifyFormat.TEXT)
+        if result:
+            return Delivery(Result.SENT)
+        # The URL itself holds the password; what Apprise logs does not.
+        why = " ".join(printable(entry.message) for entry in result.logs())[:500]
+        return Delivery(Result.FAILED, f"{message.recipient}: {why or 'Apprise does not say why'}")
+
+
+def _service(url: str, file: Path) -> apprise.NotifyBase:
+    service = apprise.Apprise.instantiate(url)
+    if service is None or "\n" in url:
+        raise ConfigError.one(file, "must hold one URL that Apprise knows (github.com/caronc/apprise/wiki)")
+    if "overflow=" not in url:  # a service refuses what is too long
+        service.overflow_mode = apprise.OverflowMode.TRUNCATE
+    return service
+
+
+def _private(file: Path, key: str) -> str:
+    try:
+        if file.stat().st_mode & _OTHERS:
+            raise ConfigError.one(file, f"can be read by others; run: chmod 600 {file}", key=key)
+    except OSError:
+        pass  # said when it is read
+    return secret_in(file, key)

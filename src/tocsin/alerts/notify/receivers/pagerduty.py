@@ -1,0 +1,156 @@
+"""Messages as events of PagerDuty's Events API v2, and its webhooks (v3) as answers to alerts."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection
+
+from tocsin.alerts import actions
+from tocsin.alerts.actions import By, Done
+from tocsin.alerts.alert_states import Action
+from tocsin.alerts.notify.alert_facts import AlertFacts, find_by_key
+from tocsin.alerts.notify.channel import Delivery, Message, Result
+from tocsin.alerts.notify.receivers.http_post import HttpPost
+from tocsin.declare.blocks.receiver_settings import PagerDutyTarget
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.finding_text import entity_text
+from tocsin.declare.model.sizes import printable
+from tocsin.declare.setting_blocks import secret_in
+from tocsin.declare.settings import Settings
+
+_LONGEST_SUMMARY, _LONGEST_FIELD, _LARGEST_EVENT = 1024, 255, 500_000
+"""PagerDuty takes 1,024 characters of summary, 255 of a key, and 512 KB in all."""
+_ENDS = (Action.RESOLVED, Action.QUIET, Action.RETURNED)
+_SIGNATURE = "x-pagerduty-signature"
+
+
+class PagerDutyChannel:
+    """Sends each message as one event: trigger, acknowledge or resolve, with the key of its alert."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._targets: dict[str, PagerDutyTarget] = settings.receivers.get("pagerduty", {})
+        self._http = HttpPost()
+
+    def close(self) -> None:
+        """See `Channel.close`."""
+        self._http.close()
+
+    def send(self, message: Message) -> Delivery:
+        """See `HttpPost.send`."""
+        name = message.recipient.removeprefix("pagerduty:")
+        target = self._targets.get(name)
+        if target is None:
+            return Delivery(Result.REFUSED, f"the settings have no block [receivers.pagerduty.{name}]")
+        try:
+            key = secret_in(target.routing_key_file, f"receivers.pagerduty.{name}.routing_key_file")
+        except ConfigError as error:
+            return Delivery(Result.POSTPONED, str(error))
+        return self._http.send(target.url, _fitting(event_of(message) | {"routing_key": key}), {})
+
+
+def event_of(message: Message) -> dict[str, Any]:
+    """Make the event of a message, without its routing key."""
+    facts = message.facts
+    payload: dict[str, Any] = {
+        "summary": printable(message.subject)[:_LONGEST_SUMMARY],
+        "severity": "critical" if message.urgent else "warning",
+        "source": "tocsin",
+        "timestamp": message.date.isoformat(),
+    }
+    if facts is None:
+        key = hashlib.sha256(message.id.encode()).hexdigest()
+        payload["custom_details"] = {"text": message.text[: _LARGEST_EVENT // 8]}
+        return {"event_action": "trigger", "dedup_key": key, "client": "Tocsin", "payload": payload}
+    payload |= {"source": printable(entity_text(facts.entity))[:_LONGEST_FIELD], "component": facts.detector}
+    payload["custom_details"] = facts.model_dump(mode="json", exclude={"links"})
+    links = [{"href": address, "text": what} for what, address in facts.links.items() if address]
+    event = {"event_action": _action(facts), "dedup_key": facts.key, "client": "Tocsin", "links": links}
+    return event | {"payload": payload} | ({"client_url": facts.links["alert"]} if facts.links.get("alert") else {})
+
+
+def _action(facts: AlertFacts) -> str:
+    if facts.happened in _ENDS:
+        return "resolve"
+    return "acknowledge" if facts.happened is Action.ACKNOWLEDGED else "trigger"
+
+
+def _fitting(event: dict[str, Any]) -> bytes:
+    """Write `event` without evidence, then without all details, as far as it is too large."""
+    details = event["payload"]["custom_details"]
+    for cut in ((), ("evidence",), ("evidence", "context"), tuple(details)):
+        shorter = {name: value for name, value in details.items() if name not in cut}
+        shorter |= {"cut_for_length": list(cut)} if cut else {}
+        body = json.dumps(event | {"payload": event["payload"] | {"custom_details": shorter}}).encode()
+        if len(body) <= _LARGEST_EVENT:
+            break
+    return body
+
+
+class WebhookRefused(ValueError):
+    """A webhook that PagerDuty has not signed with a secret of ours, or that cannot be read."""
+
+
+class Answered(NamedTuple):
+    """What a person has done to an incident: `action` is "acknowledge" or "resolve"."""
+
+    key: str
+    action: str
+    who: str
+
+
+def read_webhook(headers: Mapping[str, str], body: bytes, secret: str) -> list[Answered]:
+    """Read the answers in a webhook of PagerDuty (v3): none, or one. What no person has done is left out.
+
+    WebhookRefused if it is not signed with `secret`; answer 403, so that it is not sent again.
+    """
+    signed = ",".join(value for name, value in headers.items() if name.lower() == _SIGNATURE)
+    own = "v1=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    given = [part.strip() for part in signed.split(",")]
+    if not secret or not any(hmac.compare_digest(own.encode(), part.encode()) for part in given):
+        raise WebhookRefused(f"{_SIGNATURE} holds no signature with the secret of this webhook")
+    try:
+        event = json.loads(body)["event"]
+        action = {"incident.acknowledged": "acknowledge", "incident.resolved": "resolve"}.get(event["event_type"])
+        agent = event.get("agent") or {}
+        # Our own events come back with an integration as their agent.
+        if action is None or not str(agent.get("type", "")).startswith("user"):
+            return []
+        return [Answered(str(event["data"]["incident_key"]), action, str(agent.get("summary") or "somebody"))]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise WebhookRefused(f"it is no webhook of version 3: {error!r}") from error
+
+
+def take_webhook(
+    connection: Connection, settings: Settings, headers: Mapping[str, str], body: bytes, now: datetime
+) -> list[Done]:
+    """Do to alerts what a webhook says was done to their incidents; nothing for alerts that are not ours.
+
+    WebhookRefused as of `read_webhook`, also without a `webhook_secret_file`. ConfigError if that cannot be read.
+    """
+    targets: dict[str, PagerDutyTarget] = settings.receivers.get("pagerduty", {})
+    refused: WebhookRefused | None = WebhookRefused("no block [receivers.pagerduty.NAME] has a webhook_secret_file")
+    answers: list[Answered] = []
+    for name, target in targets.items():
+        if refused is not None and target.webhook_secret_file is not None:
+            key = f"receivers.pagerduty.{name}.webhook_secret_file"
+            try:
+                answers, refused = read_webhook(headers, body, secret_in(target.webhook_secret_file, key)), None
+            except WebhookRefused as error:
+                refused = error
+    if refused is not None:
+        raise refused
+    done: list[Done] = []
+    for answer in answers:
+        alert = find_by_key(connection, answer.key)
+        by = By(answer.who[: actions.LONGEST_TEXT], now, "in PagerDuty")
+        if alert is not None and answer.action == "acknowledge":
+            done += actions.acknowledge(connection, [alert], by)
+        elif alert is not None:
+            done += actions.resolve(connection, [alert], by, None)
+    return done
