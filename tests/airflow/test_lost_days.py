@@ -20,7 +20,8 @@ from tests.rig.samples.project import copy_project
 from tocsin.alerts.notify.notices import NoticeFiles
 from tocsin.declare.settings import Settings
 from tocsin.history.backfill.backfill_ledger import Attempt, Backfills, End, Made
-from tocsin.history.seal_outcomes import refusal, refused_days
+from tocsin.history.day_rows import DayRows
+from tocsin.history.seal_outcomes import refusal
 from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 from tocsin.quality.verdict_files import Records, VerdictRecord
 
@@ -224,7 +225,7 @@ def test_a_run_that_leaves_a_refused_day_out_fails_without_a_mail_until_the_day_
     refuse(mails.settings, DAY)
     said = mails.pass_over("second")
     assert list(said) == ["all_well"]
-    assert set(said.values()) == {refusal("logins", refused_days(mails.settings, "logins"))}
+    assert set(said.values()) == {refusal("logins", DayRows(mails.settings, "logins").refused())}
     assert mails.send() == [], "the run that refused it has mailed"
     day_rows(mails.settings).write(DAY, version("v99"))
     assert mails.pass_over("third") == {}

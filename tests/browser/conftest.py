@@ -17,7 +17,7 @@ from tests.rig.sink_servers import running as running_server
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
 from tocsin.declare.catalog import read_catalog
-from tocsin.history.seal_outcomes import write_index
+from tocsin.history.verdict_index import write_index
 from tocsin.quality.finding_gate import FindingGate, FoundOn
 
 # tests/browser/setup.sh looks for the same.

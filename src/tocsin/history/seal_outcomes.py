@@ -9,9 +9,7 @@ from datetime import date
 from tocsin.declare.settings import Settings
 from tocsin.history.day_rows import DayRows
 from tocsin.history.day_versions import DayVersion
-from tocsin.quality.report_page import index_page
 from tocsin.quality.verdict import judge_or_accept
-from tocsin.quality.verdict_files import Records
 
 
 @dataclass(frozen=True)
@@ -55,11 +53,6 @@ def seal_outcomes(settings: Settings, source: str, run_id: str) -> list[DayOutco
     return [found[day] for day in sorted(found)]
 
 
-def refused_days(settings: Settings, source: str) -> dict[date, DayVersion]:
-    """Read the days of `source` that the gate refuses, the oldest first, with the version; errors as above."""
-    return DayRows(settings, source).refused()
-
-
 def refusal(source: str, days: Mapping[date, DayVersion]) -> str:
     """Say in a line which `days` of `source` are refused, at least one, and what to type."""
     newest = max(days)
@@ -67,13 +60,3 @@ def refusal(source: str, days: Mapping[date, DayVersion]) -> str:
     accept = judge_or_accept(source, newest)[1]
     why = f"Why: tocsin history list --source {source}. To publish a day as it is: {accept}"
     return f"{source}: the quality gate refuses {which}. {why}"
-
-
-def write_index(settings: Settings) -> None:
-    """Write the page of all verdicts, and of the days that could not be sealed.
-
-    TransientError or OSError if the catalogue cannot be read, or the page not written; a retry helps.
-    """
-    records, unsealed = Records(settings.state), DayRows(settings, "").unsealed_by_source()
-    reasons = {source: {day: one.text for day, one in days.items()} for source, days in unsealed.items()}
-    records.write_index(index_page(records, reasons))

@@ -20,10 +20,10 @@ from tocsin.history.day_status import known
 from tocsin.history.day_table import DayTable
 from tocsin.history.history_retention import tidy
 from tocsin.history.landing_ledger import LandingLedger
-from tocsin.history.seal_outcomes import write_index
 from tocsin.history.seal_planning import overdue, plan
 from tocsin.history.spark.landing import land_new
 from tocsin.history.spark.seal import SealedDay, Sealer
+from tocsin.history.verdict_index import write_index
 from tocsin.job import Batch
 from tocsin.platform.failures import in_a_line, is_disk
 from tocsin.platform.lead import try_lead

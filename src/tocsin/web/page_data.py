@@ -23,7 +23,8 @@ from tocsin.declare.model.names import (
 )
 from tocsin.declare.model.sizes import printable
 from tocsin.declare.settings import Settings
-from tocsin.history.seal_outcomes import refusal, refused_days
+from tocsin.history.day_rows import DayRows
+from tocsin.history.seal_outcomes import refusal
 from tocsin.platform.code_versions import FollowedCatalog
 from tocsin.platform.kafka.probe import ask
 from tocsin.supervise.incidents.event_log import event_log_path, read_events
@@ -148,7 +149,7 @@ class Installation:
             found.append(Note(severity=problem, text=text))
         try:
             for source in snapshot.catalog.sources if snapshot else ():
-                if days := refused_days(self.settings, source):
+                if days := DayRows(self.settings, source).refused():
                     found.append(Note(severity=problem, text=f"{refusal(source, days)}."))
         except (TocsinError, OSError) as error:
             found.append(Note(severity=problem, text=f"{printable(str(error))}."))

@@ -18,7 +18,6 @@ from tocsin.history.day_table import DayTable
 from tocsin.history.landing_ledger import record
 from tocsin.history.parquet_files import digest
 from tocsin.history.places import IMPORTED, Places, begin
-from tocsin.history.seal_outcomes import refused_days
 from tocsin.history.sealing import seal
 from tocsin.platform.state_file import write_whole
 from tocsin.platform.storage.stored_path import remove_tree
@@ -203,7 +202,7 @@ def test_a_day_that_the_gate_refuses_is_published_by_name(settings: Settings, pl
     with pytest.raises(ConfigError, match="is published, not refused"):
         accept(settings, LOGINS, DAY, "ann", "a holiday")
     _refuse(settings, "v3")
-    assert list(refused_days(settings, "logins")) == [DAY]
+    assert list(DayRows(settings, "logins").refused()) == [DAY]
     assert [one.refused for one in list_days(settings, LOGINS)] == [True]
     accept(settings, LOGINS, DAY, "ann <ops>", "a holiday")
     with DayTable(settings, LOGINS) as table:
@@ -213,9 +212,9 @@ def test_a_day_that_the_gate_refuses_is_published_by_name(settings: Settings, pl
     assert (day.state, day.refused, day.version) == (DayState.PUBLISHED, False, "v3")
     assert day.note.startswith("Accepted by ann <ops> at ")
     assert day.note.endswith("UTC: a holiday.")
-    assert refused_days(settings, "logins") == {}
+    assert DayRows(settings, "logins").refused() == {}
     seal(settings, LOGINS, reads=False)
-    assert refused_days(settings, "logins") == {}, "it stays accepted"
+    assert DayRows(settings, "logins").refused() == {}, "it stays accepted"
     records = Records(settings.state)
     page = (settings.state / records.place("logins", DAY, "v3")).read_text()
     assert "Accepted by ann &lt;ops&gt; at " in page
@@ -237,10 +236,10 @@ def test_an_acceptance_that_was_cut_off_goes_on_and_a_later_version_is_judged_an
     with monkeypatch.context() as patched, pytest.raises(OSError, match="no room"):
         patched.setattr(DayRows, "write", full)
         accept(settings, LOGINS, DAY, "ann", "a holiday")
-    assert list(refused_days(settings, "logins")) == [DAY]
+    assert list(DayRows(settings, "logins").refused()) == [DAY]
     assert accept(settings, LOGINS, DAY, "ann", "a holiday").version == "v3"
     _refuse(settings, "v4")
-    assert list(refused_days(settings, "logins")) == [DAY]
+    assert list(DayRows(settings, "logins").refused()) == [DAY]
     with DayTable(settings, LOGINS) as table:
         assert table.published() == {DAY: "v3"}
 
@@ -251,12 +250,12 @@ def test_what_is_not_whole_is_not_accepted(settings: Settings, places: Places) -
     _cut(Path(str(file)))
     with pytest.raises(ConfigError, match="bytes"):
         accept(settings, LOGINS, DAY, "ann", "a holiday")
-    assert list(refused_days(settings, "logins")) == [DAY]
+    assert list(DayRows(settings, "logins").refused()) == [DAY]
 
 
 def test_a_refused_day_whose_import_was_withdrawn_is_refused_no_more(settings: Settings, tmp_path: Path) -> None:
     _bring_in(settings, tmp_path / "bad.jsonl", (DAY,))
     _refuse(settings, "v3")
-    assert list(refused_days(settings, "logins")) == [DAY]
+    assert list(DayRows(settings, "logins").refused()) == [DAY]
     withdraw(settings, LOGINS, DAY)
-    assert refused_days(settings, "logins") == {}
+    assert DayRows(settings, "logins").refused() == {}

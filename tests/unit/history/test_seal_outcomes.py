@@ -8,7 +8,8 @@ import pytest
 
 from tests.rig.samples.history import DAY, day_rows, version
 from tocsin.declare.settings import Settings
-from tocsin.history.seal_outcomes import seal_outcomes, write_index
+from tocsin.history.seal_outcomes import seal_outcomes
+from tocsin.history.verdict_index import write_index
 from tocsin.quality.verdict import Verdict
 from tocsin.quality.verdict_files import INDEX, Records, VerdictRecord
 

@@ -18,7 +18,8 @@ from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.names import backfill_dag, history_dag
 from tocsin.declare.model.source import Source
 from tocsin.declare.settings import load_settings
-from tocsin.history.seal_outcomes import refusal, refused_days, seal_outcomes
+from tocsin.history.day_rows import DayRows
+from tocsin.history.seal_outcomes import refusal, seal_outcomes
 
 _DOC = """
 The run at 02:10 UTC and triggered runs read what is new in Kafka, seal all days that need it, judge them and publish
@@ -102,5 +103,5 @@ def seal_mail(source: str, owner: str) -> LostDaysMail:
 def check_refused(source: str) -> None:
     """Fail while the gate refuses a day of `source`, with a `DaysRefused` that says what to type."""
     # a run that leaves out such a day must not look well
-    if days := refused_days(load_settings(), source):
+    if days := DayRows(load_settings(), source).refused():
         raise DaysRefused(refusal(source, days))

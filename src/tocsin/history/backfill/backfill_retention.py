@@ -16,7 +16,7 @@ from tocsin.history.backfill.backfill_ledger import Backfills, Made, Published, 
 from tocsin.history.backfill.deleted_detectors import forget_deleted
 from tocsin.history.backfill.parity.parity_report import forget
 from tocsin.history.day_status import kept_from
-from tocsin.history.seal_outcomes import write_index
+from tocsin.history.verdict_index import write_index
 from tocsin.job import Batch
 from tocsin.platform.lead import try_lead
 from tocsin.platform.lock import LockHeld

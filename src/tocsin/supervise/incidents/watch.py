@@ -23,7 +23,6 @@ from tocsin.declare.model.names import DETECTOR, INDEXER, INGEST, JobName, detec
 from tocsin.declare.settings import Settings
 from tocsin.history.day_rows import DayRows
 from tocsin.history.day_versions import DayVersion
-from tocsin.history.seal_outcomes import refused_days
 from tocsin.platform import state_file
 from tocsin.platform.heartbeat import read_beat
 from tocsin.quality.verdict import judge_or_accept
@@ -84,7 +83,7 @@ class Watch:
 
     def _write_refused(self, catalog: Catalog, memory: Memory) -> None:
         try:
-            known = {name: refused_days(self._settings, name) for name in catalog.sources}
+            known = {name: DayRows(self._settings, name).refused() for name in catalog.sources}
         except (TocsinError, OSError) as error:
             log.warning("refused days not read", error=str(error))
             return

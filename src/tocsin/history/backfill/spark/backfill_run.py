@@ -27,8 +27,8 @@ from tocsin.history.backfill.backfill_status import declared, finding_rules, tab
 from tocsin.history.backfill.spark.day_findings import ROWS_AT_ONCE, Days
 from tocsin.history.day_status import kept_from, why_not
 from tocsin.history.places import writing_history
-from tocsin.history.seal_outcomes import write_index
 from tocsin.history.seal_planning import chunks
+from tocsin.history.verdict_index import write_index
 from tocsin.job import Batch
 from tocsin.platform.failures import in_a_line, is_disk
 from tocsin.platform.lead import try_lead
