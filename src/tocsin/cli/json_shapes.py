@@ -10,6 +10,8 @@ from datetime import datetime
 
 from pydantic import BaseModel
 
+from tocsin.declare.routes import Target, TriedRoute
+
 
 class DetectorShape(BaseModel, frozen=True):
     """One declared detector.
@@ -120,3 +122,28 @@ class TableShape(BaseModel, frozen=True):
     complete_until: datetime | None
     owner: str
     title: str
+
+
+class RoutedReceiver(Target, frozen=True):
+    """A receiver of an alert, the route that leads to it, and the outcome of a test message; empty without a test."""
+
+    outcome: str = ""
+
+
+class RoutedShape(BaseModel, frozen=True):
+    """Where an alert would go at a time.
+
+    Attributes:
+        detector, owner, level, entity, tags: of the alert, as routes see it.
+        tried: the routes that were asked, in their order.
+        to: its receivers.
+    """
+
+    detector: str
+    owner: str
+    level: str
+    entity: dict[str, str]
+    tags: list[str]
+    at: datetime
+    tried: list[TriedRoute]
+    to: list[RoutedReceiver]

@@ -83,3 +83,14 @@ def span(text: str, option: str) -> float:
         return span_of(text).total_seconds()
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=f"'{option}'") from None
+
+
+def columns(given: list[str]) -> dict[str, tuple[str, ...]]:
+    """Read the values of `--entity COLUMN=VALUE` by column; a usage error if one is no such pair."""
+    found: dict[str, tuple[str, ...]] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise typer.BadParameter(f"'{text}' is not COLUMN=VALUE", param_hint="'--entity'")
+        found[name] = (*found.get(name, ()), value)
+    return found

@@ -20,7 +20,7 @@ from tocsin.cases.case_report import TestReport
 from tocsin.cases.file_report import FileReport
 from tocsin.cli import json_shapes as shapes_module
 from tocsin.cli.app import app
-from tocsin.cli.json_shapes import DetectorShape, FaultShape, JobPlanShape, TableShape, VersionShape
+from tocsin.cli.json_shapes import DetectorShape, FaultShape, JobPlanShape, RoutedShape, TableShape, VersionShape
 from tocsin.cli.settings_reference import ATTRIBUTE
 from tocsin.detect.explanation import DetectorExplanation
 from tocsin.dev.diagnosis import Diagnosis
@@ -61,6 +61,7 @@ SHAPES: dict[str, Any] = {
     "tocsin alerts silence": list[Silence],
     "tocsin alerts unsilence": list[Silence],
     "tocsin alerts silences": list[Silence],
+    "tocsin alerts route": RoutedShape,
     "tocsin quarantine": list[QuarantinedRecord],
     "tocsin history list": list[DayStatus] | list[DayVersion],
     "tocsin quality": list[DaySummary] | Verdict | list[ProfileRow],

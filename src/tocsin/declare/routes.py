@@ -59,7 +59,7 @@ class Target(BaseModel, frozen=True):
     route: str
 
 
-class Trial(BaseModel, frozen=True):
+class TriedRoute(BaseModel, frozen=True):
     """A route that was tried for an alert: whether it takes it, and why."""
 
     route: str
@@ -143,7 +143,7 @@ class Routes(BaseModel):
     def recipients(self, labels: AlertLabels, now: datetime, urgent_recipients: Sequence[str] = ()) -> list[Target]:
         """List who gets an alert that is sent `now`, at least one and none twice, each by the first route to it."""
         found: dict[str, Target] = {}
-        for label, route, takes in self._tried(labels, now):
+        for label, route, takes in self._each(labels, now):
             if takes:
                 words = {OWNER: (labels.owner,), URGENT_RECIPIENTS: tuple(urgent_recipients)}
                 for recipient in (own for to in route.to for own in words.get(to, (to,))):
@@ -151,14 +151,14 @@ class Routes(BaseModel):
         nobody = Target(recipient=labels.owner, route="the owner, since `urgent_recipients` is empty")
         return list(found.values()) or [nobody]
 
-    def trials(self, labels: AlertLabels, now: datetime) -> list[Trial]:
+    def tried(self, labels: AlertLabels, now: datetime) -> list[TriedRoute]:
         """Say of each route that is tried `now` whether it takes an alert, and why."""
         return [
-            Trial(route=label, takes=takes, why=_why(route, labels, now))
-            for label, route, takes in self._tried(labels, now)
+            TriedRoute(route=label, takes=takes, why=_why(route, labels, now))
+            for label, route, takes in self._each(labels, now)
         ]
 
-    def _tried(self, labels: AlertLabels, now: datetime) -> Iterator[tuple[str, Route, bool]]:
+    def _each(self, labels: AlertLabels, now: datetime) -> Iterator[tuple[str, Route, bool]]:
         own = [(_label(number, route), route) for number, route in enumerate(self.route, start=1)]
         for label, route in [*own, *((route.name, route) for route in _LAST)]:
             takes = route.takes(labels, now)

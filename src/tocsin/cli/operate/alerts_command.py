@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from tocsin.cli import options
 from tocsin.cli.detectors import findings_command
+from tocsin.cli.operate import route_command
 from tocsin.cli.output import as_json, line, note, table, utc, write_list
 from tocsin.declare.model.finding_text import entity_text, number
 
@@ -171,7 +172,7 @@ def silence(
         detector=tuple(detector or ()),
         owner=tuple(owner or ()),
         level=tuple(level or ()),
-        entity=_columns(entity or []),
+        entity=options.columns(entity or []),
         tags=tuple(tag or ()),
     )
     seconds = options.span(how_long, "--for")
@@ -213,6 +214,9 @@ def silences(
     _write_silences(found, json=json)
 
 
+app.command("route")(route_command.route)
+
+
 @contextmanager
 def _acting(by: str | None, why: str = "") -> Iterator[tuple[Connection, By]]:
     """A transaction of the alerts DB for the person who calls; what they ask for in vain is a usage error."""
@@ -230,16 +234,6 @@ def _acting(by: str | None, why: str = "") -> Iterator[tuple[Connection, By]]:
                 yield connection, who
         except (ValueError, LookupError) as error:
             raise typer.BadParameter(str(error)) from None
-
-
-def _columns(given: list[str]) -> dict[str, tuple[str, ...]]:
-    columns: dict[str, tuple[str, ...]] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise typer.BadParameter(f"'{text}' is not COLUMN=VALUE", param_hint="'--entity'")
-        columns[name] = (*columns.get(name, ()), value)
-    return columns
 
 
 def _write_done(done: list[Done], *, json: bool) -> None:
