@@ -10,8 +10,9 @@ import pytest
 from tests.rig.samples.project import copy_project
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.alert_matcher import AlertLabels, AlertMatcher
-from tocsin.declare.routes import Routes, parse_routes
+from tocsin.declare.routes import parse_routes
 
+ROOT = Path(__file__).parents[3]
 FRIDAY = datetime(2026, 11, 27, tzinfo=UTC)
 OWNER, PAGED = "ann@example.com", "pager@example.com"
 ROUTES = """
@@ -192,5 +193,7 @@ def test_a_matcher_includes_another(wide: dict[str, object], narrow: dict[str, o
     assert AlertMatcher.model_validate(wide).includes(AlertMatcher.model_validate(narrow)) is includes
 
 
-def test_nothing_stands_in_the_way_without_a_file() -> None:
-    assert Routes() == parse_routes("", Path("routes.toml"))
+def test_the_examples_of_the_page_are_routes() -> None:
+    blocks = [part.split("```")[0] for part in (ROOT / "docs/run/alerts.md").read_text().split("```toml\n")[1:3]]
+    routes = parse_routes("".join(blocks), Path("routes.toml"))
+    assert (len(routes.route), len(routes.inhibit)) == (3, 1)

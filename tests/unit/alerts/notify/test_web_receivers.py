@@ -32,6 +32,7 @@ from tocsin.declare.settings import Settings, load_settings
 
 # Apprise loads all its services, one of which imports a module that Python will lose.
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
+ROOT = Path(__file__).parents[4]
 KINDS = ("webhook:siem", "pagerduty:ops", "apprise:chat")
 SECRET, ROUTING_KEY = "s3cret", "R" * 32
 HOSTILE = 'mallory\r\nX-Evil: 1 <script>"\u202e\U0001f600 \u05e9\u05dc\u05d5\u05dd'
@@ -163,9 +164,12 @@ def test_a_webhook_is_signed_json_of_the_facts(settings: Settings, sqlite: Datab
     (taken,) = receiver.taken
     assert "x-evil" not in taken.headers
     assert taken.headers["idempotency-key"] == message.id
-    at, _, signed = taken.headers["x-tocsin-signature"].partition(",")
-    own = hmac.new(SECRET.encode(), at.removeprefix("t=").encode() + b"." + taken.body, hashlib.sha256).hexdigest()
-    assert signed == f"v1={own}"
+    page: dict[str, Any] = {}
+    exec((ROOT / "docs/run/alerts.md").read_text().split("```python\n")[1].split("```")[0], page)
+    header = taken.headers["x-tocsin-signature"]
+    checks = [(SECRET, header, taken.body), ("other", header, taken.body), (SECRET, header, taken.body + b" ")]
+    checks.append((SECRET, f"t=1,{header.partition(',')[2]}", taken.body))
+    assert [page["is_ours"](*check) for check in checks] == [True, False, False, False]
     content = json.loads(taken.body)
     assert content["alert"]["entity"] == {"user_id": HOSTILE}
     assert (content["alert"]["evidence"], content["alert"]["context"]) == (evidence, context)
