@@ -62,10 +62,8 @@ class FoundEvents(BaseModel, frozen=True):
 
 def find_events(settings: Settings, source: Source, wanted: EventSearch) -> FoundEvents:
     """Find events in sealed days if these hold the whole range, else in Kafka; what cannot be read is in the `note`."""
-    lacking = [name for name in wanted.entity if name not in source.columns]
-    if lacking:
-        note = f"not looked for: {source.name} has no column {' and '.join(lacking)}, the detector computes it"
-        return FoundEvents(source=source.name, place="", count=0, events=[], note=note)
+    if lacking := lacking_columns(source, wanted.entity):
+        return FoundEvents(source=source.name, place="", count=0, events=[], note=lacking)
     try:
         sealed = _sealed_files(settings, source, wanted)
         if sealed is not None:
@@ -73,6 +71,14 @@ def find_events(settings: Settings, source: Source, wanted: EventSearch) -> Foun
         return _in_kafka(settings, source, wanted)
     except (TocsinError, OSError) as error:
         return FoundEvents(source=source.name, place="", count=0, events=[], note=str(error))
+
+
+def lacking_columns(source: Source, entity: Mapping[str, str]) -> str:
+    """Say why events about `entity` cannot be told apart in `source`; empty if they can."""
+    lacking = [name for name in entity if name not in source.columns]
+    return f"not looked for: {source.name} has no column {' and '.join(lacking)}, the detector computes it" * bool(
+        lacking
+    )
 
 
 def _sealed_files(settings: Settings, source: Source, wanted: EventSearch) -> list[StoredPath] | None:
@@ -120,7 +126,7 @@ def _collect(
 ) -> FoundEvents:
     latest: list[tuple[datetime, int, dict[str, Any]]] = []
     count = 0
-    for count, row in enumerate((row for row in rows if _is_about(row, wanted.entity)), start=1):
+    for count, row in enumerate((row for row in rows if is_about(row, wanted.entity)), start=1):
         heapq.heappush(latest, (row["event_time"], count, row))
         if count > wanted.most:
             heapq.heappop(latest)
@@ -128,7 +134,8 @@ def _collect(
     return FoundEvents(source=source.name, place=place, count=count, events=events, note=note)
 
 
-def _is_about(row: dict[str, Any], entity: Mapping[str, str]) -> bool:
+def is_about(row: Mapping[str, Any], entity: Mapping[str, str]) -> bool:
+    """Return whether an event with the values `row` is about `entity`, whose texts are those of a finding."""
     return all(_text(row.get(name)) == value for name, value in entity.items())
 
 

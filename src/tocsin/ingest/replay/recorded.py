@@ -81,7 +81,7 @@ def _read(topic: TopicReader, span: ReplayRange, partition: int, start: int) -> 
     while start < end:
         block = list(topic.records(partition, start, min(start + _BLOCK, end)))
         start += _BLOCK
-        for event in filter(None, map(_parse_event, block)):
+        for event in filter(None, map(parse_event, block)):
             if read.is_new(event.origin, event.values["raw_offset"]) and span.start <= event.time < span.end:
                 yield event
 
@@ -105,7 +105,8 @@ class _Read:
         return not known & bit
 
 
-def _parse_event(message: Message) -> RecordedEvent | None:
+def parse_event(message: Message) -> RecordedEvent | None:
+    """Read the event in a record of an events topic; None for a tick, and for what is no event."""
     value = message.value() or b""
     if is_tick(value):
         return None

@@ -355,7 +355,10 @@ def _events(source: SourceEvidence) -> Iterator[Section]:
     clock = [str(event.get("event_time", ""))[11:23].rstrip("Z") for event in source.events]
     notes = [f"The same in all: {', '.join(f'{plain(k, 60)} {v}' for k, v in same.items())}."] if same else []
     notes += [plain(source.note, 300)] if source.note else []
-    which = f"{len(source.events)} latest of {source.count:,} events" if source.count else "Latest events before it"
+    count = len(source.events)
+    of_all = f" of {source.count:,}" if source.count > count else ""
+    which = f"Latest {count}{of_all} event{'s' * (max(count, source.count) != 1)}"
+    which += " before the window" * (not source.count)
     yield Table(
         title=f"{which} of {name}",
         columns=["time (UTC)", *(plain(column, 60) for column in varying)],

@@ -13,6 +13,7 @@ from typing import cast
 import pytest
 
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding
+from tocsin.alerts.evidence.alert_evidence import AlertEvidence, SourceEvidence, UnusualColumn, ValueShare
 from tocsin.alerts.links import LinkAction, Links
 from tocsin.alerts.notify.alert_facts import AlertFacts, find_by_key
 from tocsin.alerts.notify.channel import Message
@@ -181,10 +182,45 @@ def test_a_mail_that_may_be_incomplete_says_so_and_why(sqlite: Database) -> None
     assert "May be incomplete: the detector's job has not reported" in _Page(html).words
 
 
+def test_a_mail_shows_events_what_is_unusual_about_them_or_why_there_are_none(sqlite: Database) -> None:
+    details, samples = (
+        details_of(sqlite, burst(60)),
+        [{"event_time": "2026-11-21T12:00:01.250+00:00", "ip": "203.0.113.7"}],
+    )
+    column = UnusualColumn(column="ip", difference=0.9, values=[ValueShare(value="203.0.113.7", share=0.9, usual=None)])
+    usual = column.model_copy(update={"values": [ValueShare(value="203.0.113.7", share=0.9, usual=0.1)]})
+    one = SourceEvidence(source="logins", count=60, events=samples, before=40, since=NOON - MINUTE, unusual=[usual])
+    told = {
+        "Latest 1 of 60 events of logins": one,
+        "12:00:01.25": one,
+        "203.0.113.7": one,
+        "90 %, usually 10 %": one,
+        "usually: of the 40 before it, from 2026-11-21 11:59:00 UTC on": one,
+        "Latest 1 event before the window of logins": one.model_copy(update={"count": 0}),
+        "Most frequent values": one.model_copy(update={"unusual": [column]}),
+        "no column x": one.model_copy(update={"events": [], "note": "no column x"}),
+    }
+    for words, source in told.items():
+        evidence = AlertEvidence(finding_id="x", sources=[source])
+        text, html, _ = parts(alert_mail(details.model_copy(update={"evidence": evidence})))
+        assert words in text
+        assert words in _Page(html).words.replace("\xa0", " ")
+    nothing = AlertEvidence(finding_id="x", note="Kafka is away")
+    text, html, _ = parts(alert_mail(details.model_copy(update={"evidence": nothing})))
+    assert "No events shown: Kafka is away" in text
+    assert "No events shown: Kafka is away" in html
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_stays_text_in_one_line(sqlite: Database, name: str) -> None:
     hostile = finding(120, user=name, evidence=[name, {name: name}], context={name[:100] or "x": name})
-    mail = alert_mail(details_of(sqlite, [hostile]))
+    share = ValueShare(value=name, share=1, usual=0)
+    source = SourceEvidence(
+        source=name, count=1, events=[{"event_time": name, name: name, "a": None}, {}], note=name, since=NOON,
+        unusual=[UnusualColumn(column=name, difference=1, values=[share])],
+    )  # fmt: skip
+    evidence = AlertEvidence(finding_id="x", sources=[source], note=name)
+    mail = alert_mail(details_of(sqlite, [hostile]).model_copy(update={"evidence": evidence}))
     expected_headers = {
         "From", "To", "Subject", "Date", "Message-ID", "Auto-Submitted", "References", "In-Reply-To", "List-Id",
         "Importance", "X-Priority", "MIME-Version", "Content-Type",
