@@ -1,1 +1,1 @@
-"""What is behind findings, for people: why one was made, and what a detector has shown in shadow."""
+"""What is behind findings and alerts, for people: why one was made, and the events that led to it."""

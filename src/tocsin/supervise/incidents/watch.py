@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import structlog
 
+from tocsin.alerts.links import Links
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.alerts.notify.notices import operators, post, put
 from tocsin.declare.catalog import Catalog, read_catalog
@@ -106,6 +107,7 @@ class Watch:
         notice = notice_of(incident, str(self._settings.log(incident.job)), lines)
         if len(incidents) > 1:
             notice = _shared(notice, incidents)
+        notice = replace(notice, links=[("The job and its log", Links(self._settings).job(incident.job))])
         put(notice, incident.name, to, self._settings)
 
     def _facts(self, catalog: Catalog) -> Facts:

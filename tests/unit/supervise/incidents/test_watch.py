@@ -212,7 +212,7 @@ def test_a_source_whose_days_are_no_longer_sealed_is_a_mail_and_one_that_never_w
     one.look()
     one.look()
     assert one.mails() == [("platform@example.com", "[tocsin] ingest:logins: history behind")]
-    assert "its history ends with 2026-01-30" in one.page()
+    assert "Its history ends with 2026-01-30" in one.page()
 
 
 def test_with_airflow_the_run_that_refused_a_day_mails(one: Installation) -> None:
