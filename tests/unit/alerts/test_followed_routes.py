@@ -16,7 +16,7 @@ from tocsin.declare.settings import Settings
 
 TO_SOC = """
 [[route]]
-match = { level = "urgent", entity = { user_id = "m*" } }
+match = { level = "urgent", tags = "credential-stuffing", entity = { user_id = "m*" } }
 to = ["soc@example.com", "urgent_recipients"]
 """
 
@@ -47,6 +47,9 @@ def test_notifications_are_planned_by_the_routes_of_the_moment_and_the_last_good
     assert recipients(sqlite, 0) == {"soc@example.com", "oncall@example.com"}
     assert recipients(sqlite, 1) == {FACTS.owner, "oncall@example.com"}
     assert recipients(sqlite, 2) == {FACTS.owner}
+    file.write_text(TO_SOC + "[[route]]\nto = 'webhook:siem'")
+    indexer.routes.current()
+    assert "has no block [receivers.webhook.siem] in the settings" in indexer.routes.trouble
     file.write_text(TO_SOC + "[[route]]\nto = 'pager:ann'")
     restarted = Indexer(settings, sqlite, clock=lambda: NOON + 9 * SECOND)
     for number, (again, user) in enumerate(((indexer, "mike"), (restarted, "mona")), start=3):

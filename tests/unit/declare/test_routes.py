@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from tests.rig.samples.project import copy_project
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.alert_matcher import AlertLabels, AlertMatcher
-from tocsin.declare.routes import parse_routes
+from tocsin.declare.routes import faults_of_routes, parse_routes
 
 ROOT = Path(__file__).parents[3]
 FRIDAY = datetime(2026, 11, 27, tzinfo=UTC)
@@ -165,6 +166,46 @@ def test_routes_that_may_match_are_no_faults(tmp_path: Path, text: str) -> None:
     copy_project(tmp_path, "sources", "detectors")
     (tmp_path / "routes.toml").write_text(text.replace("ann@*", "*"))
     assert read_catalog(tmp_path).broken == {}
+
+
+HIDING = "days = ['mon', 'tue']\nhours = '08:00-12:00'\n"
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "hides"),
+    [
+        ("", HIDING, True),
+        (HIDING, "", False),
+        (HIDING, "days = 'mon'\nhours = '08:00-12:00'", True),
+        (HIDING, "days = ['mon', 'wed']\nhours = '08:00-12:00'", False),
+        (HIDING, "days = 'mon'", False),
+        ("days = 'mon'", HIDING.replace(", 'tue'", ""), True),
+        ("days = 'mon'", "days = 'mon'\ntimezone = 'Europe/Berlin'", False),
+        ("days = ['mon', 'tue', 'wed', 'thu', 'fri', 'sat', 'sun']", "timezone = 'Europe/Berlin'", True),
+    ],
+)
+def test_a_route_is_hidden_by_one_that_is_on_whenever_it_is(earlier: str, later: str, hides: bool) -> None:
+    first, second = parse_routes(f"{ROUTE}{earlier}\n{ROUTE}{later}", Path("routes.toml")).route
+    assert first.hides(second) is hides
+
+
+@pytest.mark.parametrize(
+    ("match", "fault"),
+    [
+        ("{ detector = 'password_spraying', entity = { user_id = 'x' } }", True),
+        ("{ detector = 'failed_logins', level = 'urgent' }", True),
+        ("{ detector = 'failed_logins', tags = 'account-takeover' }", True),
+        ("{ detector = ['failed_logins', 'taken_over'], tags = 'account-takeover' }", False),
+        ("{ entity = { session = 'x' } }", True),
+    ],
+)
+def test_a_route_must_fit_one_detector_in_all(match: str, fault: bool) -> None:
+    """The last one fits a column of the entity that alerts have not got, because of `dedup`."""
+    detectors = read_catalog(ROOT / "examples/takeover").detectors
+    sessions = replace(detectors["failed_logins"], entity=("user_id", "session"), dedup=("user_id",))
+    routes = parse_routes(f"{ROUTE}match = {match}", Path("routes.toml"))
+    found = faults_of_routes(routes, Path(), [*detectors.values(), sessions], set())
+    assert ["never matches" in one.what for one in found] == [True] * fault
 
 
 def test_a_broken_detector_makes_no_route_wrong(tmp_path: Path) -> None:

@@ -220,11 +220,13 @@ def test_pagerduty_follows_the_alert_by_one_key(sqlite: Database, happened: Acti
 
 def test_apprise_gets_title_text_and_kind(settings: Settings, sqlite: Database, receiver: WebReceiver) -> None:
     message = composed(sqlite, "apprise:chat", user=HOSTILE)
+    message = message.model_copy(update={"text": message.text + "x" * 100_000})
     with Channels(settings) as channels:
         assert channels.send(message).result is Result.SENT
     content = json.loads(receiver.taken[0].body)
     assert (content["title"], content["type"]) == (message.subject, "failure")
     assert "failed_logins" in content["message"]
+    assert len(content["message"]) < 40_000, "a service refuses what is too long"
     assert receiver.taken[0].path.startswith("/chat")
 
 
