@@ -195,7 +195,7 @@ def test_pagerduty_gets_one_event_of_the_alert_within_its_limits(
     assert event["payload"]["summary"].isprintable()
     assert event["payload"]["source"].isprintable()
     details = event["payload"]["custom_details"]
-    assert (details["cut_for_length"], details["score"]) == (["evidence", "context"], 120)
+    assert (details["cut_for_length"], details["score"]) == (["gathered", "evidence", "context"], 120)
     assert not {"evidence", "context"} & details.keys()
 
 
@@ -215,7 +215,8 @@ def test_pagerduty_follows_the_alert_by_one_key(sqlite: Database, happened: Acti
     )
     event = pagerduty.event_of(message.model_copy(update={"facts": facts}))
     assert (event["event_action"], event["dedup_key"]) == (action, facts.key)
-    assert event["client_url"] == event["links"][0]["href"] == "https://x.example.com/alerts/1"
+    assert event["client_url"] == "https://x.example.com/alerts/1"
+    assert event["links"] == [{"href": "https://x.example.com/alerts/1", "text": "alert"}]
 
 
 def test_apprise_gets_title_text_and_kind(settings: Settings, sqlite: Database, receiver: WebReceiver) -> None:

@@ -27,6 +27,7 @@ from tocsin.declare.settings import Settings
 _LONGEST_SUMMARY, _LONGEST_FIELD, _LARGEST_EVENT = 1024, 255, 500_000
 """PagerDuty takes 1,024 characters of summary, 255 of a key, and 512 KB in all."""
 _ENDS = (Action.RESOLVED, Action.QUIET, Action.RETURNED)
+_PAGES = ("alert", "runbook", "job")
 _SIGNATURE = "x-pagerduty-signature"
 
 
@@ -69,9 +70,10 @@ def event_of(message: Message) -> dict[str, Any]:
         return {"event_action": "trigger", "dedup_key": key, "client": "Tocsin", "payload": payload}
     payload |= {"source": printable(entity_text(facts.entity))[:_LONGEST_FIELD], "component": facts.detector}
     payload["custom_details"] = facts.model_dump(mode="json", exclude={"links"})
-    links = [{"href": address, "text": what} for what, address in facts.links.items() if address]
+    # Not those that answer in the name of this receiver: an incident has its own buttons, and many readers.
+    links = [{"href": facts.links[page], "text": page} for page in _PAGES if page in facts.links]
     event = {"event_action": _action(facts), "dedup_key": facts.key, "client": "Tocsin", "links": links}
-    return event | {"payload": payload} | ({"client_url": facts.links["alert"]} if facts.links.get("alert") else {})
+    return event | {"payload": payload} | ({"client_url": facts.links["alert"]} if "alert" in facts.links else {})
 
 
 def _action(facts: AlertFacts) -> str:
@@ -81,9 +83,9 @@ def _action(facts: AlertFacts) -> str:
 
 
 def _fitting(event: dict[str, Any]) -> bytes:
-    """Write `event` without evidence, then without all details, as far as it is too large."""
+    """Write `event` without the evidence, then without further details, as far as it is too large."""
     details = event["payload"]["custom_details"]
-    for cut in ((), ("evidence",), ("evidence", "context"), tuple(details)):
+    for cut in ((), ("gathered", "evidence"), ("gathered", "evidence", "context"), tuple(details)):
         shorter = {name: value for name, value in details.items() if name not in cut}
         shorter |= {"cut_for_length": list(cut)} if cut else {}
         body = json.dumps(event | {"payload": event["payload"] | {"custom_details": shorter}}).encode()
