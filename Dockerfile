@@ -28,7 +28,8 @@ COPY spark_jobs spark_jobs
 COPY sources sources
 COPY detectors detectors
 COPY expectations expectations
-# A project need not have these folders: beside a file that is there, a pattern may match nothing.
+# A project need not have these: beside a file that is there, a pattern may match nothing.
+COPY LICENSE routes.tom[l] ./
 COPY LICENSE flow[s] flows/
 COPY LICENSE view[s] views/
 COPY LICENSE table[s] tables/
