@@ -16,6 +16,7 @@ from tocsin.alerts.actions import Done, Silence
 from tocsin.alerts.evidence.finding_explanation import FindingExplanation
 from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, InvalidFinding, JobUsage
+from tocsin.alerts.store.queries import DetectorDigest
 from tocsin.cases.case_report import TestReport
 from tocsin.cases.file_report import FileReport
 from tocsin.cli import json_shapes as shapes_module
@@ -55,6 +56,7 @@ SHAPES: dict[str, Any] = {
     "tocsin usage": list[JobUsage],
     "tocsin findings": list[StoredFinding] | list[InvalidFinding],
     "tocsin alerts list": list[Alert],
+    "tocsin alerts digest": list[DetectorDigest],
     "tocsin alerts show": AlertDetails,
     "tocsin alerts ack": list[Done],
     "tocsin alerts resolve": list[Done],

@@ -214,6 +214,13 @@ def test_alerts_are_answered_and_silenced_from_the_command_line() -> None:
     )
     assert "\x1b" not in (history := call("alerts", "1")[1])
     assert [word in history for word in ("opened", "acknowledged", "resolved by ann: false")] == [True] * 3
+    (summed,) = json.loads(call("alerts", "digest", "--since", "2020-01-01", "--json")[1])
+    assert {name: summed[name] for name in ("alerts", "urgent", "open", "acknowledged", "false")} == {
+        "alerts": 2, "urgent": 1, "open": 0, "acknowledged": 0, "false": 2,
+    }  # fmt: skip
+    assert "\x1b" not in (shown := call("alerts", "digest", "--since", "2020-01-01")[1])
+    assert "mallory (1)" in shown
+    assert call("alerts", "digest", "--owner", "nobody@example.com")[1] == "no alerts\n"
     words = ("alerts", "silence", "--for", "1h", "--why", "load test", "--by", "ann")
     assert call(*words)[0] == 2, "it would mute everything"
     assert call(*words, "--entity", "user_id")[0] == 2, "no value"

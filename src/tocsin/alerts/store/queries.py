@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
+from pydantic import BaseModel
 from sqlalchemy import ColumnElement, Connection, FromClause, Select, case, func, or_, select
 
 from tocsin.alerts.backfilled.staging import visible
@@ -34,6 +35,7 @@ from tocsin.alerts.store.alert_rows import (
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import alert_transitions, alerts, invalid_findings, job_usage, notifications
 from tocsin.declare.model.finding import Origin, canonical_entity
+from tocsin.declare.model.finding_text import entity_text
 from tocsin.declare.model.names import detector_job
 from tocsin.declare.model.sizes import shortened
 from tocsin.declare.settings import Settings
@@ -43,6 +45,7 @@ from tocsin.history.places import begin, end
 SHOWN_FINDINGS = 50
 EARLIER_FINDINGS = 20
 ALIKE = 5
+_TOP = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +174,53 @@ def list_alerts(database: Database, wanted: AlertFilter) -> list[Alert]:
         if wanted.since is not None:
             query = query.where(alerts.c.updated_at >= wanted.since)
         return [_alert(row) for row in connection.execute(query).mappings()]
+
+
+class DetectorDigest(BaseModel, frozen=True):
+    """The alerts of one detector that opened in a time.
+
+    Attributes:
+        urgent, open, acknowledged: how many of them are that now.
+        true, expected, false: their verdicts so far.
+        entities: those with the most alerts, three at most, each with their number.
+    """
+
+    detector: str
+    owner: str
+    alerts: int
+    urgent: int
+    open: int
+    acknowledged: int
+    true: int
+    expected: int
+    false: int
+    entities: list[tuple[str, int]]
+
+
+def digest(database: Database, since: datetime, owner: str | None = None) -> list[DetectorDigest]:
+    """Sum up the alerts that opened since a time, UTC: the detector with the most urgent ones first, then with most."""
+    if not database.is_ready():
+        return []
+    table, count = alerts.c, func.count()
+    owners = table.guide["owner"].as_string()
+    tests = {"urgent": table.level == "urgent", "open": table.state == "open"}
+    tests |= {"acknowledged": table.state == "acknowledged"}
+    tests |= {verdict: table.verdict == verdict for verdict in ("true", "expected", "false")}
+    figures = [func.count(case((test, 1))).label(name) for name, test in tests.items()]
+    own = [table.opened_at >= since, *([] if owner is None else [owners == owner])]
+    sums = select(table.detector, func.max(owners).label("owner"), count.label("alerts"), *figures).where(*own)
+    place = func.row_number().over(partition_by=table.detector, order_by=(count.desc(), table.entity))
+    ranked = select(table.detector, table.entity, count.label("alerts"), place.label("place")).where(*own)
+    ranks = ranked.group_by(table.detector, table.entity).subquery()
+    top: dict[str, list[tuple[str, int]]] = {}
+    with database.read() as connection:
+        for row in connection.execute(select(ranks).where(ranks.c.place <= _TOP).order_by(ranks.c.place)):
+            top.setdefault(row.detector, []).append((entity_text(json.loads(row.entity)), row.alerts))
+        found = [
+            DetectorDigest(**row, entities=top[row["detector"]])
+            for row in connection.execute(sums.group_by(table.detector)).mappings()
+        ]
+    return sorted(found, key=lambda one: (-one.urgent, -one.alerts, one.detector))
 
 
 def show_alert(database: Database, alert_id: int) -> AlertDetails | None:

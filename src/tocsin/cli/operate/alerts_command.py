@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tocsin.alerts.actions import By, Done, Silence
     from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, Transition
+    from tocsin.alerts.store.queries import DetectorDigest
 
 
 class _ListOrShow(TyperGroup):
@@ -215,6 +216,29 @@ def silences(
 
 
 app.command("route")(route_command.route)
+
+
+@app.command()
+def digest(
+    since: Annotated[str, typer.Option(metavar="SPAN|TIME", help="Alerts that opened since then.")] = "1d",
+    owner: Annotated[str | None, typer.Option(help="Of detectors of this owner.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Sum up alerts by detector: how many opened, where they stand, what people judged, and who they are about."""
+    from tocsin.alerts.store.queries import digest as sum_up
+    from tocsin.alerts.store.queries import open_store
+    from tocsin.declare.settings import load_settings
+
+    with closing(open_store(load_settings())) as database:
+        found = sum_up(database, options.moment(since, "--since", datetime.now(UTC)), owner)
+    what = ("DETECTOR", "ALERTS", "URGENT", "OPEN", "ACKNOWLEDGED", "TRUE", "EXPECTED", "FALSE", "MOST ABOUT", "OWNER")
+    write_list(found, what, _digest_row, json=json, empty="no alerts")
+
+
+def _digest_row(own: DetectorDigest) -> tuple[object, ...]:
+    most = "; ".join(f"{entity} ({count:,})" for entity, count in own.entities)
+    states = (own.alerts, own.urgent, own.open, own.acknowledged, own.true, own.expected, own.false)
+    return (own.detector, *states, most, own.owner)
 
 
 @contextmanager

@@ -65,3 +65,13 @@ def test_an_alert_shows_what_its_findings_add_up_to(filled: Database) -> None:
     assert details.highest.finding.score == 120
     assert [one.finding.score for one in details.findings] == [120, 60]
     assert queries.show_alert(filled, 10_000) is None
+
+
+def test_a_digest_sums_up_what_opened_by_detector_and_entity(filled: Database) -> None:
+    (found,) = queries.digest(filled, NOON)
+    assert (found.detector, found.owner, found.alerts, found.urgent, found.open) == (
+        "failed_logins", "security@example.com", 2, 1, 2,
+    )  # fmt: skip
+    assert [count for _, count in found.entities] == [1, 1]
+    assert queries.digest(filled, NOON + 3 * MINUTE) == []
+    assert queries.digest(filled, NOON, owner="nobody@example.com") == []
