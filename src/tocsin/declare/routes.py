@@ -143,8 +143,9 @@ class Routes(BaseModel):
     def recipients(self, labels: AlertLabels, now: datetime, urgent_recipients: Sequence[str] = ()) -> list[Target]:
         """List who gets an alert that is sent `now`, at least one and none twice, each by the first route to it."""
         found: dict[str, Target] = {}
-        for label, route, takes in self._each(labels, now):
+        for number, route, takes in self._each(labels, now):
             if takes:
+                label = self._label(number, route)
                 words = {OWNER: (labels.owner,), URGENT_RECIPIENTS: tuple(urgent_recipients)}
                 for recipient in (own for to in route.to for own in words.get(to, (to,))):
                     found.setdefault(recipient, Target(recipient=recipient, route=label))
@@ -154,17 +155,19 @@ class Routes(BaseModel):
     def tried(self, labels: AlertLabels, now: datetime) -> list[TriedRoute]:
         """Say of each route that is tried `now` whether it takes an alert, and why."""
         return [
-            TriedRoute(route=label, takes=takes, why=_why(route, labels, now))
-            for label, route, takes in self._each(labels, now)
+            TriedRoute(route=self._label(number, route), takes=takes, why=_why(route, labels, now))
+            for number, route, takes in self._each(labels, now)
         ]
 
-    def _each(self, labels: AlertLabels, now: datetime) -> Iterator[tuple[str, Route, bool]]:
-        own = [(_label(number, route), route) for number, route in enumerate(self.route, start=1)]
-        for label, route in [*own, *((route.name, route) for route in _LAST)]:
+    def _each(self, labels: AlertLabels, now: datetime) -> Iterator[tuple[int, Route, bool]]:
+        for number, route in enumerate((*self.route, *_LAST), start=1):
             takes = route.takes(labels, now)
-            yield label, route, takes
+            yield number, route, takes
             if takes and not route.goes_on:
                 return
+
+    def _label(self, number: int, route: Route) -> str:
+        return route.name if number > len(self.route) else _label(number, route)
 
 
 NO_ROUTES = Routes()
