@@ -16,6 +16,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from tocsin.alerts import alert_states
 from tocsin.alerts.alert_states import AlertState, AlertStatus, CannotChange, Change, Verdict
+from tocsin.alerts.notify import outbox
 from tocsin.alerts.store.schema import alert_transitions, alerts, silences
 from tocsin.declare.model.alert_matcher import AlertMatcher
 
@@ -180,6 +181,7 @@ def _change(connection: Connection, ids: Iterable[int], by: By, step: Callable[[
         except CannotChange as error:
             done.append(Done(alert=alert, state=found[alert].state.value, refused=str(error)))
     write_changes(connection, changes, by.at)
+    outbox.add_updates(connection, list(changes), by.at)
     return done
 
 

@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, in
 from tocsin.alerts import actions, alert_policy, alert_states
 from tocsin.alerts.alert_policy import LastReports, NotificationKind
 from tocsin.alerts.alert_states import Action, AlertState, AlertStatus, Change
-from tocsin.alerts.store.alert_rows import alert_parts, message_id, notified, planned_notification, read_facts
+from tocsin.alerts.store.alert_rows import further_notifications, notified, planned_notification, read_facts
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import (
     alert_evidence,
@@ -93,14 +93,11 @@ class Returns:
             return
         change = Change(status, Action.RETURNED, "tocsin", "what was missing has come back")
         connection.execute(insert(alert_transitions).values(actions.transition_values(alert.id, change, now)))
-        parts = [*alert_parts(row.detector, row.entity, row.period_start), str(revision)]
         last = select(findings.c.finding_id).where(_counts(alert.id)).order_by(findings.c.moment.desc()).limit(1)
         about = planned_notification(connection.execute(last).scalar_one(), alert.last_end, now)
-        about |= {"alert_id": alert.id, "revision": revision, "kind": _RETURNED, "state": "pending"}
-        planned = [
-            about | {"recipient": to, "message_id": message_id(self._domain, [*parts, to])}
-            for to in sorted({to for _, _, to in notified(connection, [alert.id])})
-        ]
+        about |= {"kind": _RETURNED, "state": "pending"}
+        to = sorted({to for _, _, to in notified(connection, [alert.id])})
+        planned = further_notifications(row, revision, to, about, self._domain)
         if planned:
             connection.execute(insert(notifications), planned)
         _log.info("alert ended", alert=alert.id, detector=alert.detector, until=alert.last_end.isoformat())
@@ -147,7 +144,8 @@ def resolve(connection: Connection, ids: Sequence[int], now: datetime) -> None:
 
 
 def _is_over(now: datetime) -> ColumnElement[bool]:
-    unsent = exists().where(notifications.c.alert_id == alerts.c.id, notifications.c.state.in_(("waiting", "pending")))
+    states = ("waiting", "pending", "leaving")
+    unsent = exists().where(notifications.c.alert_id == alerts.c.id, notifications.c.state.in_(states))
     return and_(alerts.c.state == "open", alerts.c.period_end <= now, not_(unsent))
 
 

@@ -38,6 +38,8 @@ class NotificationKind(StrEnum):
     """One line in a summary mail to the owner, at most one such mail an hour."""
     RETURNED = "returned"
     """What was missing has come back; see `tocsin.alerts.alert_lifecycle`."""
+    UPDATE = "update"
+    """A person has answered the alert: for receivers that follow alerts, such as a pager's service."""
     NOTICE = "notice"
     """About a job or a run, and no alert; see `tocsin.alerts.notify.notices`."""
 

@@ -286,7 +286,7 @@ class _Work:
         alone = {alert.id for alert in planned if any(kind is not delayed for kind, _ in alert.planned)}
         # By the alert alone: by the state SQLite would look through all that waits in the outbox.
         own = select(table.id, table.alert_id, table.kind, table.state).where(table.alert_id.in_(ids))
-        waiting = [row for row in self._connection.execute(own) if row.state == "waiting"]
+        waiting = [row for row in self._connection.execute(own) if row.state in ("waiting", "muted")]
         replaced = [row.id for row in waiting if row.alert_id in alone or row.kind == delayed]
         self._connection.execute(update(notifications).where(table.id.in_(replaced)).values(state="replaced"))
         before = notified(self._connection, ids)  # an address that refused its mail may get it now; others have it
@@ -300,7 +300,8 @@ class _Work:
         rows = []
         for revision, (kind, finding) in enumerate(alert.planned, start=first):
             self.done.notifications[kind] = self.done.notifications.get(kind, 0) + 1
-            common = {"alert_id": alert.id, "revision": revision} | self._leaving(kind, finding, facts)
+            common = {"alert_id": alert.id, "detector": alert.detector, "revision": revision}
+            common |= self._leaving(kind, finding, facts)
             parts = [*alert_parts(alert.detector, alert.entity, alert.period_start), str(revision)]
             rows += [
                 common | {"recipient": to, "message_id": message_id(self._rules.domain, [*parts, to])}

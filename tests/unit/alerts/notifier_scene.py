@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from tests.rig.mail_server import MailServer
 from tests.unit.alerts.scene import FACTS, NOON, RULES, SECOND, burst
+from tocsin.alerts.notify.grouping import WAIT
 from tocsin.alerts.notify.notifier import Notifier
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store import queries
@@ -58,7 +59,16 @@ class Scene:
 
     def send(self) -> None:
         self.notifier.release_closed()
-        self.notifier.send_due(threading.Event())
+        self.send_due()
+
+    def send_due(self) -> None:
+        """Send, and wait for every outcome: on a busy machine the server takes its time."""
+        self.notifier.send_due(threading.Event(), patience=60.0)
+
+    def send_later(self, later: timedelta = WAIT) -> None:
+        """Send what had to gather, or what was to be tried again."""
+        self.now += later
+        self.send()
 
     @property
     def subjects(self) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, finding
+from tocsin.alerts.notify import grouping
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import write_facts
@@ -20,7 +21,9 @@ SILENCE = FACTS.model_copy(update={"looks_every": WINDOW})
 
 
 @pytest.fixture
-def silence(scene: Scene) -> Scene:
+def silence(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """Where each message leaves alone."""
+    monkeypatch.setattr(grouping, "WAIT", timedelta(0))
     with scene.database.write() as connection:
         write_facts(connection, [SILENCE])
     return scene

@@ -21,7 +21,6 @@ _OF_ALERT = (
     "false_positives",
 )  # fmt: skip
 _OF_FINDING = ("version", "level", "score", "limit", "evidence", "context")
-_UPDATE = "update"
 _AT_ONCE = (NotificationKind.URGENT, NotificationKind.EMAIL)
 
 
@@ -120,10 +119,11 @@ def _key(alert: int, parts: list[str]) -> str:
 
 def _answer(details: AlertDetails, notification: Notification) -> dict[str, Any]:
     """Return what happened, and who did it if a person has answered."""
-    last = details.history[-1] if details.history else None
-    if notification.kind != _UPDATE or last is None:
+    # An update is planned with the step of the person, in one transaction; rules may have taken others since.
+    own = [step for step in details.history if step.at == notification.created_at]
+    if notification.kind != NotificationKind.UPDATE or not own:
         return {"happened": _happened(details, notification)}
-    return {"happened": Action(last.action), "who": last.who, "why": last.why}
+    return {"happened": Action(own[-1].action), "who": own[-1].who, "why": own[-1].why}
 
 
 def _happened(details: AlertDetails, notification: Notification) -> Action:

@@ -5,6 +5,9 @@ To add one, write a module with its `Channel` and enter its record in `tocsin.de
 
 from __future__ import annotations
 
+import threading
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -15,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tocsin.alerts.notify.alert_facts import AlertFacts
 from tocsin.declare.model.errors import TransientError
-from tocsin.declare.receivers import RECEIVERS, kind_of
+from tocsin.declare.receivers import MAIL, RECEIVERS, kind_of
 from tocsin.declare.settings import Settings
 
 SENDING_SECONDS = 3600.0
@@ -90,7 +93,8 @@ class ChannelAway(TransientError):
 class Channel(Protocol):
     """Carries messages to receivers of one kind.
 
-    It is handed one at a time and its outcome is written down before the next, so a crash repeats one at most.
+    It is handed one at a time, by one thread at a time. Messages to other recipients leave side by side, each through a
+    channel of its own.
     """
 
     def send(self, message: Message) -> Delivery:
@@ -100,39 +104,60 @@ class Channel(Protocol):
         """End the connection, if there is one."""
 
 
-class Channels:
-    """The channels of one installation, each opened with its first message; leave the `with` statement to close them.
+def server_of(recipient: str) -> str:
+    """Name the server that takes the messages of `recipient`: one takes all mails, any other has its own."""
+    kind = kind_of(recipient)
+    return kind if kind == MAIL else recipient
 
-    One that is away is not tried again (`away` says why, by name), and keeps no other back. A message that fails may be
-    the cause itself, such as a mail at which its server drops the connection; a channel is away if two different ones
-    fail in a row.
+
+class Channels:
+    """The channels of one installation, each opened when there is a message for it and none idle. Threads may share it.
+
+    Leave the `with` statement to close them; one that is sending is closed afterwards. A server that is away is not
+    tried again (`away` says why, by `server_of`), and keeps no other back. A message that fails may be the cause
+    itself, such as a mail at which its server drops the connection; a server is away if two different ones fail in a
+    row.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._open: dict[str, Channel] = {}
+    def __init__(self, settings: Settings, away: Mapping[str, str] | None = None) -> None:
+        """Open channels of `settings`; the servers of `away` are away from the start."""
+        self._settings, self._lock, self._closed = settings, threading.Lock(), False
+        self._idle: dict[str, list[Channel]] = defaultdict(list)
         self._failed: dict[str, str] = {}
-        self.away: dict[str, str] = {}
+        self.away = dict(away or {})
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for channel in self._open.values():
+        with self._lock:
+            self._closed = True
+            idle = [channel for channels in self._idle.values() for channel in channels]
+            self._idle.clear()
+        for channel in idle:
             channel.close()
-        self._open.clear()
 
     def send(self, message: Message) -> Delivery:
-        """Hand over one message to the channel of its recipient; see `Channel.send`."""
-        name = kind_of(message.recipient)
-        if name in self.away:
-            return Delivery(Result.AWAY, self.away[name])
-        if name not in self._open:
-            self._open[name] = resolve_name(RECEIVERS[name].channel)(self._settings)
-        delivery = self._open[name].send(message)
-        failed = self._failed.pop(name, message.id)
-        if delivery.result is Result.FAILED:
-            self._failed[name] = message.id
-        if delivery.result is Result.AWAY or (delivery.result is Result.FAILED and failed != message.id):
-            self.away[name] = delivery.reason
+        """Hand over one message to a channel of its recipient; see `Channel.send`."""
+        name, server = kind_of(message.recipient), server_of(message.recipient)
+        with self._lock:
+            if server in self.away:
+                return Delivery(Result.AWAY, self.away[server])
+            idle = self._idle[name].pop() if self._idle[name] else None
+        channel = idle or resolve_name(RECEIVERS[name].channel)(self._settings)
+        try:
+            delivery = channel.send(message)
+        except BaseException:
+            channel.close()
+            raise
+        with self._lock:
+            if keeps := not self._closed:
+                self._idle[name].append(channel)
+            failed = self._failed.pop(server, message.id)
+            if delivery.result is Result.FAILED:
+                self._failed[server] = message.id
+            if delivery.result is Result.AWAY or (delivery.result is Result.FAILED and failed != message.id):
+                self.away[server] = delivery.reason
+        if not keeps:
+            channel.close()
         return delivery

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -19,16 +19,19 @@ from sqlalchemy import Connection
 from tocsin.alerts import alert_lifecycle, alert_policy
 from tocsin.alerts.alert_lifecycle import Returns
 from tocsin.alerts.alert_policy import NotificationKind
+from tocsin.alerts.followed_routes import FollowedRoutes
 from tocsin.alerts.links import Links
-from tocsin.alerts.notify import outbox
-from tocsin.alerts.notify.channel import SENDING_SECONDS, ChannelAway, Channels, Delivery, Message, Result
+from tocsin.alerts.notify import muting, outbox
+from tocsin.alerts.notify.channel import SENDING_SECONDS, ChannelAway, Channels, Delivery, Message, Result, server_of
 from tocsin.alerts.notify.mail import compose
 from tocsin.alerts.notify.notices import NoticeFiles
-from tocsin.alerts.notify.outbox import OutgoingMail
+from tocsin.alerts.notify.outbox import ClaimFilter, Due, Group, OutgoingMail, WaitingWindow
+from tocsin.alerts.notify.sending import Sends
+from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import alert_details
 from tocsin.declare.model.errors import ConfigError, TransientError
-from tocsin.declare.model.job_report import JobReport
+from tocsin.declare.model.job_report import REFUSED_RECIPIENTS, JobReport
 from tocsin.declare.model.names import INDEXER, detector_job
 from tocsin.declare.settings import Settings
 from tocsin.platform.lock import LockHeld
@@ -36,6 +39,9 @@ from tocsin.platform.lock import LockHeld
 _PRUNE_EVERY, _LEASE = timedelta(hours=1), timedelta(seconds=SENDING_SECONDS)
 # The indexer waits for SQLite's lock by trying; without a pause between two chunks it never gets in.
 _PAUSE_SECONDS = 0.05
+_PATIENCE_SECONDS = 0.2
+"""For a message that is under way, before the notifier looks for others."""
+_FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(seconds=30)
 _log = structlog.get_logger()
 
 Reports = Callable[[], dict[str, JobReport]]
@@ -44,6 +50,24 @@ Reports = Callable[[], dict[str, JobReport]]
 def now() -> datetime:
     """The time, UTC."""
     return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class _Pause:
+    """A server that is away is left alone for a while."""
+
+    reason: str
+    until: datetime
+    length: timedelta
+
+    @classmethod
+    def after(cls, before: _Pause | None, reason: str, now: datetime) -> _Pause:
+        length = min(2 * before.length, _LONGEST_PAUSE) if before else _FIRST_PAUSE
+        return cls(reason, now + length, length)
+
+    def lasts(self, now: datetime) -> bool:
+        """Return whether it goes on; not if the clock was set back since."""
+        return timedelta(0) < self.until - now <= self.length
 
 
 class Notifier:
@@ -60,9 +84,11 @@ class Notifier:
         self._settings, self._database, self._reports, self._clock = settings, database, reports, clock
         self._domain, self._returns = settings.smtp.domain, Returns(database, reports, settings.smtp.domain)
         self._unwritten: list[Callable[[Connection], None]] = []
-        self._closed_at: dict[int, datetime] = {}
+        self._closed_at: dict[tuple[str, datetime], datetime] = {}
+        self._routes = FollowedRoutes(settings)
+        self._sends, self._pauses = Sends(), dict[str, _Pause]()
         self._prune_at = clock()
-        self.sent, self.stuck = 0, ""
+        self.sent, self.stuck, self.away = 0, "", ""
 
     def take_notices(self) -> None:
         """Move messages about jobs and runs from their files to the outbox; on an error they stay in their files."""
@@ -100,8 +126,9 @@ class Notifier:
         If the reports cannot be read, it lets out the latter and then raises TransientError.
         """
         with self._database.read() as connection:
-            waiting = outbox.waiting_emails(connection)
-        self._closed_at = {email.id: self._closed_at[email.id] for email in waiting if email.id in self._closed_at}
+            waiting = outbox.waiting_windows(connection)
+        known = {(window.detector, window.window_end) for window in waiting}
+        self._closed_at = {window: at for window, at in self._closed_at.items() if window in known}
         if not waiting:
             return
         trouble: TransientError | None = None
@@ -110,70 +137,147 @@ class Notifier:
             reports = self._reports()
         except TransientError as error:
             trouble = error
-        leaving: dict[int, str] = {}
-        for email in waiting:
-            jobs = alert_policy.LastReports(reports.get(detector_job(email.detector)), reports.get(INDEXER))
-            closed_at = self._closed_at.get(email.id)
-            closing = alert_policy.closing(email.window_end, email.wait_until, jobs, self._clock(), closed_at)
+        leaving: dict[WaitingWindow, str] = {}
+        for window in waiting:
+            jobs = alert_policy.LastReports(reports.get(detector_job(window.detector)), reports.get(INDEXER))
+            closed_at = self._closed_at.get((window.detector, window.window_end))
+            closing = alert_policy.closing(window.window_end, window.wait_until, jobs, self._clock(), closed_at)
             if closing.closed_at is not None:
-                self._closed_at[email.id] = closing.closed_at
+                self._closed_at[window.detector, window.window_end] = closing.closed_at
             if closing.ready:
-                leaving[email.id] = closing.incomplete
-        parts = outbox.chunks(list(leaving))
-        self._write([partial(outbox.release, emails={email: leaving[email] for email in ids}) for ids in parts])
+                leaving[window] = closing.incomplete
+        if leaving:
+            with self._database.read() as connection:
+                emails = outbox.emails_of(connection, leaving)
+            parts = outbox.chunks(list(emails))
+            self._write([partial(outbox.release, emails={email: emails[email] for email in ids}) for ids in parts])
         if trouble is not None:
             raise trouble
 
-    def send_due(self, stop: threading.Event, goes_on: Callable[[float], None] = lambda within: None) -> None:
-        """Send all that is due, urgent first, until `stop` is set; says `goes_on` before each step, with its seconds.
+    def send_due(
+        self, stop: threading.Event, goes_on: Callable[[], None] = lambda: None, patience: float = _PATIENCE_SECONDS
+    ) -> None:
+        """Send all that is due, the urgent first, until `stop` is set; says `goes_on` before each step.
+
+        Messages that take longer than `patience` seconds stay under way, and a later call notes what became of them.
 
         Raises:
-            ChannelAway: a channel takes nothing now; what goes through others has been sent.
+            ChannelAway: a server takes nothing now; what goes to others has been sent.
             ConfigError: a setting or secret of a channel is wrong.
         """
-        self._write(self._unwritten)
-        unreachable: set[str] = set()
-        with Channels(self._settings) as channels:
+        paused = {server: pause.reason for server, pause in self._pauses.items() if pause.lasts(self._clock())}
+        with Channels(self._settings, paused) as channels:
             while not stop.is_set():
-                goes_on(0.0)
-                mail = self._claim(unreachable)
-                if mail is None:
+                if self._sends.longest_seconds < SENDING_SECONDS:
+                    goes_on()
+                self._write(self._unwritten)
+                self._start_due(channels)
+                if not self._note_ended(patience):
                     break
-                goes_on(SENDING_SECONDS)
-                if self._deliver(channels, mail) is Result.AWAY:
-                    unreachable.add(mail.recipient)
-        if channels.away:
-            raise ChannelAway("; ".join(channels.away.values()))
+        tried = {server: why for server, why in channels.away.items() if server not in paused}
+        before = self._pauses
+        self._pauses = {server: before[server] for server in paused}
+        self._pauses |= {server: _Pause.after(before.get(server), why, self._clock()) for server, why in tried.items()}
+        self.away = "; ".join(channels.away.values())
+        if self.away:
+            raise ChannelAway(self.away)
+
+    def finish(self, within: float) -> None:
+        """Note what becomes of the messages that are under way, for `within` seconds at most."""
+        until = time.monotonic() + within
+        while len(self._sends) and (left := until - time.monotonic()) > 0:
+            self._note_ended(left)
 
     def tidy(self) -> dict[str, int]:
-        """End alerts that are over, remove some of what is old, set `stuck`; returns what the outbox has, by state."""
+        """End alerts and mutes that are over, remove some of what is old; set `stuck`.
+
+        Returns what the outbox has by state, and how many `REFUSED_RECIPIENTS` there are.
+        """
         if self._clock() >= self._prune_at:
             before = self._clock() - timedelta(days=self._settings.alerts.history_days)
             with self._database.write() as connection:
                 removed = alert_lifecycle.prune(connection, before)
+                outbox.prune_groups(connection, before)
             self._prune_at = self._clock() + (timedelta(0) if removed else _PRUNE_EVERY)
         self._returns.look(self._clock())
+        self._end_mutes()
         with self._database.read() as connection:
             over = alert_lifecycle.find_over(connection, self._clock())
             refused = outbox.find_refused(connection, self._clock())
             self.stuck = outbox.stuck(connection)
             counts = outbox.counts(connection)
+            counts[REFUSED_RECIPIENTS] = len(outbox.refused_recipients(connection, self._clock()))
         if over or refused:
             with self._database.write() as connection:
                 alert_lifecycle.resolve(connection, over, self._clock())
                 outbox.forget_refused(connection, refused)
         return counts
 
-    def _claim(self, unreachable: set[str]) -> OutgoingMail | None:
-        wanted = outbox.ClaimFilter(self._clock(), _LEASE, unreachable)
+    def _end_mutes(self) -> None:
+        """Let acknowledgements expire, and let out what nothing mutes any more."""
+        while True:
+            with self._database.read() as connection:
+                expired = muting.find_expired(connection, self._clock())
+                unmuted = muting.find_unmuted(connection, self._clock())
+            if expired:
+                self._write([partial(muting.expire, ids=expired, domain=self._domain, now=self._clock())])
+            if unmuted:
+                self._write([partial(muting.unmute, ids=unmuted, now=self._clock())])
+            if max(len(expired), len(unmuted)) < outbox.CHUNK:
+                break
+            time.sleep(_PAUSE_SECONDS)
+
+    def _start_due(self, channels: Channels) -> None:
+        """Begin to send what is due, one message for each recipient that has none under way."""
+        wanted = outbox.ClaimFilter(self._clock(), _LEASE)
         with self._database.read() as connection:
-            mail = outbox.next_mail(connection, wanted, self._domain)
+            due = outbox.list_due(connection, wanted)
+        for item in due:
+            if not self._sends.has_room(item.recipient) or server_of(item.recipient) in channels.away:
+                continue
+            mail = self._claim(item, wanted) if item.group is None else self._gather(item.group, wanted)
+            if mail is not None:
+                self._start(channels, mail)
+
+    def _gather(self, group: Group, wanted: ClaimFilter) -> OutgoingMail | None:
+        """Bind what leaves of a group now, but for what is muted, to one message; None if nothing does."""
+        with self._database.read() as connection:
+            rows = outbox.rows_of(connection, group)
+            mutes = muting.read_mutes(connection, self._routes.current().inhibit, self._clock())
+            muted = muting.judge(connection, list(dict.fromkeys(row.alert for row in rows)), mutes)
+        parts = outbox.chunks(list(muted))
+        steps = [partial(muting.mute, muted={alert: muted[alert] for alert in ids}, now=self._clock()) for ids in parts]
+        self._write(list(steps))
+        rows = [row for row in rows if row.alert not in muted]
+        urgent = [row for row in rows if row.kind == NotificationKind.URGENT]
+        departure = group.decide(len({row.alert for row in rows}), len(urgent), self._clock())
+        if departure is None:
+            return None
+        rows = urgent if departure.urgent_alone else rows
+        message_id = outbox.message_of_group(rows, self._domain)
+        first, *others = outbox.chunks([row.id for row in rows])
+
+        def begin(connection: Connection) -> None:
+            outbox.write_state(connection, group, departure.after)
+            outbox.bind(connection, first, message_id, wanted)
+
+        try:
+            self._write([begin, *(partial(outbox.bind, ids=ids, message=message_id, wanted=wanted) for ids in others)])
+        except TransientError:
+            self._unwritten += [partial(outbox.unclaim, ids=ids) for ids in (first, *others)]
+            raise
+        with self._database.read() as connection:
+            return outbox.bound_mail(connection, group.recipient, message_id)
+
+    def _claim(self, due: Due, wanted: ClaimFilter) -> OutgoingMail | None:
+        with self._database.read() as connection:
+            mail = outbox.bound_mail(connection, due.recipient, due.message_id)
         if mail is None:
             return None
         mine: set[int] = set()
 
         def claim(connection: Connection, ids: Sequence[int]) -> None:
-            mine.update(outbox.claim(connection, mail, ids, wanted))
+            mine.update(outbox.claim(connection, ids, wanted))
 
         try:
             self._write([partial(claim, ids=ids) for ids in outbox.chunks(mail.ids)])
@@ -192,20 +296,42 @@ class Notifier:
             if steps:
                 time.sleep(_PAUSE_SECONDS)
 
-    def _deliver(self, channels: Channels, mail: OutgoingMail) -> Result:
+    def _start(self, channels: Channels, mail: OutgoingMail) -> None:
         try:
-            delivery = channels.send(self._compose(mail))
-        except (TransientError, ConfigError):
+            message = self._compose(mail)
+        except TransientError:
             self._later(outbox.unclaim, mail)
             raise
         except Exception as error:
             # One message that cannot be composed must not keep back all others.
-            _log.exception("notification not sent", message_id=mail.message_id)
-            delivery = Delivery(Result.POSTPONED, f"{type(error).__name__}: {error}"[:1000])
+            self._note_error(mail, error)
+        else:
+            self._sends.start(channels, mail, message)
+
+    def _note_ended(self, within: float) -> bool:
+        """Write what became of messages; waits `within` seconds for the first. Returns whether there were any."""
+        ended = self._sends.collect(within)
+        errors: list[BaseException] = []
+        for sent in ended:
+            match sent.outcome:
+                case Delivery() as delivery:
+                    self._note(sent.mail, delivery)
+                case TransientError() | ConfigError() as error:
+                    self._later(outbox.unclaim, sent.mail)
+                    errors.append(error)
+                case Exception() as error:
+                    self._note_error(sent.mail, error)
+                case error:
+                    errors.append(error)
         # What cannot be written now is written before anything else is sent: forgetting it would send it twice.
-        self._note(mail, delivery)
         self._write(self._unwritten)
-        return delivery.result
+        for error in errors:
+            raise error
+        return bool(ended)
+
+    def _note_error(self, mail: OutgoingMail, error: Exception) -> None:
+        _log.error("notification not sent", message_id=mail.message_id, exc_info=error)
+        self._note(mail, Delivery(Result.POSTPONED, f"{type(error).__name__}: {error}"[:1000]))
 
     def _note(self, mail: OutgoingMail, delivery: Delivery) -> None:
         now, who = self._clock(), {"recipient": mail.recipient, "message_id": mail.message_id}
@@ -247,12 +373,18 @@ class Notifier:
             return compose.bare_mail(mail.alerts, error, envelope)
 
     def _compose_whole(self, mail: OutgoingMail, envelope: compose.Envelope) -> Message:
-        kind, shown = mail.first.kind, mail.alerts[: compose.SUMMARY_LINES]
+        kind = mail.first.kind
         with self._database.read() as connection:
-            details = [found for alert in shown if (found := alert_details(connection, alert)) is not None]
-            delayed = kind == NotificationKind.DELAYED
-            detectors = outbox.detectors(connection, mail.alerts) if delayed else []
-        if delayed:
-            return compose.summary_mail(details, len(mail.alerts), detectors, envelope)
-        composed = compose.return_mail if kind == NotificationKind.RETURNED else compose.alert_mail
-        return composed(details[0], mail.first, envelope)
+            if kind != NotificationKind.DELAYED and len(set(mail.alerts)) == 1:
+                (details,) = self._details(connection, mail.alerts[:1])
+                composed = {
+                    NotificationKind.RETURNED: compose.return_mail,
+                    NotificationKind.UPDATE: compose.update_mail,
+                }
+                return composed.get(NotificationKind(kind), compose.alert_mail)(details, mail.first, envelope)
+            overview = outbox.overview(connection, mail, compose.SUMMARY_LINES)
+            shown = self._details(connection, overview.highest)
+        return compose.summary_mail(shown, overview, envelope)
+
+    def _details(self, connection: Connection, alerts: Sequence[int]) -> list[AlertDetails]:
+        return [found for alert in alerts if (found := alert_details(connection, alert)) is not None]

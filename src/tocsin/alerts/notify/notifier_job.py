@@ -26,7 +26,8 @@ from tocsin.platform.kafka.retry import Retry
 
 POLL_SECONDS = 0.5
 _TIDY_SECONDS = 10.0
-_LONGEST_AWAY = 30.0
+_FINISH_SECONDS = 10.0
+"""So long a stop waits for messages under way: one whose outcome is not known is sent again."""
 _HOUR = 3600.0
 _LOOK_SECONDS, _RETRY_SECONDS = 10.0, 60.0
 
@@ -61,14 +62,14 @@ class NotifierJob:
                 self._reporter.goes_on()
                 trouble = self._pass(notifier)
             except TransientError as error:
-                is_away = isinstance(error, ChannelAway)
-                if not is_away:
-                    send_overdue(self._settings)  # the DB is away, and its outbox with it
-                self._retry.failed(str(error), _LONGEST_AWAY if is_away else None)
+                send_overdue(self._settings)  # the DB is away, and its outbox with it
+                self._retry.failed(str(error))
             else:
                 self._retry.recovered(trouble)
-                switch.worked()
+                if not notifier.away:
+                    switch.worked()
                 self._stop.wait(POLL_SECONDS)
+        notifier.finish(_FINISH_SECONDS)
         self._database.close()
         self._reports.close()
 
@@ -96,7 +97,10 @@ class NotifierJob:
             notifier.release_closed()
         except TransientError as error:
             trouble = str(error)
-        notifier.send_due(self._stop, self._reporter.goes_on)
+        try:
+            notifier.send_due(self._stop, self._reporter.goes_on)
+        except ChannelAway as error:  # what goes to others goes on
+            trouble = str(error)
         return trouble
 
 

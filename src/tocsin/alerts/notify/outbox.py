@@ -1,7 +1,10 @@
 """The outbox as the notifier moves through it. Each function is one step inside the caller's transaction.
 
-A notification is claimed, sent and marked. A crash after the mail server accepted it and before the mark sends it a
-second time, with the same Message-ID; no crash loses one.
+    waiting -> pending -> leaving -> sent | failed          muted -> pending | waiting | dropped
+
+What is `pending` gathers with the others of its group (see `grouping`) until a message of it is due. A message is bound
+first: its notifications become `leaving` and share its Message-ID, so that every attempt is the same message. A crash
+after its receiver accepted it and before the mark sends it a second time, with the same id; no crash loses one.
 
 What grows with the outbox is read in transactions that only read. Those that write get ids, `CHUNK` at most: on SQLite
 the indexer waits for them.
@@ -9,38 +12,61 @@ the indexer waits for them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, insert, not_, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    not_,
+    or_,
+    select,
+    update,
+)
 
 from tocsin.alerts.alert_policy import NotificationKind
+from tocsin.alerts.notify import grouping
 from tocsin.alerts.notify.channel import Message
-from tocsin.alerts.store.alert_rows import Notification, message_id, planned_notification
-from tocsin.alerts.store.queries import notification_of
-from tocsin.alerts.store.schema import alerts, notifications
+from tocsin.alerts.notify.grouping import Departure, GroupState
+from tocsin.alerts.store.alert_rows import (
+    Notification,
+    further_notifications,
+    message_id,
+    notification_of,
+    planned_notification,
+)
+from tocsin.alerts.store.schema import alerts, findings, notification_groups, notifications
+from tocsin.declare.receivers import RECEIVERS, kind_of
 
-SUMMARY_EVERY = timedelta(hours=1)
-SUMMARY_GATHERS = timedelta(minutes=1)
 LONGEST_PAUSE = timedelta(minutes=15)
 """After a refusal. What is further away was written before the clock was set back, and is due."""
 CHUNK = 500
 """Notifications or alerts in one transaction that writes: some 20 ms on SQLite."""
 _MANY_ATTEMPTS = 8
 """Take four minutes, and longer than a server makes unknown senders wait."""
+_REFUSALS_COUNT_FOR = timedelta(days=7)
 _table = notifications.c
 _URGENT, _EMAIL = NotificationKind.URGENT.value, NotificationKind.EMAIL.value
 _DELAYED, _NOTICE = NotificationKind.DELAYED.value, NotificationKind.NOTICE.value
-_ONE_BY_ONE = (_URGENT, _NOTICE, _EMAIL, NotificationKind.RETURNED.value)
-_UNSENT = select(_table.id).where(_table.state.in_(("waiting", "pending"))).limit(1)
+_UPDATE = NotificationKind.UPDATE.value
+_ORDER = (_URGENT, _NOTICE, _UPDATE, _EMAIL, NotificationKind.RETURNED.value, _DELAYED)
+_rank = case({kind: rank for rank, kind in enumerate(_ORDER)}, value=_table.kind, else_=len(_ORDER))
+_UNSENT = select(_table.id).where(_table.state.in_(("waiting", "pending", "leaving"))).limit(1)
 
 
 @dataclass(frozen=True)
-class WaitingEmail:
-    """An e-mail that waits for the window of `detector` that ends at `window_end`, until `wait_until` at most."""
+class WaitingWindow:
+    """E-mails that wait for the window of `detector` that ends at `window_end`, until `wait_until` at most."""
 
-    id: int
     detector: str
     window_end: datetime
     wait_until: datetime
@@ -48,27 +74,101 @@ class WaitingEmail:
 
 @dataclass(frozen=True)
 class ClaimFilter:
-    """Choice of what to claim: what is due `now`, for `lease`, by recipients that are not `unreachable`."""
+    """Choice of what to claim: what is due `now`, for `lease`."""
 
     now: datetime
     lease: timedelta
-    unreachable: Collection[str] = ()
+
+
+@dataclass(frozen=True)
+class Group:
+    """Notifications that may leave, of one detector to one recipient; its lines for a summary if `detector` is empty.
+
+    Attributes:
+        gathered, urgent: how many there are, and how many of them are urgent.
+        oldest: when the first line for a summary was written; None for others.
+    """
+
+    recipient: str
+    detector: str
+    gathered: int
+    urgent: int
+    state: GroupState
+    oldest: datetime | None = None
+
+    def decide(self, gathered: int, urgent: int, now: datetime) -> Departure | None:
+        """Choose what leaves, of so many alerts; see `grouping`."""
+        if self.oldest is None:
+            return grouping.decide(self.state, gathered, urgent, now)
+        is_due = gathered and grouping.is_due(self.state.last_sent_at, self.oldest, now)
+        return Departure(GroupState(last_sent_at=now, counted_from=now, messages=1)) if is_due else None
+
+
+@dataclass(frozen=True)
+class Due:
+    """What one recipient gets next: a message that is bound, or what has gathered in `group`."""
+
+    recipient: str
+    rank: int
+    message_id: str = ""
+    group: Group | None = None
+
+
+@dataclass(frozen=True)
+class GatheredRow:
+    """A notification that may leave with its group."""
+
+    id: int
+    alert: int
+    kind: str
+    message_id: str
 
 
 @dataclass(frozen=True)
 class OutgoingMail:
-    """The content of one mail: a notification of an alert, all lines of a delayed summary, or a composed `notice`.
+    """The content of one message: notifications of an alert or of several, or a composed `notice`.
 
-    `first` is the notification or the first line. `ids` are of all notifications, and `alerts` has the alert of each in
-    the same order; 0 for a notice.
+    `first` is the most urgent notification, and the latest of those. `ids` are of all notifications, and `alerts` has
+    the alert of each in the same order; 0 for a notice. `detector` is empty for a notice or a summary.
     """
 
     recipient: str
     message_id: str
+    detector: str
     first: Notification
     ids: list[int]
     alerts: list[int]
     notice: Message | None = None
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What a message about several alerts says of all of them.
+
+    Attributes:
+        alerts, urgent: how many there are, and how many of them are urgent.
+        detectors: by name.
+        highest: alerts, the urgent ones first and then by their score.
+        delayed: whether they were found too late to notify at once.
+        storms: whether their group is in a storm.
+    """
+
+    alerts: int
+    urgent: int
+    detectors: list[str]
+    highest: list[int]
+    delayed: bool = False
+    storms: bool = False
+
+
+@dataclass(frozen=True)
+class RefusedRecipient:
+    """A recipient that has refused `notifications` for good and has accepted nothing since; `reason` is the last."""
+
+    recipient: str
+    notifications: int
+    reason: str
+    since: datetime
 
 
 def has_unsent(connection: Connection) -> bool:
@@ -80,17 +180,42 @@ def add_notice(connection: Connection, message: Message, now: datetime) -> None:
     """Let a message about a job or a run leave, unless the outbox has it already."""
     known = select(_table.id).where(_table.kind == _NOTICE, _table.message_id == message.id)
     if connection.execute(known).first() is None:
-        values = planned_notification(None, None, now) | {"revision": 0, "kind": _NOTICE, "state": "pending"}
+        values = planned_notification(None, None, now) | {"revision": 0, "kind": _NOTICE, "state": "leaving"}
         values |= {"recipient": message.recipient, "message_id": message.id, "message": message.model_dump(mode="json")}
         connection.execute(insert(notifications).values(values))
 
 
-def waiting_emails(connection: Connection) -> list[WaitingEmail]:
-    """E-mails that wait for their window to close."""
-    columns = (_table.id, alerts.c.detector, _table.window_end, _table.wait_until)
-    waiting = and_(_table.state == "waiting", _table.kind == _EMAIL)
-    rows = connection.execute(select(*columns).join(alerts, alerts.c.id == _table.alert_id).where(waiting))
-    return [WaitingEmail(*row) for row in rows]
+def add_updates(connection: Connection, ids: Sequence[int], now: datetime) -> None:
+    """Let the receivers that follow alerts know that a person has answered some, if they were notified of them."""
+    columns = (_table.alert_id, _table.recipient, _table.finding_id, _table.message_id)
+    own = select(*columns).where(_table.alert_id.in_(ids), _table.state.in_(("sent", "leaving")))
+    rows = [row for row in connection.execute(own) if RECEIVERS[kind_of(row.recipient)].takes_updates]
+    last = {(row.alert_id, row.recipient): row for row in rows}
+    changed = alerts.c.id.in_({row.alert_id for row in rows})
+    connection.execute(update(alerts).where(changed).values(revision=alerts.c.revision + 1))
+    planned = []
+    for alert in connection.execute(select(alerts).where(changed)).all() if rows else []:
+        for row in (row for (about, _), row in last.items() if about == alert.id):
+            about = planned_notification(row.finding_id, None, now) | {"kind": _UPDATE, "state": "leaving"}
+            domain = row.message_id.strip("<>").rpartition("@")[2]
+            planned += further_notifications(alert, alert.revision, [row.recipient], about, domain)
+    if planned:
+        connection.execute(insert(notifications), planned)
+
+
+def waiting_windows(connection: Connection) -> list[WaitingWindow]:
+    """List the windows that e-mails wait for."""
+    columns = (_table.detector, _table.window_end, _table.wait_until)
+    waiting = select(*columns).where(_table.state == "waiting", _table.kind == _EMAIL)
+    return [WaitingWindow(*row) for row in connection.execute(waiting.group_by(*columns))]
+
+
+def emails_of(connection: Connection, leaving: Mapping[WaitingWindow, str]) -> dict[int, str]:
+    """List the e-mails that wait for some windows, by id, with what `leaving` says of each window."""
+    columns = (_table.id, _table.detector, _table.window_end, _table.wait_until)
+    rows = connection.execute(select(*columns).where(_table.state == "waiting", _table.kind == _EMAIL))
+    found = ((row.id, WaitingWindow(*row[1:])) for row in rows)
+    return {email: leaving[window] for email, window in found if window in leaving}
 
 
 def release(connection: Connection, emails: Mapping[int, str]) -> None:
@@ -100,72 +225,133 @@ def release(connection: Connection, emails: Mapping[int, str]) -> None:
     connection.execute(leaving, [{"email": email, "why": why} for email, why in emails.items()])
 
 
-def next_mail(connection: Connection, wanted: ClaimFilter, domain: str) -> OutgoingMail | None:
-    """Find what to claim next, urgent ones first and summaries last; None if nothing is due.
+def list_due(connection: Connection, wanted: ClaimFilter) -> list[Due]:
+    """List what may leave now: the urgent first, summaries last."""
+    has_come = or_(
+        _table.attempts == 0, _table.next_attempt_at <= wanted.now, _table.next_attempt_at > wanted.now + LONGEST_PAUSE
+    )
+    bound = select(_table.recipient, func.min(_rank), _table.message_id).where(
+        _table.state == "leaving", has_come, _free(wanted.now)
+    )
+    bound = bound.group_by(_table.recipient, _table.message_id).order_by(func.min(_table.next_attempt_at))
+    due = [Due(*row) for row in connection.execute(bound)]
+    for group in _groups(connection):
+        if group.decide(group.gathered, group.urgent, wanted.now) is not None:
+            kind = _DELAYED if group.oldest is not None else _URGENT if group.urgent else _EMAIL
+            due.append(Due(group.recipient, _ORDER.index(kind), group=group))
+    return sorted(due, key=lambda one: one.rank)
 
-    A summary is all that is delayed for one recipient, once an hour at most. Its lines and its Message-ID are fixed
-    when it is claimed first, so that a second attempt is the same mail.
-    """
-    for kind in _ONE_BY_ONE:
-        own = select(notifications).where(_table.kind == kind, *_due(wanted))
-        row = connection.execute(own.order_by(_table.next_attempt_at, _table.id).limit(1)).mappings().first()
-        if row is not None:
-            notice = None if row["message"] is None else Message.model_validate(row["message"])
-            ids, about = [row["id"]], [row["alert_id"] or 0]
-            return OutgoingMail(row["recipient"], row["message_id"], notification_of(row), ids, about, notice)
-    begun = select(_table.message_id).where(_table.kind == _DELAYED, *_due(wanted))
-    common = connection.execute(begun.order_by(_table.next_attempt_at, _table.id).limit(1)).scalar()
-    if common is not None:
-        lines = and_(_table.state == "pending", _table.message_id == common)
+
+def _groups(connection: Connection) -> list[Group]:
+    rows = connection.execute(select(notification_groups)).mappings()
+    states = {(row["recipient"], row["detector"]): _state_of(row) for row in rows}
+    urgent = func.count(case((_table.kind == _URGENT, 1)))
+    own = select(_table.recipient, _table.detector, func.count(), urgent).where(_table.state == "pending")
+    found = connection.execute(own.group_by(_table.recipient, _table.detector)).all()
+    groups = [
+        Group(to, detector, gathered, urgents, states.get((to, detector), GroupState()))
+        for to, detector, gathered, urgents in found
+    ]
+    lines = select(_table.recipient, func.count(), func.min(_table.created_at).label("oldest"))
+    lines = lines.where(_table.state == "waiting", _table.kind == _DELAYED).group_by(_table.recipient)
+    for row in connection.execute(lines):
+        groups.append(Group(row[0], "", row[1], 0, states.get((row[0], ""), GroupState()), row.oldest))
+    return groups
+
+
+def rows_of(connection: Connection, group: Group) -> list[GatheredRow]:
+    """List all that has gathered in a group, the oldest first."""
+    own = select(_table.id, _table.alert_id, _table.kind, _table.message_id).where(_table.recipient == group.recipient)
+    if group.oldest is None:
+        own = own.where(_table.state == "pending", _table.detector == group.detector)
     else:
-        lines = and_(_table.state == "waiting", _table.recipient == _next_summary(connection, wanted))
-    of_summary = select(_table.id, _table.alert_id, _table.message_id).where(_table.kind == _DELAYED, lines)
-    rows = connection.execute(of_summary.order_by(_table.id)).all()
-    if not rows:
+        own = own.where(_table.state == "waiting", _table.kind == _DELAYED)
+    return [GatheredRow(*row) for row in connection.execute(own.order_by(_table.id))]
+
+
+def bind(connection: Connection, ids: Sequence[int], message: str, wanted: ClaimFilter) -> None:
+    """Make notifications part of a message, and claim it; not those that were replaced or muted since."""
+    still = and_(_table.id.in_(ids), _table.state.in_(("waiting", "pending")))
+    bound = {"state": "leaving", "message_id": message, "claimed_until": wanted.now + wanted.lease}
+    connection.execute(update(notifications).where(still).values(bound))
+
+
+def write_state(connection: Connection, group: Group, state: GroupState) -> None:
+    """Store what a group has sent."""
+    own = notification_groups.c
+    key = {"recipient": group.recipient, "detector": group.detector}
+    values = {name: getattr(state, name) for name in GroupState.__dataclass_fields__}
+    same = and_(own.recipient == group.recipient, own.detector == group.detector)
+    if connection.execute(update(notification_groups).where(same).values(values)).rowcount == 0:
+        connection.execute(insert(notification_groups).values(key | values))
+
+
+def prune_groups(connection: Connection, before: datetime) -> None:
+    """Forget the groups that have sent nothing since `before`."""
+    connection.execute(delete(notification_groups).where(notification_groups.c.last_sent_at < before))
+
+
+def message_of_group(rows: Sequence[GatheredRow], domain: str) -> str:
+    """Return the Message-ID under which `rows` leave: that of a single one is its own."""
+    ids = [row.message_id for row in rows]
+    return ids[0] if len(ids) == 1 else message_id(domain, ids)
+
+
+def bound_mail(connection: Connection, recipient: str, message: str) -> OutgoingMail | None:
+    """Read a message that is bound; None if it has left, or another notifier has it."""
+    own = (_table.state == "leaving", _table.recipient == recipient, _table.message_id == message)
+    rows = connection.execute(select(_table.id, _table.alert_id).where(*own).order_by(_table.id)).all()
+    first = select(notifications).where(*own).order_by(_rank, _table.revision.desc()).limit(1)
+    row = connection.execute(first).mappings().first()
+    if row is None:
         return None
-    first = connection.execute(select(notifications).where(_table.id == rows[0].id)).mappings().one()
-    common = common or message_id(domain, [row.message_id for row in rows])
-    ids, about = [row.id for row in rows], [row.alert_id for row in rows]
-    return OutgoingMail(first["recipient"], common, notification_of(first), ids, about)
+    notice = None if row["message"] is None else Message.model_validate(row["message"])
+    ids, about = [row.id for row in rows], [row.alert_id or 0 for row in rows]
+    detector = "" if row["kind"] == _DELAYED else row["detector"]
+    return OutgoingMail(recipient, message, detector, notification_of(row), ids, about, notice)
 
 
-def claim(connection: Connection, mail: OutgoingMail, ids: Sequence[int], wanted: ClaimFilter) -> set[int]:
-    """Claim notifications of `mail`, so that other notifiers leave them alone; returns those that are still free."""
-    free = and_(_table.id.in_(ids), _table.state.in_(("waiting", "pending")), _free(wanted.now))
-    fixed = {"state": "pending", "message_id": mail.message_id, "claimed_until": wanted.now + wanted.lease}
-    return set(connection.execute(update(notifications).where(free).values(fixed).returning(_table.id)).scalars())
+def claim(connection: Connection, ids: Sequence[int], wanted: ClaimFilter) -> set[int]:
+    """Claim notifications of a message that is bound, so that other notifiers leave it alone; returns the free ones."""
+    free = and_(_table.id.in_(ids), _table.state == "leaving", _free(wanted.now))
+    claimed = update(notifications).where(free).values(claimed_until=wanted.now + wanted.lease)
+    return set(connection.execute(claimed.returning(_table.id)).scalars())
 
 
-def detectors(connection: Connection, about: Sequence[int]) -> list[str]:
-    """The detectors of some alerts, by name."""
-    own = select(alerts.c.detector).distinct()
-    found = (connection.execute(own.where(alerts.c.id.in_(ids))).scalars() for ids in chunks(about))
-    return sorted({name for names in found for name in names})
-
-
-def _next_summary(connection: Connection, wanted: ClaimFilter) -> str | None:
-    """The recipient whose oldest delayed line has waited longest, among those who may get a summary now."""
-    delayed, an_hour = _table.kind == _DELAYED, _table.sent_at.between(wanted.now - SUMMARY_EVERY, wanted.now)
-    served = set(wanted.unreachable)
-    for recent in (an_hour, _table.state == "pending"):  # one by one, each has its index
-        served |= set(connection.execute(select(_table.recipient).where(delayed, recent).distinct()).scalars())
-    first = func.min(_table.created_at)
-    waiting = select(_table.recipient).where(delayed, _table.state == "waiting").group_by(_table.recipient)
-    gathered = or_(first <= wanted.now - SUMMARY_GATHERS, first > wanted.now)  # ahead: the clock was set back
-    ready = connection.execute(waiting.having(gathered).order_by(first)).scalars()
-    return next((recipient for recipient in ready if recipient not in served), None)
+def overview(connection: Connection, mail: OutgoingMail, most: int) -> Overview:
+    """Sum up a message about several alerts, and choose the `most` that it shows."""
+    own = (_table.state == "leaving", _table.recipient == mail.recipient, _table.message_id == mail.message_id)
+    of_alerts = select(_table.alert_id, func.max(findings.c.score).label("score"), func.min(_table.id).label("first"))
+    of_alerts = of_alerts.join(findings, findings.c.finding_id == _table.finding_id).where(*own)
+    each = of_alerts.group_by(_table.alert_id).subquery()
+    joined = each.join(alerts, alerts.c.id == each.c.alert_id)
+    is_urgent = case((alerts.c.level == _URGENT, 1), else_=0)
+    highest = select(alerts.c.id).select_from(joined)
+    highest = highest.order_by(is_urgent.desc(), each.c.score.desc(), each.c.first).limit(most)
+    sums = select(alerts.c.detector, func.count(), func.sum(is_urgent)).select_from(joined).group_by(alerts.c.detector)
+    counts = connection.execute(sums).all()
+    groups = notification_groups.c
+    state = select(groups.storm_since).where(groups.recipient == mail.recipient, groups.detector == mail.detector)
+    return Overview(
+        alerts=sum(row[1] for row in counts),
+        urgent=sum(row[2] for row in counts),
+        detectors=sorted(row[0] for row in counts),
+        highest=list(connection.execute(highest).scalars()),
+        delayed=mail.first.kind == _DELAYED,
+        storms=connection.execute(state).scalar() is not None,
+    )
 
 
 def mark_sent(connection: Connection, ids: Sequence[int], now: datetime) -> None:
-    """The mail server has accepted them."""
+    """Their message was accepted."""
     sent = {"state": "sent", "sent_at": now, "claimed_until": None, "error": ""}
     connection.execute(update(notifications).where(_table.id.in_(ids)).values(sent))
 
 
 def mark_failed(connection: Connection, ids: Sequence[int], error: str, now: datetime) -> None:
-    """They were refused for good. `claimed_until` says when their alerts may notify again; see `forget_refused`."""
+    """They were refused for good, at `next_attempt_at`; see `forget_refused` for what `claimed_until` says then."""
     failed = {"state": "failed", "claimed_until": now + LONGEST_PAUSE, "error": error, "attempts": _table.attempts + 1}
-    connection.execute(update(notifications).where(_table.id.in_(ids)).values(failed))
+    connection.execute(update(notifications).where(_table.id.in_(ids)).values(failed | {"next_attempt_at": now}))
 
 
 def find_refused(connection: Connection, now: datetime) -> list[int]:
@@ -183,6 +369,39 @@ def forget_refused(connection: Connection, ids: Sequence[int]) -> None:
     connection.execute(update(notifications).where(_table.id.in_(ids)).values(claimed_until=None))
 
 
+def refused_recipients(connection: Connection, now: datetime) -> list[RefusedRecipient]:
+    """List who has refused messages for good within a week, and has accepted none since."""
+    failed = and_(_table.state == "failed", _table.next_attempt_at > now - _REFUSALS_COUNT_FOR)
+    last = func.max(_table.next_attempt_at).label("last")
+    own = select(_table.recipient, func.count().label("refused"), func.min(_table.next_attempt_at).label("since"), last)
+    found = []
+    for row in connection.execute(own.where(failed).group_by(_table.recipient)).all():
+        same = (_table.recipient == row.recipient, failed, _table.next_attempt_at == row.last)
+        later = (_table.kind.in_(_ORDER), _table.sent_at > row.last, _table.recipient == row.recipient)
+        if connection.execute(select(_table.id).where(*later).limit(1)).first() is None:
+            reason = connection.execute(select(_table.error).where(*same).limit(1)).scalar_one()
+            found.append(RefusedRecipient(row.recipient, row.refused, reason, row.since))
+    return found
+
+
+def resend(connection: Connection, about: int | str, now: datetime) -> int:
+    """Send again what was refused about an alert, or by a recipient; returns how many notifications that are.
+
+    What the recipient was notified of since, by another notification of the same alert, stays as it is.
+    """
+    newer = notifications.alias()
+    since = exists().where(
+        newer.c.alert_id == _table.alert_id,
+        newer.c.recipient == _table.recipient,
+        newer.c.revision > _table.revision,
+        newer.c.state.in_(("waiting", "pending", "leaving", "sent")),
+    )
+    own = _table.alert_id == about if isinstance(about, int) else _table.recipient == about
+    again = {"state": "leaving", "attempts": 0, "error": "", "claimed_until": None, "next_attempt_at": now}
+    refused = update(notifications).where(_table.state == "failed", own, not_(since))
+    return connection.execute(refused.values(again)).rowcount
+
+
 def postpone(connection: Connection, ids: Sequence[int], error: str, until: datetime) -> None:
     """They were refused for now."""
     later = {"next_attempt_at": until, "claimed_until": None, "error": error, "attempts": _table.attempts + 1}
@@ -192,33 +411,31 @@ def postpone(connection: Connection, ids: Sequence[int], error: str, until: date
 def unclaim(connection: Connection, ids: Sequence[int] | None = None) -> None:
     """Give claims back without an attempt: those of `ids`, or all (at the start of the only notifier)."""
     which = _table.claimed_until.is_not(None) if ids is None else _table.id.in_(ids)
-    connection.execute(update(notifications).where(_table.state == "pending", which).values(claimed_until=None))
+    connection.execute(update(notifications).where(_table.state == "leaving", which).values(claimed_until=None))
 
 
 def counts(connection: Connection) -> dict[str, int]:
     """Notifications that are not sent, by state."""
-    unsent = _table.state.in_(("waiting", "pending", "failed"))
+    unsent = _table.state.in_(("waiting", "pending", "leaving", "muted", "failed"))
     rows = connection.execute(select(_table.state, func.count()).where(unsent).group_by(_table.state))
     return {state: count for state, count in rows}
 
 
 def stuck(connection: Connection) -> str:
     """Describe what has been tried in vain for minutes; empty if nothing has."""
-    tried = and_(_table.state == "pending", _table.attempts >= _MANY_ATTEMPTS)
+    tried = and_(_table.state == "leaving", _table.attempts >= _MANY_ATTEMPTS)
     count, recipient, error = func.count(), func.min(_table.recipient), func.min(_table.error)
     row = connection.execute(select(count, recipient, error).where(tried)).one()
     return f"{row[0]:,} notifications fail again and again, such as one to {row[1]}: {row[2]}" if row[0] else ""
 
 
-def chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+def chunks(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
     """Cut `ids` into parts for one statement each."""
     return (ids[first : first + CHUNK] for first in range(0, len(ids), CHUNK))
 
 
-def _due(wanted: ClaimFilter) -> tuple[ColumnElement[bool], ...]:
-    at = _table.next_attempt_at
-    has_come = or_(_table.attempts == 0, at <= wanted.now, at > wanted.now + LONGEST_PAUSE)
-    return _table.state == "pending", has_come, _free(wanted.now), _table.recipient.not_in(wanted.unreachable)
+def _state_of(row: Mapping[Any, Any]) -> GroupState:
+    return GroupState(**{name: row[name] for name in GroupState.__dataclass_fields__})
 
 
 def _free(now: datetime) -> ColumnElement[bool]:

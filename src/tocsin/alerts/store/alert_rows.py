@@ -9,7 +9,7 @@ from datetime import date, datetime
 from typing import Any
 
 from pydantic import BaseModel, computed_field
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, Row, insert, select, update
 
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.evidence.alert_evidence import AlertEvidence
@@ -47,9 +47,12 @@ class Notification(BaseModel, frozen=True):
     """A message about an alert to one recipient.
 
     Attributes:
-        kind: "urgent", "email", "delayed", "returned" (what was missing has come back), or "notice" (about no alert).
-        state: "waiting" (for its window to close, or for the next delayed summary), "pending" (leaves as soon as it
-            can), "sent", "failed" (refused for good; see `error`), "replaced" (by a more urgent one before it left).
+        kind: "urgent", "email", "delayed", "returned" (what was missing has come back), "update" (a person has answered
+            the alert), or "notice" (about no alert).
+        state: "waiting" (for its window to close, or for the next delayed summary), "pending" (leaves with the next
+            message of its detector), "leaving" (in a message that is sent until it is accepted), "sent", "failed"
+            (refused for good; see `error`), "replaced" (by a more urgent one before it left), "muted" (see `muted_by`),
+            "dropped" (muted until its alert was resolved).
         revision: counts the notifications of the alert.
         finding_id: of the finding that led to it; null for a notice.
         incomplete: why it left before its window was known to be closed; empty else.
@@ -71,6 +74,7 @@ class Notification(BaseModel, frozen=True):
     sent_at: datetime | None
     attempts: int
     error: str
+    muted_by: str = ""
 
 
 class Alert(DetectorGuide):
@@ -259,6 +263,20 @@ def planned_notification(finding_id: str | None, window_end: datetime | None, no
     }
 
 
+def notification_of(row: Mapping[Any, Any]) -> Notification:
+    """A row of `notifications` as readers see it."""
+    return Notification(**{name: row[name] for name in Notification.model_fields})
+
+
+def further_notifications(
+    alert: Row[Any], revision: int, recipients: Iterable[str], about: Mapping[str, Any], domain: str
+) -> list[dict[str, Any]]:
+    """Make rows of the outbox for a stored alert, one for each recipient; `about` as of `planned_notification`."""
+    parts = [*alert_parts(alert.detector, alert.entity, alert.period_start), str(revision)]
+    common = {**about, "alert_id": alert.id, "detector": alert.detector, "revision": revision}
+    return [common | {"recipient": to, "message_id": message_id(domain, [*parts, to])} for to in recipients]
+
+
 def notified(connection: Connection, about: Collection[int]) -> set[tuple[int, str, str]]:
     """Of some alerts, who knows, or will at once, by a mail of which kind; since what was missing came back last."""
     table = notifications.c
@@ -266,7 +284,7 @@ def notified(connection: Connection, about: Collection[int]) -> set[tuple[int, s
     # By the alert alone: by a state SQLite would look through the notifications of all alerts.
     rows = connection.execute(select(*columns).where(table.alert_id.in_(about)).order_by(table.revision)).all()
     ends = {row.alert_id: row.revision for row in rows if row.kind == "returned"}
-    sent = [row for row in rows if row.kind in ("urgent", "email") and row.state in ("sent", "pending")]
+    sent = [row for row in rows if row.kind in ("urgent", "email") and row.state in ("sent", "pending", "leaving")]
     return {(row.alert_id, row.kind, row.recipient) for row in sent if row.revision > ends.get(row.alert_id, 0)}
 
 

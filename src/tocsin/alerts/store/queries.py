@@ -28,8 +28,8 @@ from tocsin.alerts.store.alert_rows import (
     EarlierFinding,
     InvalidFinding,
     JobUsage,
-    Notification,
     Transition,
+    notification_of,
     stored_finding,
 )
 from tocsin.alerts.store.database import Database
@@ -318,11 +318,6 @@ def transitions(connection: Connection, alert: int) -> list[Transition]:
     table = alert_transitions.c
     query = select(table.at, table.who, table.action, table.state, table.why).where(table.alert_id == alert)
     return [Transition.model_validate(dict(row)) for row in connection.execute(query.order_by(table.id)).mappings()]
-
-
-def notification_of(row: Mapping[Any, Any]) -> Notification:
-    """A row of `notifications` as readers see it."""
-    return Notification(**{name: row[name] for name in Notification.model_fields})
 
 
 def _alerts(rows: FromClause) -> Select[Any]:

@@ -237,13 +237,13 @@ notifications = Table(
     Column("attempts", Integer, nullable=False),
     Column("sent_at", UtcDateTime),
     Column("error", Text, nullable=False),
-    # Why it does not leave now: the silence or the wider alert that mutes it.
+    # Why it does not leave: the silence, the wider alert or the person; see `tocsin.alerts.notify.muting`.
     Column("muted_by", Text, nullable=False, server_default=""),
     # The promise that nobody is notified twice.
     UniqueConstraint("alert_id", "revision", "recipient"),
     Index(None, "state", "kind", "next_attempt_at"),
     Index(None, "state", "kind", "recipient", "created_at"),
-    Index(None, "state", "recipient", "detector", "created_at"),
+    Index(None, "state", "recipient", "detector", "kind"),
     Index(None, "kind", "sent_at", "recipient"),
     # Whoever removes a finding, or sets its key, looks for notifications that point to it.
     Index(None, "finding_id"),

@@ -30,7 +30,7 @@ _SLACK = timedelta(minutes=1)
 # Less than a scrape may wait, so that it says what is wrong.
 _BUSY_SECONDS = 1.0
 _AT_ONCE = (NotificationKind.URGENT, NotificationKind.EMAIL)
-_UNSENT = ("waiting", "pending", "failed")
+_UNSENT = ("waiting", "pending", "leaving", "muted", "failed")
 
 
 class AlertFigures:
@@ -104,7 +104,7 @@ class AlertFigures:
         yield gauge("tocsin_notifications_unsent", text, labels, [(row[:2], row[2]) for row in left])
         files = NoticeFiles(self._settings.state).waiting().values()
         outboxes: dict[str, tuple[int, list[float]]] = {"alerts": (0, []), "conditions": (len(files), [*files])}
-        for kind, _, count, oldest in (row for row in left if row[1] == "pending"):
+        for kind, _, count, oldest in (row for row in left if row[1] in ("pending", "leaving")):
             name = "conditions" if kind == NotificationKind.NOTICE else "alerts"
             outboxes[name] = (outboxes[name][0] + count, [*outboxes[name][1], oldest.timestamp()])
         counts = [((name,), float(count)) for name, (count, _) in outboxes.items()]

@@ -66,7 +66,7 @@ def test_the_notifier_sends_it_from_the_outbox_like_any_other(scene: Scene) -> N
     scene.notifier.take_notices()
     assert NoticeFiles(scene.settings.state).waiting() == {}
     scene.send()
-    assert states(scene) == [(ANN, "pending", 1), (BOB, "failed", 1)]
+    assert states(scene) == [(ANN, "leaving", 1), (BOB, "failed", 1)]
     scene.server.answer_recipient = lambda _: "250 OK"
     scene.now += 2 * SECOND
     scene.send()
@@ -98,7 +98,7 @@ def test_while_the_mail_server_is_away_it_waits_in_the_outbox(scene: Scene) -> N
         scene.send()
     scene.server.start()
     assert scene.notifier.has_work()
-    scene.send()
+    scene.send_later(SECOND)
     assert states(scene) == [(ANN, "sent", 0)]
 
 

@@ -11,10 +11,12 @@ import pytest
 
 from tests.rig.mail_server import MailServer
 from tests.rig.samples.project import copy_project
+from tests.rig.waiting import await_that
 from tests.unit.alerts.notifier_scene import OWNER, Scene
 from tests.unit.alerts.notify.chat_receiver import RECORD, Chat
 from tests.unit.alerts.scene import RULES
-from tocsin.alerts.notify.channel import ChannelAway, Message
+from tocsin.alerts.notify.channel import ChannelAway, Delivery, Message
+from tocsin.alerts.notify.grouping import WAIT
 from tocsin.alerts.notify.mail import chart
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.alerts.notify.notices import NoticeFiles, compose_notice, put, send_overdue
@@ -103,17 +105,39 @@ def test_a_channel_that_is_away_keeps_no_other_back_and_loses_nothing(scene: Sce
         scene.server.stop()
     else:
         (folder / "answer").write_text("away")
-    for user in ("mallory", "trent", "eve"):
-        scene.index(120, user=user, rules=WITH_ROOM)
+    for name in ("a", "b", "c"):
+        put(Notice(subject=name, paragraphs=("why",)), name, [OWNER, ROOM], scene.settings)
+    scene.notifier.take_notices()
     with pytest.raises(ChannelAway, match="SMTP server" if away == "smtp" else "the chat hung up"):
-        scene.notifier.send_due(threading.Event())
+        scene.send_due()
     assert (len(scene.server.mails), len(told(folder))) == ((0, 3) if away == "smtp" else (3, 0))
     assert Chat.tries == (3 if away == "smtp" else 1), "one that is away is not asked again for each message"
     if away == "smtp":
         scene.server.start()
     (folder / "answer").unlink(missing_ok=True)
-    scene.send()
+    scene.send_later()
     assert (len(scene.server.mails), len(told(folder))) == (3, 3)
+
+
+def test_a_receiver_that_hangs_delays_no_other(scene: Scene, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    freed, send = threading.Event(), Chat.send
+
+    def hang(chat: Chat, message: Message) -> Delivery:
+        freed.wait()
+        return send(chat, message)
+
+    monkeypatch.setattr(Chat, "send", hang)
+    scene.index(120, rules=WITH_ROOM)
+    for user in ("trent", "eve"):
+        scene.notifier.send_due(threading.Event(), patience=0.0)
+        await_that(lambda: len(scene.subjects) == len(scene.notifications) / 2)
+        scene.index(120, user=user, rules=WITH_ROOM)
+        scene.now += WAIT
+    assert [to for to, _ in scene.subjects] == [OWNER, OWNER]
+    freed.set()
+    scene.send()
+    assert [to for to, _ in scene.subjects] == [OWNER] * 3
+    assert len(told(folder)) == 2, "what gathered meanwhile is one message"
     assert {n.state for n in scene.notifications} == {"sent"}
 
 
@@ -125,7 +149,7 @@ def test_messages_about_jobs_go_the_same_way(scene: Scene, folder: Path) -> None
         scene.send()
     assert [message.subject for room in (ROOM, "chat:hall") for message in told(folder, room)] == ["held", "held"]
     scene.server.start()
-    scene.send()
+    scene.send_later()
     assert scene.subjects == [("ann@example.com", "held")]
 
 

@@ -18,6 +18,7 @@ from tocsin.alerts.alert_policy import NotificationKind
 from tocsin.alerts.evidence.alert_evidence import AlertEvidence, SourceEvidence
 from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.links import LinkAction, Links
+from tocsin.alerts.notify import grouping
 from tocsin.alerts.notify.alert_facts import AlertFacts
 from tocsin.alerts.notify.channel import PICTURE, Message
 from tocsin.alerts.notify.mail import chart
@@ -36,6 +37,7 @@ from tocsin.alerts.notify.mail.letter import (
     Table,
 )
 from tocsin.alerts.notify.mail.plain_text import named, plain, times, value
+from tocsin.alerts.notify.outbox import Overview
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, alert_parts, message_id
 from tocsin.declare.model.detector_guide import link_of
 from tocsin.declare.model.finding import canonical_entity
@@ -133,28 +135,58 @@ def return_mail(details: AlertDetails, notification: Notification, envelope: Env
     return _about_alert(letter, details, notification, envelope)
 
 
-def summary_mail(shown: list[AlertDetails], count: int, detectors: list[str], envelope: Envelope) -> Message:
-    """Compose the list of `count` alerts found so late that nobody was notified at once.
-
-    `shown` are the first of them, at most `SUMMARY_LINES`; `detectors` are those of all.
-    """
-    what = f"{count} alert{'s' * (count != 1)} of {', '.join(map(plain, detectors[:3]))}"
-    what += f" and {len(detectors) - 3} more" if len(detectors) > 3 else ""
-    more = f"and {count - len(shown)} more: tocsin alerts" if count > len(shown) else ""
+def update_mail(details: AlertDetails, notification: Notification, envelope: Envelope) -> Message:
+    """Compose what a person has made of an alert, for receivers that follow it."""
+    alert = details.alert
+    facts = AlertFacts.of(details, notification, envelope.date)
     letter = Letter(
-        subject=plain(f"[delayed] {what}", 150),
+        subject=f"[{facts.happened}] {named(alert.entity, 60)} - {plain(_brief(alert.title), 90)}",
         tone="notice",
-        label="DELAYED",
+        label=facts.happened.upper(),
+        about=plain(alert.detector),
+        headline=named(alert.entity),
+        lead=(f"{plain(facts.who)}: {facts.happened}. {plain(facts.why, 1000)}".strip(),),
+    )
+    return _about_alert(letter, details, notification, envelope)
+
+
+def summary_mail(shown: list[AlertDetails], overview: Overview, envelope: Envelope) -> Message:
+    """Compose the list of several alerts: `shown` are the `highest` of `overview`, at most `SUMMARY_LINES`."""
+    names, count = [plain(name) for name in overview.detectors], overview.alerts
+    what = f"{count:,} alert{'s' * (count != 1)} of {', '.join(names[:3])}"
+    what += f" and {len(names) - 3} more" if len(names) > 3 else ""
+    command = "tocsin alerts list" + (f" --detector {shlex.quote(names[0])}" if len(names) == 1 else "")
+    more = f"and {count - len(shown):,} more: {command}" if count > len(shown) else ""
+    urgent = overview.urgent > 0 and not overview.delayed
+    mark = "[delayed] " if overview.delayed else "[URGENT] " if urgent else ""
+    storm = "Storm: " if overview.storms else ""
+    foot = "Delayed alerts of your detectors, at most one such mail an hour. " if overview.delayed else ""
+    letter = Letter(
+        subject=plain(f"{mark}{storm}{what}", 150),
+        tone="notice" if overview.delayed else "urgent" if urgent else "email",
+        label="DELAYED" if overview.delayed else "STORM" if overview.storms else "URGENT" if urgent else "ALERTS",
         headline=plain(what, 150),
-        lead=(
+        lead=_why_several(overview, command),
+        sections=[Items(items=[alert_item(details, envelope) for details in shown], note=more)],
+        foot=f"{foot}Sent {_moment(envelope.date)} to {plain(envelope.recipient)}.",
+    )
+    series = "delayed" if overview.delayed else _series(overview.detectors[0])
+    return _message(letter, envelope).model_copy(update={"series": series, "urgent": urgent})
+
+
+def _why_several(overview: Overview, command: str) -> tuple[str, ...]:
+    if overview.delayed:
+        return (
             "These alerts were found too late to notify anybody in time: a job was down or behind, old events were "
             "replayed, or a backfill found what the stream had missed.",
-        ),
-        sections=[Items(items=[alert_item(details, envelope) for details in shown], note=more)],
-        foot="Delayed alerts of your detectors, at most one such mail an hour. "
-        f"Sent {_moment(envelope.date)} to {plain(envelope.recipient)}.",
-    )
-    return _message(letter, envelope).model_copy(update={"series": "delayed"})
+        )
+    how_many = f", {overview.urgent:,} of them urgent" if overview.urgent else ""
+    lead = f"They came within a short time{how_many}, so they leave as one message."
+    if not overview.storms:
+        return (lead,)
+    minutes = grouping.DIGEST_EVERY.total_seconds() / 60
+    digest = f"What follows leaves as a digest every {minutes:g} minutes, until fewer than {grouping.MANY} gather."
+    return (lead, f"{digest} No alert is dropped: {command} lists them all.")
 
 
 def alert_item(details: AlertDetails, envelope: Envelope) -> Item:
@@ -230,9 +262,12 @@ def _about_alert(letter: Letter, details: AlertDetails, notification: Notificati
     facts = AlertFacts.of(details, notification, envelope.date, _addresses(alert, envelope))
     parts = alert_parts(alert.detector, canonical_entity(alert.entity), alert.period_start)
     # The root of the thread is never sent, so that no message of the thread depends on another one.
-    series = re.sub(r"[^A-Za-z0-9_-]", "-", alert.detector)[:60]
-    further = {"thread": message_id(domain, parts), "series": series, "facts": facts}
+    further = {"thread": message_id(domain, parts), "series": _series(alert.detector), "facts": facts}
     return _message(letter, envelope).model_copy(update=further)
+
+
+def _series(detector: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "-", detector)[:60]
 
 
 def _draw_chart(details: AlertDetails) -> bytes:

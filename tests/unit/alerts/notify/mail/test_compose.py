@@ -20,6 +20,7 @@ from tocsin.alerts.notify.channel import Message
 from tocsin.alerts.notify.mail import chart, compose, plain_text
 from tocsin.alerts.notify.mail.chart import draw
 from tocsin.alerts.notify.mail.compose import Envelope, Notice
+from tocsin.alerts.notify.outbox import Overview
 from tocsin.alerts.notify.smtp import as_mail
 from tocsin.alerts.recording import record
 from tocsin.alerts.store import queries
@@ -345,7 +346,8 @@ def test_the_chart_shows_the_rise_of_the_score(sqlite: Database) -> None:
 
 def test_a_summary_lists_what_was_found_late(sqlite: Database) -> None:
     alerts = [details_of(sqlite, [finding(120, user=f"user{n}")]) for n in range(compose.SUMMARY_LINES)]
-    mail = sent(compose.summary_mail(alerts, 60, [FACTS.name], envelope()))
+    overview = Overview(alerts=60, urgent=60, detectors=[FACTS.name], highest=[], delayed=True)
+    mail = sent(compose.summary_mail(alerts, overview, envelope()))
     text_part, html_part = cast(list[EmailMessage], list(mail.iter_parts()))
     assert mail["Subject"] == "[delayed] 60 alerts of failed_logins"
     for words in (text_part.get_content(), _Page(html_part.get_content()).words):

@@ -7,7 +7,7 @@ revision = "0012"
 down_revision = "0011"
 
 _TIME = sa.DateTime(timezone=True)
-_NOTIFICATION_INDEX = "ix_notifications_state_recipient_detector_created_at"
+_NOTIFICATION_INDEX = "ix_notifications_state_recipient_detector_kind"
 
 
 def upgrade() -> None:
@@ -19,7 +19,9 @@ def upgrade() -> None:
         op.add_column("notifications", sa.Column(name, kind, nullable=False, server_default=""))
     own = "SELECT alerts.detector FROM alerts WHERE alerts.id = notifications.alert_id"
     op.execute(f"UPDATE notifications SET detector = ({own}) WHERE alert_id IS NOT NULL")
-    op.create_index(_NOTIFICATION_INDEX, "notifications", ["state", "recipient", "detector", "created_at"])
+    op.create_index(_NOTIFICATION_INDEX, "notifications", ["state", "recipient", "detector", "kind"])
+    # Their messages are composed, or fixed since a first attempt.
+    op.execute("UPDATE notifications SET state = 'leaving' WHERE state = 'pending' AND kind IN ('notice', 'delayed')")
     _make_history()
     _make_silences()
     _make_groups()
@@ -84,6 +86,8 @@ def downgrade() -> None:
     for name in ("notification_groups", "silences", "alert_evidence", "alert_transitions"):
         op.drop_table(name)
     op.execute("UPDATE alerts SET state = 'open' WHERE state = 'acknowledged'")
+    op.execute("UPDATE notifications SET state = 'pending' WHERE state IN ('leaving', 'muted')")
+    op.execute("DELETE FROM notifications WHERE state = 'dropped' OR kind = 'update'")
     op.drop_index(_NOTIFICATION_INDEX, "notifications")
     for name in ("muted_by", "detector"):
         op.drop_column("notifications", name)

@@ -1,0 +1,77 @@
+"""Decide when notifications leave, and how many share a message. Pure; the caller passes the time.
+
+A group is what one detector has for one recipient.
+
+* The first after a quiet while leaves at once. What comes within `WAIT` of a message gathers, and leaves as one.
+* A storm begins when more than `MANY` alerts have gathered, or a message would be one too many (`RATE`). The message
+  that begins it says so, and from then on all leaves as a digest, every `DIGEST_EVERY`.
+* The first urgent alert of a storm whose messages were all e-mails leaves at once.
+* A storm ends with the first digest of fewer than `MANY` alerts.
+
+What was found too late to notify at once leaves in one summary a recipient, whatever the detector: see `is_due`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+WAIT = timedelta(seconds=30)
+MANY = 20
+RATE, RATE_PERIOD = 6, timedelta(minutes=10)
+"""Messages of a group, and the time in which there may be so many."""
+DIGEST_EVERY = timedelta(minutes=15)
+SUMMARY_EVERY, SUMMARY_GATHERS = timedelta(hours=1), timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class GroupState:
+    """The messages of a group so far.
+
+    Attributes:
+        last_sent_at: of the last message that was not an urgent one out of turn; None before the first.
+        counted_from, messages: how many there were since then.
+        storm_since: None unless it is in a storm.
+        storm_urgent: whether a message of the storm had an urgent alert.
+    """
+
+    last_sent_at: datetime | None = None
+    counted_from: datetime | None = None
+    messages: int = 0
+    storm_since: datetime | None = None
+    storm_urgent: bool = False
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A message that leaves now: of all that has gathered, or of the urgent alerts alone; the state `after` it."""
+
+    after: GroupState
+    urgent_alone: bool = False
+
+
+def decide(group: GroupState, gathered: int, urgent: int, now: datetime) -> Departure | None:
+    """Choose the next message of a group with `gathered` alerts, `urgent` of them urgent; None while it waits."""
+    if not gathered:
+        return None
+    if _is_recent(group.last_sent_at, DIGEST_EVERY if group.storm_since else WAIT, now):
+        if group.storm_since and urgent and not group.storm_urgent:
+            return Departure(replace(group, storm_urgent=True), urgent_alone=True)
+        return None
+    counts_on = _is_recent(group.counted_from, RATE_PERIOD, now)
+    messages = 1 + (group.messages if counts_on else 0)
+    storms = gathered >= MANY if group.storm_since else gathered > MANY or messages > RATE
+    after = GroupState(now, group.counted_from if counts_on else now, messages)
+    if storms:
+        after = replace(after, storm_since=group.storm_since or now, storm_urgent=group.storm_urgent or urgent > 0)
+    return Departure(after)
+
+
+def is_due(last_sent_at: datetime | None, oldest: datetime, now: datetime) -> bool:
+    """Return whether a summary of delayed alerts leaves now, whose `oldest` line was written then."""
+    return not _is_recent(last_sent_at, SUMMARY_EVERY, now) and not _is_recent(oldest, SUMMARY_GATHERS, now)
+
+
+def _is_recent(moment: datetime | None, period: timedelta, now: datetime) -> bool:
+    """Return whether it is less than `period` ago. A moment ahead is none: the clock was set back since."""
+    return moment is not None and timedelta(0) <= now - moment < period

@@ -1,0 +1,233 @@
+"""Mute notifications before they leave: of alerts that a person has answered, a silence takes, or a wider alert covers.
+
+A muted notification leaves once what mutes it is over: in the next summary if its window is long over. It is dropped
+once its alert is resolved. The history of the alert says both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import Any
+
+from sqlalchemy import Connection, and_, exists, insert, or_, select, update
+
+from tocsin.alerts import actions, alert_states
+from tocsin.alerts.actions import Silence
+from tocsin.alerts.alert_policy import NotificationKind
+from tocsin.alerts.alert_states import Action, AlertState, AlertStatus, Change
+from tocsin.alerts.notify.outbox import CHUNK, chunks
+from tocsin.alerts.store.alert_rows import further_notifications, planned_notification, read_facts
+from tocsin.alerts.store.schema import alert_transitions, alerts, detectors, notifications
+from tocsin.declare.model.alert_matcher import AlertLabels, Inhibition
+
+_table = notifications.c
+_DELAYED = NotificationKind.DELAYED.value
+_AT_ONCE = (NotificationKind.URGENT.value, NotificationKind.EMAIL.value)
+_ACKNOWLEDGED = "acknowledged"
+_NUMBERED = re.compile(r"(silence|alert) (\d+)\b")
+_PENDING = or_(_table.state == "pending", and_(_table.state == "waiting", _table.kind == _DELAYED))
+
+
+@dataclass(frozen=True)
+class WiderAlert:
+    """An alert that is not resolved, and may mute others."""
+
+    id: int
+    labels: AlertLabels
+
+
+class Mutes:
+    """All that mutes notifications now."""
+
+    def __init__(
+        self, silences: Sequence[Silence] = (), inhibitions: Sequence[Inhibition] = (), wider: Sequence[WiderAlert] = ()
+    ) -> None:
+        """Take silences that are active, what is declared, and the alerts of which that may make wider ones."""
+        self._silences, self._inhibitions = silences, inhibitions
+        self._wider: dict[tuple[int, tuple[str, ...]], WiderAlert] = {}
+        for number, inhibition in enumerate(inhibitions):
+            for alert in wider:
+                values = _values(alert.labels, inhibition.same)
+                if values is not None and inhibition.wider.matches(alert.labels):
+                    self._wider.setdefault((number, values), alert)
+
+    @property
+    def asks_labels(self) -> bool:
+        """Return whether it depends on more than the state of an alert."""
+        return bool(self._silences or self._wider)
+
+    def why(self, status: AlertStatus, labels: AlertLabels | None) -> str:
+        """Say what mutes an alert; empty if nothing does. `labels` may be None unless `asks_labels`."""
+        if status.state is AlertState.ACKNOWLEDGED:
+            return f"{_ACKNOWLEDGED} by {status.by}"
+        if status.verdict:
+            return f"resolved by {status.by} ({status.verdict})"
+        if labels is None:
+            return ""
+        for silence in self._silences:
+            if silence.matcher.matches(labels):
+                return f"silence {silence.id} of {silence.owner}: {silence.reason}"
+        for number, inhibition in enumerate(self._inhibitions):
+            alert = self._wider.get((number, _values(labels, inhibition.same) or ()))
+            # Two that are both wider would mute each other, and nobody would hear of either.
+            if alert and inhibition.mutes(labels, alert.labels) and not inhibition.wider.matches(labels):
+                return f"alert {alert.id}, which is wider: {alert.labels.detector}"
+        return ""
+
+
+def read_mutes(connection: Connection, inhibitions: Sequence[Inhibition], now: datetime) -> Mutes:
+    """Read what mutes at present."""
+    silences = [silence for silence in actions.list_silences(connection, now) if silence.is_active(now)]
+    return Mutes(silences, inhibitions, _read_wider(connection, inhibitions))
+
+
+def judge(connection: Connection, about: Sequence[int], mutes: Mutes) -> dict[int, str]:
+    """Find what mutes some alerts, by id; those that nothing mutes are absent."""
+    answered = or_(alerts.c.state == AlertState.ACKNOWLEDGED.value, alerts.c.verdict != "")
+    muted = {}
+    for ids in chunks(about):
+        own = select(alerts).where(alerts.c.id.in_(ids))
+        for row in connection.execute(own if mutes.asks_labels else own.where(answered)).mappings():
+            why = mutes.why(actions.status_of(row), _labels(row) if mutes.asks_labels else None)
+            if why:
+                muted[row["id"]] = why
+    return muted
+
+
+def mute(connection: Connection, muted: Mapping[int, str], now: datetime) -> None:
+    """Keep what would leave about some alerts, `CHUNK` at most; what a person has resolved is dropped at once."""
+    own = _table.alert_id.in_(muted)
+    before = connection.execute(select(_table.alert_id, _table.muted_by).where(own, _table.state == "muted"))
+    known = {(alert, why) for alert, why in before}
+    for why in set(muted.values()):
+        ids = [alert for alert, by in muted.items() if by == why]
+        state = "dropped" if why.startswith("resolved") else "muted"
+        leaving = update(notifications).where(_table.alert_id.in_(ids), _PENDING)
+        connection.execute(leaving.values(state=state, muted_by=why))
+    _note(connection, Action.MUTED, {alert: why for alert, why in muted.items() if (alert, why) not in known}, now)
+
+
+def find_unmuted(connection: Connection, now: datetime) -> list[int]:
+    """List muted notifications whose mute is over, or whose alert is resolved: `CHUNK` at most."""
+    reasons = select(_table.muted_by).where(_table.state == "muted").distinct()
+    over = _over(connection, list(connection.execute(reasons).scalars()), now)
+    answer_is_over = and_(_table.muted_by.startswith(_ACKNOWLEDGED), alerts.c.state == AlertState.OPEN.value)
+    ends = or_(_table.muted_by.in_(over), answer_is_over, alerts.c.state == AlertState.RESOLVED.value)
+    own = select(_table.id).join(alerts, alerts.c.id == _table.alert_id).where(_table.state == "muted", ends)
+    return list(connection.execute(own.limit(CHUNK)).scalars())
+
+
+def unmute(connection: Connection, ids: Sequence[int], now: datetime) -> None:
+    """Let notifications of `find_unmuted` leave, in a summary if their window is long over; or drop them."""
+    columns = (_table.id, _table.alert_id, _table.detector, _table.kind, _table.window_end, _table.created_at)
+    own = select(*columns, _table.muted_by, alerts.c.state).join(alerts, alerts.c.id == _table.alert_id)
+    rows = connection.execute(own.where(_table.id.in_(ids), _table.state == "muted")).all()
+    facts = read_facts(connection)
+    after: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for row in rows:
+        page_within = facts[row.detector].page_within if row.detector in facts else timedelta.max
+        is_late = row.kind in _AT_ONCE and now - (row.window_end or row.created_at) > page_within
+        kind = _DELAYED if is_late else row.kind
+        state = "waiting" if kind == _DELAYED else "pending"
+        after["dropped" if row.state == AlertState.RESOLVED.value else state, kind].append(row.id)
+    for (state, kind), leaving in after.items():
+        values = {"state": state, "kind": kind} | ({} if state == "dropped" else {"muted_by": ""})
+        connection.execute(update(notifications).where(_table.id.in_(leaving)).values(values))
+    over = {row.alert_id: row.muted_by for row in rows if row.state != AlertState.RESOLVED.value}
+    _note(connection, Action.UNMUTED, over, now)
+
+
+def find_expired(connection: Connection, now: datetime) -> list[int]:
+    """List alerts whose acknowledgement is over: `CHUNK` at most."""
+    over = (alerts.c.state == AlertState.ACKNOWLEDGED.value, alerts.c.acknowledged_until <= now)
+    return list(connection.execute(select(alerts.c.id).where(*over).limit(CHUNK)).scalars())
+
+
+def expire(connection: Connection, ids: Sequence[int], domain: str, now: datetime) -> None:
+    """End the acknowledgements of `find_expired`, and notify once more those who were notified.
+
+    Of the alerts of one entity only the last notifies.
+    """
+    later = alerts.alias()
+    same_entity = and_(later.c.detector == alerts.c.detector, later.c.entity_hash == alerts.c.entity_hash)
+    followed = exists().where(same_entity, later.c.period_start > alerts.c.period_start)
+    over = select(alerts, followed.label("followed")).where(alerts.c.id.in_(ids)).with_for_update(of=alerts)
+    rows = connection.execute(over).all()
+    steps = {row.id: alert_states.expire(actions.status_of(row._mapping), now) for row in rows}
+    changes = {alert: change for alert, change in steps.items() if change}
+    actions.write_changes(connection, changes, now)
+    last = [row for row in rows if row.id in changes and not row.followed]
+    states = ("sent", "leaving", "pending", "muted")
+    own = select(_table.alert_id, _table.recipient, _table.finding_id, _table.window_end).where(
+        _table.alert_id.in_([row.id for row in last]), _table.kind.in_(_AT_ONCE), _table.state.in_(states)
+    )
+    before = connection.execute(own.order_by(_table.revision)).all()
+    muted = and_(_table.alert_id.in_([row.id for row in last]), _table.state == "muted", _table.kind.in_(_AT_ONCE))
+    connection.execute(update(notifications).where(muted).values(state="replaced"))
+    renewed = []
+    for row in last:
+        to = {known.recipient: known for known in before if known.alert_id == row.id}
+        for recipient, known in to.items():
+            about = planned_notification(known.finding_id, known.window_end, now)
+            about |= {"kind": row.level, "state": "pending"}
+            renewed += further_notifications(row, row.revision + 1, [recipient], about, domain)
+    if renewed:
+        own_alerts = alerts.c.id.in_({values["alert_id"] for values in renewed})
+        connection.execute(update(alerts).where(own_alerts).values(revision=alerts.c.revision + 1))
+        connection.execute(insert(notifications), renewed)
+
+
+def _over(connection: Connection, reasons: Sequence[str], now: datetime) -> list[str]:
+    """Choose the silences that no longer mute, and the wider alerts that are resolved, of some `muted_by`."""
+    found = [(reason, match) for reason in reasons if (match := _NUMBERED.match(reason))]
+    active = {silence.id for silence in actions.list_silences(connection, now) if silence.is_active(now)}
+    wider = {int(match[2]) for _, match in found if match[1] == "alert"}
+    still = alerts.c.state != AlertState.RESOLVED.value
+    unresolved = set(connection.execute(select(alerts.c.id).where(alerts.c.id.in_(wider), still)).scalars())
+    mutes = {"silence": active, "alert": unresolved}
+    return [reason for reason, match in found if int(match[2]) not in mutes[match[1]]]
+
+
+def _note(connection: Connection, action: Action, why: Mapping[int, str], now: datetime) -> None:
+    """Add a line to the history of each alert."""
+    rows = connection.execute(select(alerts).where(alerts.c.id.in_(why))).mappings()
+    lines = [
+        actions.transition_values(row["id"], Change(actions.status_of(row), action, "tocsin", why[row["id"]]), now)
+        for row in rows
+    ]
+    if lines:
+        connection.execute(insert(alert_transitions), lines)
+
+
+def _read_wider(connection: Connection, inhibitions: Sequence[Inhibition]) -> list[WiderAlert]:
+    """Read the alerts that are not resolved, of the detectors that may mute others."""
+    if not inhibitions:
+        return []
+    patterns = [inhibition.wider.detector or ("*",) for inhibition in inhibitions]
+    names = [
+        name
+        for name in connection.execute(select(detectors.c.name)).scalars()
+        if any(fnmatchcase(name, pattern) for own in patterns for pattern in own)
+    ]
+    states = (AlertState.OPEN.value, AlertState.ACKNOWLEDGED.value)
+    own = select(alerts).where(alerts.c.state.in_(states), alerts.c.detector.in_(names)).order_by(alerts.c.id)
+    return [WiderAlert(row["id"], _labels(row)) for row in connection.execute(own).mappings()]
+
+
+def _labels(row: Mapping[Any, Any]) -> AlertLabels:
+    guide = row["guide"]
+    tags = tuple(guide.get("tags") or ())
+    return AlertLabels(row["detector"], guide.get("owner", ""), row["level"], json.loads(row["entity"]), tags)
+
+
+def _values(labels: AlertLabels, same: Sequence[str]) -> tuple[str, ...] | None:
+    """Take the values of some columns of its entity; None if it lacks one."""
+    if any(name not in labels.entity for name in same):
+        return None
+    return tuple(labels.entity[name] for name in same)

@@ -1,0 +1,125 @@
+"""Many alerts at once: few messages, and none of them keeps another detector's back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.rig.mail_server import MailServer
+from tests.unit.alerts.notifier_scene import OWNER, Scene
+from tests.unit.alerts.scene import FACTS, MINUTE, NOON, SECOND, finding
+from tocsin.alerts.notify import notifier, outbox
+from tocsin.alerts.recording import Rules, record
+from tocsin.alerts.store.database import Database
+
+OTHER = FACTS.model_copy(update={"name": "outage"})
+RULES = Rules(facts={FACTS.name: FACTS, OTHER.name: OTHER})
+
+
+def found(scene: Scene, users: range, **changes: object) -> None:
+    """One alert of each user, now."""
+    at = scene.now - 8 * SECOND
+    with scene.database.write() as connection:
+        record(connection, [finding(120, user=f"user{user}", at=at, **changes) for user in users], RULES, scene.now)
+
+
+def body(mail: object) -> str:
+    return mail.get_body(("plain",)).get_content()  # type: ignore[attr-defined,no-any-return]  # of an EmailMessage
+
+
+@pytest.fixture
+def scene(sqlite: Database, server: MailServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setattr(notifier, "_PAUSE_SECONDS", 0.0)
+    return Scene(sqlite, server, tmp_path)
+
+
+def test_a_storm_is_three_mails_and_an_urgent_alert_of_another_detector_leaves_in_the_middle(scene: Scene) -> None:
+    scene.now = NOON
+    for second in range(60):
+        found(scene, range(20 * second, 20 * second + 20))
+        scene.send_later(SECOND)
+        if second == 40:
+            found(scene, range(1), detector="outage")
+            scene.send()
+            assert scene.server.mails[-1]["Subject"].startswith("[URGENT] user0: 120")
+    for _ in range(4):
+        scene.send_later(5 * MINUTE)
+    subjects = [subject for _, subject in scene.subjects if "Bursts" not in subject]
+    assert subjects == [
+        "[URGENT] 20 alerts of failed_logins",
+        "[URGENT] Storm: 600 alerts of failed_logins",
+        "[URGENT] Storm: 580 alerts of failed_logins",
+    ]
+    storm = " ".join(body(scene.server.mails[1]).split())
+    assert "600 of them urgent" in storm
+    assert "leaves as a digest every 15 minutes, until fewer than 20 gather" in storm
+    assert "No alert is dropped: tocsin alerts list --detector failed_logins lists them all" in storm
+    assert "and 550 more" in storm
+    with scene.database.read() as connection:
+        assert outbox.counts(connection) == {}
+
+
+def test_the_lines_of_a_message_about_several_begin_with_the_highest(scene: Scene) -> None:
+    found(scene, range(1))
+    scene.send()
+    for score, user in ((60, "low"), (200, "high"), (300, "highest"), (90, "email")):
+        with scene.database.write() as connection:
+            record(connection, [finding(score, user=user)], RULES, scene.now)
+    scene.close_windows(NOON + MINUTE)
+    scene.send_later()
+    (mail,) = scene.server.mails[1:]
+    assert mail["Subject"] == "[URGENT] 4 alerts of failed_logins"
+    places = [body(mail).index(user) for user in ("highest", "high:", "email:", "low:")]
+    assert places == sorted(places)
+    assert "[tocsin" not in body(mail)
+
+
+def test_a_message_about_several_that_could_not_leave_stays_the_same(scene: Scene) -> None:
+    found(scene, range(3))
+    scene.server.answer_mail = lambda _: "451 later"
+    scene.send()
+    scene.server.answer_mail = lambda _: "250 OK"
+    found(scene, range(3, 5))
+    scene.send_later()
+    assert [subject for _, subject in scene.subjects] == [
+        "[URGENT] 3 alerts of failed_logins",
+        "[URGENT] 2 alerts of failed_logins",
+    ]
+
+
+def test_what_was_refused_is_a_condition_and_is_sent_again(scene: Scene) -> None:
+    scene.server.answer_recipient = lambda _: "550 5.1.1 no such user"
+    found(scene, range(2))
+    scene.send()
+    with scene.database.read() as connection:
+        (refused,) = outbox.refused_recipients(connection, scene.now + timedelta(days=1))
+        assert (refused.recipient, refused.notifications, refused.since) == (OWNER, 2, scene.now)
+        assert "no such user" in refused.reason
+        assert outbox.refused_recipients(connection, scene.now + timedelta(days=8)) == []
+    scene.server.answer_recipient = lambda _: "250 OK"
+    scene.now += MINUTE
+    with scene.database.write() as connection:
+        assert outbox.resend(connection, "nobody@example.com", scene.now) == 0
+        assert outbox.resend(connection, 1, scene.now) == 1
+        assert outbox.resend(connection, OWNER, scene.now) == 1
+        assert outbox.resend(connection, OWNER, scene.now) == 0
+    scene.send()
+    assert scene.subjects == [(OWNER, "[URGENT] 2 alerts of failed_logins")]
+    with scene.database.read() as connection:
+        assert outbox.refused_recipients(connection, scene.now) == []
+
+
+def test_what_people_were_notified_of_since_is_not_sent_again(scene: Scene) -> None:
+    scene.server.answer_recipient = lambda _: "550 5.1.1 no such user"
+    found(scene, range(1))
+    scene.send()
+    scene.server.answer_recipient = lambda _: "250 OK"
+    scene.now += outbox.LONGEST_PAUSE
+    scene.notifier.tidy()
+    found(scene, range(1))
+    scene.send()
+    with scene.database.write() as connection:
+        assert outbox.resend(connection, OWNER, scene.now) == 0
+    assert len(scene.subjects) == 1
