@@ -202,7 +202,7 @@ def test_a_difference_between_stream_and_backfill_is_told_without_what_java_says
     page = html(mail)
     assert ">parity --detector failed_logins --day 2026-01-31\n&lt;trudy&gt;  differs  unexplained\nmallory" in page
     assert "late\n\nthe end\n</pre>" in page
-    assert len(page) < 6000
+    assert len(page) < 9000
     assert ">tocsin parity --detector failed_logins --day 2026-01-31</p>" in page
     assert '"http://airflow/run"' in page
 
