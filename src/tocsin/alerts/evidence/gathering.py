@@ -165,12 +165,13 @@ def _of_source(
     from_end = {partition: max(starts[partition], offset - share) for partition, offset in ends.items()}
     events = _Events(source, finding.entity, deadline)
     events.read(topic, from_end, ends)
+    is_cut = from_end != starts and (events.earliest is None or events.earliest >= start)
     events.read(topic, {p: max(first[p], offset - share) for p, offset in starts.items()}, starts)
     rows = sorted((row for row in events.rows if row["event_time"] < end), key=lambda row: row["event_time"])
     window = [row for row in rows if row["event_time"] >= start]
     before = [row for row in rows if row["event_time"] < start]
     notes = ["the time for reading was over before all was read"] if events.is_late else []
-    if from_end != starts:
+    if is_cut:
         notes.append(f"of the window only the latest {RECORDS:,} records of all entities were read")
     shown = window if window and finding.window_start is not None else rows
     return SourceEvidence(
@@ -192,6 +193,7 @@ class _Events:
         self._entity, self._deadline = entity, deadline
         self._known: set[tuple[str, int]] = set()
         self.rows: list[dict[str, Any]] = []
+        self.earliest: datetime | None = None
         self.is_late = False
 
     def read(self, topic: TopicReader, starts: Offsets, ends: Offsets) -> None:
@@ -201,7 +203,10 @@ class _Events:
                 self.is_late = True
                 break
             event = parse_event(message)
-            if event is None or not is_about(event.values, self._entity):
+            if event is None:
+                continue
+            self.earliest = event.time if self.earliest is None else min(event.time, self.earliest)
+            if not is_about(event.values, self._entity):
                 continue
             if (place := (event.origin, event.values["raw_offset"])) not in self._known:
                 self._known.add(place)
