@@ -8,11 +8,12 @@ from pathlib import Path
 
 from tests.rig.mail_server import MailServer
 from tests.unit.alerts.scene import FACTS, NOON, RULES, SECOND, burst
+from tocsin.alerts.evidence.alert_evidence import AlertEvidence
 from tocsin.alerts.notify.grouping import WAIT
 from tocsin.alerts.notify.notifier import Notifier
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store import queries
-from tocsin.alerts.store.alert_rows import Notification
+from tocsin.alerts.store.alert_rows import AlertDetails, Notification
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter
 from tocsin.declare.model.errors import TransientError
@@ -34,13 +35,19 @@ class Scene:
             installed if isinstance(installed, Settings) else Settings(project=installed, state=installed, smtp=smtp)
         )
         self.now = NOON + 8 * SECOND
+        self.enriched: list[str] = []
         self.reports: dict[str, JobReport] | TransientError = {}
         self.notifier = self.new_notifier()
 
     def new_notifier(self) -> Notifier:
-        one = Notifier(self.settings, self.database, self.read_reports, lambda: self.now)
+        one = Notifier(self.settings, self.database, self.read_reports, lambda: self.now, self.enrich)
         one.begin()
         return one
+
+    def enrich(self, details: AlertDetails) -> AlertDetails:
+        self.enriched.append(details.alert.entity["user_id"])
+        note = AlertEvidence(finding_id=details.highest.finding.finding_id, note="Kafka is not part of this scene")
+        return details.model_copy(update={"evidence": note})
 
     def read_reports(self) -> dict[str, JobReport]:
         if isinstance(self.reports, TransientError):

@@ -74,6 +74,7 @@ class EvidenceGatherer:
         self._settings, self._database = settings, database
         self._requests: queue.Queue[_Request] = queue.Queue(_WAITING)
         self._readers: dict[str, TopicReader] = {}
+        self._latest: dict[str, AlertEvidence] = {}  # by finding; replaced as a whole, for another thread reads it
         self._away_until = 0.0
         threading.Thread(target=self._work, name="evidence", daemon=True).start()
 
@@ -82,9 +83,10 @@ class EvidenceGatherer:
 
         What comes too late for this message is stored for the next one, and for the page.
         """
-        finding, known = details.highest.finding, details.evidence
-        if known is not None and known.finding_id == finding.finding_id:
-            return details
+        finding = details.highest.finding
+        for known in (details.evidence, self._latest.get(finding.finding_id)):
+            if known is not None and known.finding_id == finding.finding_id:
+                return details.model_copy(update={"evidence": known})
         request = _Request(details)
         patience = URGENT_PATIENCE_SECONDS if finding.level == "urgent" else PATIENCE_SECONDS
         try:
@@ -104,6 +106,9 @@ class EvidenceGatherer:
             request.gathered.set_result(evidence)
             if evidence.note:
                 continue
+            # For the message to the next recipient, which may leave before it is stored.
+            latest = [*self._latest.items(), (evidence.finding_id, evidence)]
+            self._latest = dict(latest[-_WAITING:])
             try:
                 with self._database.write() as connection:
                     store_evidence(connection, details.alert.id, evidence, datetime.now(UTC))

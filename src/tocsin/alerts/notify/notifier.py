@@ -78,9 +78,19 @@ class Notifier:
     """
 
     def __init__(
-        self, settings: Settings, database: Database, reports: Reports, clock: Callable[[], datetime] = now
+        self,
+        settings: Settings,
+        database: Database,
+        reports: Reports,
+        clock: Callable[[], datetime] = now,
+        enrich: Callable[[AlertDetails], AlertDetails] = lambda details: details,
     ) -> None:
-        """Send what is in `database`; `reports` gives the latest report of each job, or raises TransientError."""
+        """Send what is in `database`.
+
+        `reports` gives the latest report of each job, or raises TransientError; `enrich` adds evidence to an alert that
+        gets a message of its own.
+        """
+        self._enrich = enrich
         self._settings, self._database, self._reports, self._clock = settings, database, reports, clock
         self._domain, self._returns = settings.smtp.domain, Returns(database, reports, settings.smtp.domain)
         self._unwritten: list[Callable[[Connection], None]] = []
@@ -376,15 +386,18 @@ class Notifier:
         kind = mail.first.kind
         with self._database.read() as connection:
             if kind != NotificationKind.DELAYED and len(set(mail.alerts)) == 1:
-                (details,) = self._details(connection, mail.alerts[:1])
-                composed = {
-                    NotificationKind.RETURNED: compose.return_mail,
-                    NotificationKind.UPDATE: compose.update_mail,
-                }
-                return composed.get(NotificationKind(kind), compose.alert_mail)(details, mail.first, envelope)
-            overview = outbox.overview(connection, mail, compose.SUMMARY_LINES)
-            shown = self._details(connection, overview.highest)
-        return compose.summary_mail(shown, overview, envelope)
+                overview, shown = None, self._details(connection, mail.alerts[:1])
+            else:
+                overview = outbox.overview(connection, mail, compose.SUMMARY_LINES)
+                shown = self._details(connection, overview.highest)
+        if overview is not None:
+            return compose.summary_mail(shown, overview, envelope)
+        (details,) = shown
+        if kind == NotificationKind.RETURNED:
+            return compose.return_mail(details, mail.first, envelope)
+        if kind == NotificationKind.UPDATE:
+            return compose.update_mail(details, mail.first, envelope)
+        return compose.alert_mail(self._enrich(details), mail.first, envelope)
 
     def _details(self, connection: Connection, alerts: Sequence[int]) -> list[AlertDetails]:
         return [found for alert in alerts if (found := alert_details(connection, alert)) is not None]

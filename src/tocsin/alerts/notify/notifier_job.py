@@ -7,6 +7,7 @@ import time
 
 import structlog
 
+from tocsin.alerts.evidence.gathering import EvidenceGatherer
 from tocsin.alerts.job_usage import CountedReports
 from tocsin.alerts.notify.channel import ChannelAway
 from tocsin.alerts.notify.dead_mans_switch import SUPERVISOR_SECONDS, DeadMansSwitch
@@ -49,7 +50,8 @@ class NotifierJob:
         self._settings.smtp.password()
         # Drawing loads a large library: do it before the first urgent mail waits for it.
         threading.Thread(target=compose.warm_up, name="warm-up", daemon=True).start()
-        notifier = Notifier(self._settings, self._database, self._reports.latest)
+        evidence = EvidenceGatherer(self._settings, self._database)
+        notifier = Notifier(self._settings, self._database, self._reports.latest, enrich=evidence.enrich)
         supervisor, switch = SupervisorWatch(self._settings), DeadMansSwitch(self._settings)
         begun = False
         while not self._stop.is_set():

@@ -148,7 +148,9 @@ def test_evidence_that_comes_too_late_is_stored_for_the_next_message(
     assert kept is not None
     assert kept.sources[0].count == 1
     monkeypatch.setattr(gathering, "gather", lambda *_: pytest.fail("gathered again"))
-    assert gatherer.enrich(details.model_copy(update={"evidence": kept})).evidence == kept
+    assert gatherer.enrich(details).evidence == kept, "for another recipient"
+    later = EvidenceGatherer(settings, sqlite)
+    assert later.enrich(details.model_copy(update={"evidence": kept})).evidence == kept
 
 
 @pytest.mark.parametrize("error", [TransientError("Kafka is away"), ValueError("a fault of ours")])

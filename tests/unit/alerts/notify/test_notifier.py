@@ -277,6 +277,21 @@ def test_the_first_mail_that_a_person_gets_about_an_alert_is_its_first_notificat
     assert all(body is not None and "Notification 1 of this alert" in body.get_content() for body in bodies)
 
 
+def test_an_alert_with_a_message_of_its_own_gets_evidence_and_those_of_a_summary_get_none(scene: Scene) -> None:
+    scene.index(120)
+    scene.send()
+    body = scene.server.mails[0].get_body(("plain",))
+    assert body is not None
+    assert "No events shown: Kafka is not part of this scene" in body.get_content()
+    assert set(scene.enriched) == {"mallory"}
+    for number in range(30):
+        scene.index(120, user=f"user{number}")
+    scene.now += MINUTE
+    scene.send()
+    assert len(scene.server.mails) > 2
+    assert set(scene.enriched) == {"mallory"}
+
+
 def test_a_chart_that_cannot_be_drawn_does_not_keep_its_mail(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: object) -> bytes:
         raise ZeroDivisionError
