@@ -26,9 +26,9 @@ from tocsin.declare.model.sizes import EVENT_BYTES
 from tocsin.dev.servers.ports import free_ports
 from tocsin.platform.kafka.reader import TopicReader
 from tocsin.platform.kafka.record_writer import RecordWriter
-from tocsin.views.rest.server import read_token
 from tocsin.views.row_store import store_path
 from tocsin.views.view_row import ViewRow
+from tocsin.web.server import read_token
 
 USERS = 20_000
 PLAIN = "plain loop"

@@ -10,33 +10,32 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
-from airflow.api_fastapi.core_api.security import get_user
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from tocsin.airflow.pages import report_pages
-from tocsin.airflow.pages.access import Rights
+from tocsin.airflow.access import AirflowAccess
 from tocsin.declare.settings import Settings
+from tocsin.web.access import Rights, Role, User
+from tocsin.web.app import pages
 
 SEEN = frozenset(json.loads(sys.argv[2]))
 
 
-def rights(user: Any, dags: Iterable[str]) -> Rights:
-    """Instead of Airflow's own."""
-    del user
-    return Rights(SEEN & frozenset(dags), frozenset(), False)
+class Somebody(AirflowAccess):
+    """Instead of Airflow's users."""
 
+    async def user(self, request: Any) -> User:
+        del request
+        return User("somebody", Role.READ)
 
-def main() -> None:
-    app = FastAPI()
-    app.dependency_overrides[get_user] = lambda: "somebody"
-    report_pages.add_reports(app, Settings(state=Path(sys.argv[1])))
-    client = TestClient(app)
-    with patch.object(report_pages, "rights", rights):
-        print(json.dumps({path: client.get(path).status_code for path in sys.argv[3:]}))
+    def check(self, request: Any, user: User, *, logs: bool = False) -> None:
+        """May see some DAG."""
+
+    def rights(self, user: User, dags: Iterable[str]) -> Rights:
+        del user
+        return Rights(SEEN & frozenset(dags), frozenset(), False)
 
 
 if __name__ == "__main__":
-    main()
+    client = TestClient(pages(Settings(state=Path(sys.argv[1])), Somebody()))
+    print(json.dumps({path: client.get(path).status_code for path in sys.argv[3:]}))

@@ -23,7 +23,7 @@ from tocsin.history.backfill.parity.parity_report import ParityReport, keep, sum
 
 DETECTOR = "detector:failed_logins"
 DAG = "detector__failed_logins"
-PLATFORM = ["indexer", "ingest:logins", "notifier"]
+PLATFORM = ["indexer", "ingest:logins", "notifier", "web"]
 RUNNING = [DETECTOR, *PLATFORM]
 SECONDS = 60
 PAGE_SECONDS = 20
@@ -88,7 +88,7 @@ def test_the_filter_leaves_what_was_asked_for(visits: Visits) -> None:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_it_looks_like_the_airflow_around_it_and_fits(visits: Visits, theme: str) -> None:
     visit = visits.of("viewer", theme=theme)
-    for path, name in (("plugin/detectors", "detectors"), (f"dags/{DAG}/plugin/job", "job")):
+    for path, name in (("plugin/jobs", "jobs"), (f"dags/{DAG}/plugin/job", "job")):
         frame = visit.open(path)
         assert frame.locator("html").get_attribute("data-theme") == theme
         for width in (1280, 800):
@@ -182,9 +182,9 @@ def test_the_tab_of_the_platform_has_all_its_jobs_and_a_dag_without_jobs_says_so
     expect(frame.locator("#parity")).to_be_hidden()
     visit.page.goto(f"{visit.url}/dags/supervisor/plugin/job")
     empty = visit.page.frame_locator("iframe").locator("#empty")
-    expect(empty).to_have_text("No job belongs to this DAG. All jobs are on Detectors.")
+    expect(empty).to_have_text("No job belongs to this DAG. All jobs are on Jobs.")
     visit.page.goto(f"{visit.url}/dags/backfill__failed_logins/plugin/job")
-    what = "Its batches work on what these do: detector:failed_logins. All jobs are on Detectors."
+    what = "Its batches work on what these do: detector:failed_logins. All jobs are on Jobs."
     expect(empty).to_have_text(f"No job belongs to this DAG. {what}")
 
 
@@ -252,9 +252,9 @@ def test_when_kafka_does_not_answer_the_page_says_so_and_goes_on(running: Runnin
 
 def test_nobody_is_sent_to_the_login(running: Running, visits: Visits) -> None:
     visit = visits.anonymous()
-    visit.page.goto(f"{visit.url}/plugin/detectors")
+    visit.page.goto(f"{visit.url}/plugin/jobs")
     visit.page.wait_for_url(re.compile("/auth/login"))
-    refused = visit.page.goto(f"{visit.url}/tocsin/detectors")
+    refused = visit.page.goto(f"{visit.url}/tocsin/jobs")
     assert refused is not None
     assert refused.status == 401
     assert "failed_logins" not in visit.page.content()

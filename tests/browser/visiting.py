@@ -69,7 +69,7 @@ class Visit:
 
     def detectors(self) -> FrameLocator:
         """The page of all jobs."""
-        return self.open("plugin/detectors")
+        return self.open("plugin/jobs")
 
     def job(self, dag: str) -> FrameLocator:
         """The tab of one DAG."""

@@ -19,7 +19,8 @@ from tests.rig.broker import Broker
 from tests.rig.samples.words import declare_words
 from tests.rig.sink_servers import running
 from tests.rig.waiting import await_that, patient
-from tocsin.declare.blocks.view_settings import ViewSettings, WebSettings
+from tocsin.declare.blocks.view_settings import ViewSettings
+from tocsin.declare.blocks.web_settings import WebSettings
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.sizes import EVENT_BYTES
 from tocsin.declare.settings import Settings

@@ -42,6 +42,7 @@ from tocsin.cli.operate import (
     k8s_command,
     plan_command,
     status_command,
+    web_command,
 )
 from tocsin.cli.output import note
 from tocsin.declare.model.errors import ConfigError, TocsinError
@@ -67,6 +68,7 @@ app.command("findings")(findings_command.findings)
 app.add_typer(alerts_command.app, name="alerts")
 app.command("quarantine")(quarantine_command.quarantine)
 app.command("view")(view_command.view)
+app.add_typer(web_command.app, name="web")
 app.command("rebuild")(view_command.rebuild)
 app.command("table")(table_command.table)
 app.add_typer(history_command.app, name="history")

@@ -21,7 +21,8 @@ from tocsin.declare.blocks.history_settings import SERVER, HistorySettings
 from tocsin.declare.blocks.runner_settings import RunnerSettings
 from tocsin.declare.blocks.spark_settings import SparkSettings
 from tocsin.declare.blocks.storage_settings import FILE, S3, StorageSettings
-from tocsin.declare.blocks.view_settings import ViewSettings, WebSettings
+from tocsin.declare.blocks.view_settings import ViewSettings
+from tocsin.declare.blocks.web_settings import WebSettings
 from tocsin.declare.model.errors import ConfigError, Fault
 from tocsin.declare.model.names import Names, file_name
 from tocsin.declare.receivers import read_blocks

@@ -1,1 +1,1 @@
-"""Prepare what the pages show, served by `tocsin.airflow.pages`, and in `metrics` the figures for Prometheus."""
+"""The pages that people look at, in Airflow and by the job `web`; in `metrics` the figures for Prometheus."""

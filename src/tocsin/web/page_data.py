@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.errors import TocsinError
 from tocsin.declare.model.names import (
     DETECTOR,
@@ -46,6 +47,7 @@ _PROBE_SECONDS = 5.0
 _PATIENCE_SECONDS = 4.0
 LOG_LINES = 200
 _LOG_BYTES = 128 * 1024
+_SEARCHED_BYTES = 8 * 1024 * 1024
 _LONGEST_LINE = 2000
 
 
@@ -95,6 +97,11 @@ class Installation:
         own = map(JobName.parse, self.jobs_of(dag))
         detector = next((job.name for job in own if job.kind == DETECTOR), None)
         return Parity(now=time.time(), detector="") if detector is None else self._comparisons.of(detector)
+
+    def detectors(self) -> dict[str, DetectorSpec]:
+        """The declarations of detectors that can be read, by name."""
+        snapshot = self._look()
+        return dict(snapshot.catalog.detectors) if snapshot else {}
 
     def dags(self) -> set[str]:
         """The DAGs that handle jobs."""
@@ -188,23 +195,29 @@ def _beside(dag: str, catalog: Catalog) -> list[JobPlace]:
     return [JobPlace(job=job, dag=dag_of(job)) for job in by_dag.get(dag, [])]
 
 
-def tail_of(log: Path) -> LogTail:
-    """Read the last lines of `log`, made safe to show; none when it cannot be read. It may be of any length."""
+def tail_of(log: Path, text: str = "") -> LogTail:
+    """Read the last lines of `log`, or of those that contain `text` in whatever case, made safe to show.
+
+    There are none when it cannot be read. It may be of any length: with `text` its last 8 MiB are searched.
+    """
+    most = _SEARCHED_BYTES if text else _LOG_BYTES
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _LOG_BYTES))
-            read = file.read(_LOG_BYTES)
+            file.seek(max(0, size - most))
+            read = file.read(most)
             written_at = os.fstat(file.fileno()).st_mtime
     except OSError:
         return LogTail(now=time.time(), path=printable(log), lines=[], written_at=None, cut=False)
     lines = read.decode(errors="replace").split("\n")
-    if size > _LOG_BYTES:
+    if size > most:
         lines = lines[1:]  # its beginning was not read
     if lines and not lines[-1]:
         lines.pop()
+    if text:
+        lines = [line for line in lines if text.lower() in line.lower()]
     shown = [_short(line.rstrip("\r")) for line in lines[-LOG_LINES:]]
-    cut = size > _LOG_BYTES or len(lines) > LOG_LINES
+    cut = size > most or len(lines) > LOG_LINES
     return LogTail(now=time.time(), path=printable(log), lines=shown, written_at=written_at, cut=cut)
 
 

@@ -1,31 +1,19 @@
-"""Read what the jobs use: cores now, by their heartbeats, and totals of today, by the alerts DB.
-
-Only the jobs' own environment can read that DB, so it is asked through the command.
-"""
+"""Read what the jobs use: cores now, by their heartbeats, and totals of today, by the alerts DB."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections import deque
-from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from pathlib import Path
+from datetime import UTC, datetime, timedelta
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
-
-from tocsin.declare.model.errors import TransientError
+from tocsin.alerts.store.queries import list_usage, open_store
 from tocsin.declare.model.job_report import BUSY_CORES, JobReport
 from tocsin.declare.settings import Settings
-from tocsin.setup.paths import here
-from tocsin.supervise.runners.job_command import job_environment
 from tocsin.web.page_shapes import Today
 
 # A detector that was paused for longer than this has no known last finding.
 _DAYS = 31
-_SECONDS = 60.0
-_WORDS = 300
 
 
 @dataclass(frozen=True)
@@ -36,45 +24,11 @@ class JobActivity:
     last_finding_at: datetime | None = None
 
 
-class _JobDay(BaseModel, extra="ignore"):
-    """The part used here of the array that `tocsin usage --json` writes."""
-
-    job: str
-    day: date
-    cpu_seconds: float
-    rows_in: int
-    rows_out: int
-    findings: int
-    restarts: int
-    last_finding_at: datetime | None = None
-
-
-_DAYS_OF_JOBS = TypeAdapter(list[_JobDay])
-
-
 def read_usage(settings: Settings) -> dict[str, JobActivity]:
-    """Read what each job uses, in seconds, by a command; raises TransientError with its output if that fails."""
-    command = [str(here().venv / "bin" / "python"), "-m", "tocsin.cli", "usage", f"--days={_DAYS}", "--json"]
-    environment = job_environment(settings, Path(os.environ.get("JAVA_HOME", "")))
-    try:
-        done = subprocess.run(
-            command, env=environment, cwd=here().root, capture_output=True, timeout=_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise TransientError(f"tocsin usage: {error}") from error
-    if done.returncode != 0:
-        output = done.stderr.decode(errors="replace").strip()[-_WORDS:]
-        raise TransientError(f"tocsin usage ended with {done.returncode}: {output}")
-    return parse_usage(done.stdout, datetime.now(UTC).date())
-
-
-def parse_usage(output: bytes, today: date) -> dict[str, JobActivity]:
-    """Take what the command's array says of each job; raises TransientError if it is something else."""
-    try:
-        days: Sequence[_JobDay] = _DAYS_OF_JOBS.validate_json(output)
-    except ValidationError as error:
-        raise TransientError(f"tocsin usage wrote something unknown: {error.errors()[0]['msg']}") from error
-    activity: dict[str, JobActivity] = {}
+    """Read what each job uses from the alerts DB; errors as of its queries."""
+    today, activity = datetime.now(UTC).date(), dict[str, JobActivity]()
+    with closing(open_store(settings)) as database:
+        days = list_usage(database, today - timedelta(days=_DAYS - 1))
     for used in sorted(days, key=lambda used: used.day):
         now = Today(**used.model_dump(include=set(Today.model_fields))) if used.day == today else None
         activity[used.job] = JobActivity(now, used.last_finding_at)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tocsin.alerts.links import Answer, LinkAction, LinkRefused, Links
-from tocsin.declare.blocks.view_settings import WebSettings
+from tocsin.declare.blocks.web_settings import WebSettings
 from tocsin.declare.settings import Settings
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)

@@ -46,7 +46,7 @@ def _edit(path: Path, old: str, new: str) -> None:
 
 
 def test_the_jobs_in_the_order_of_the_flow(project: Path) -> None:
-    assert list(_jobs(project)) == [INGEST, DETECTOR, "detector:second", "indexer", "notifier"]
+    assert list(_jobs(project)) == [INGEST, DETECTOR, "detector:second", "indexer", "notifier", "web"]
 
 
 def test_twice_the_same_is_the_same(project: Path) -> None:
@@ -173,7 +173,7 @@ SPARK = {INGEST, DETECTOR, "detector:second"}
 @pytest.mark.parametrize(
     ("change", "concerned"),
     [
-        (lambda s: {"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:2")}, SPARK | {"indexer", "notifier"}),
+        (lambda s: {"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:2")}, SPARK | {"indexer", "notifier", "web"}),
         (lambda s: {"spark": SparkSettings(heap_mb=600)}, SPARK),
         (lambda s: {"spark": SparkSettings(master="spark://127.0.0.1:1")}, SPARK - {INGEST}),
         (lambda s: {"spark": SparkSettings(driver_host="jobs", conf={"spark.a": "b"})}, set()),

@@ -20,7 +20,8 @@ from tocsin.supervise.switches import ask_switches, note_turn
 
 ROOT = Path(__file__).resolve().parents[3]
 DETECTOR = "detector:failed_logins"
-ALL = {DETECTOR, "ingest:logins", "indexer", "notifier"}
+LIGHT = ("ingest__logins", "indexer", "notifier", "web")
+ALL = {DETECTOR, *(name.replace("__", ":") for name in LIGHT)}
 
 
 @pytest.fixture
@@ -44,8 +45,7 @@ def test_what_should_run_and_does_not_is_a_difference_and_nothing_is_done_about_
 
 
 def test_a_detector_that_is_switched_off_is_no_difference(jobs: InstalledJobs) -> None:
-    later = time.time() + 50
-    remember(jobs, indexer=Past(retry_at=later), notifier=Past(retry_at=later), ingest__logins=Past(retry_at=later))
+    remember(jobs, **dict.fromkeys(LIGHT, Past(retry_at=time.time() + 50)))
     assert jobs.diff() == {DETECTOR}
     ask_switches(jobs.settings.state, ["detector__failed_logins"], lambda _: True)
     assert jobs.diff() == frozenset()
@@ -68,8 +68,7 @@ def test_a_new_file_is_seen_and_an_unchanged_one_is_not_read_again(
     jobs: InstalledJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = time.time() + 50
-    waiting = {name: Past(retry_at=later) for name in ("indexer", "notifier", "ingest__logins")}
-    remember(jobs, **waiting, detector__failed_logins=Past(retry_at=later))
+    remember(jobs, **dict.fromkeys((*LIGHT, "detector__failed_logins"), Past(retry_at=later)))
     assert jobs.diff() == frozenset()
     with monkeypatch.context() as patch:
         patch.setattr("tocsin.platform.code_versions.installed_catalog", lambda _: pytest.fail("read again"))

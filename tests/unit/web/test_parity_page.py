@@ -128,4 +128,4 @@ def test_a_row_tells_it_and_a_dag_without_a_detector_has_none(tmp_path: Path, mo
     for dag in ("platform", "housekeeping", "detector__none", "detector__../failed_logins"):
         assert page.parity(dag).detector == ""
     unexplained = {row.job: row.unexplained for row in page.jobs({}).rows}
-    assert unexplained == {"detector:failed_logins": 2, "ingest:logins": 0, "indexer": 0, "notifier": 0}
+    assert unexplained == {"detector:failed_logins": 2, "ingest:logins": 0, "indexer": 0, "notifier": 0, "web": 0}

@@ -1,4 +1,4 @@
-"""Adds the pages to Airflow: two in its navigation, and a tab on the page of each DAG."""
+"""Adds the pages to Airflow: three in its navigation, and a tab on the page of each DAG."""
 
 from __future__ import annotations
 
@@ -15,24 +15,22 @@ class PagesPlugin(AirflowPlugin):
 
     name = "tocsin_pages"
     external_views: ClassVar[list[dict[str, Any]]] = [
-        {
-            "name": "Detectors",
-            "href": f"{_AT}/detectors",
-            "url_route": "detectors",
-            "destination": "nav",
-            "nav_top_level": True,
-            "icon": f"{_AT}/static/bell.svg",
-            "icon_dark_mode": f"{_AT}/static/bell-dark.svg",
-        },
-        {
-            "name": "Quality",
-            "href": f"{_AT}/quality/index.html",
-            "url_route": "quality",
-            "destination": "nav",
-            "nav_top_level": True,
-            "icon": f"{_AT}/static/check.svg",
-            "icon_dark_mode": f"{_AT}/static/check-dark.svg",
-        },
+        *(
+            {
+                "name": name,
+                "href": f"{_AT}/{page}",
+                "url_route": name.lower(),
+                "destination": "nav",
+                "nav_top_level": True,
+                "icon": f"{_AT}/static/{icon}.svg",
+                "icon_dark_mode": f"{_AT}/static/{icon}-dark.svg",
+            }
+            for name, page, icon in (
+                ("Alerts", "alerts", "bell"),
+                ("Jobs", "jobs", "jobs"),
+                ("Quality", "quality/index.html", "check"),
+            )
+        ),
         {
             "name": "Job",
             "href": f"{_AT}/job?dag_id={{DAG_ID}}",
@@ -46,8 +44,9 @@ class PagesPlugin(AirflowPlugin):
     @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:
         """Made when it is asked for: all of Airflow's components load plugins, and one serves pages."""
-        from tocsin.airflow.addresses import PREFIX  # noqa: PLC0415 - see above
-        from tocsin.airflow.pages.pages_app import pages  # noqa: PLC0415 - likewise
+        from tocsin.airflow.access import AirflowAccess  # noqa: PLC0415 - see above
+        from tocsin.airflow.addresses import PREFIX  # noqa: PLC0415 - likewise
         from tocsin.declare.settings import load_settings  # noqa: PLC0415 - likewise
+        from tocsin.web.app import pages  # noqa: PLC0415 - likewise
 
-        return [{"name": "tocsin", "app": pages(load_settings()), "url_prefix": PREFIX}]
+        return [{"name": "tocsin", "app": pages(load_settings(), AirflowAccess()), "url_prefix": PREFIX}]

@@ -10,7 +10,7 @@ Raises from every function that reads a `Database`:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -72,7 +72,9 @@ class AlertFilter:
     """Choice of alerts to list; None leaves a side open.
 
     Attributes:
-        entity: the value of one of its columns, exactly.
+        state: exactly, or "active" for those that are not resolved.
+        entity: the value of one of its columns, exactly; `text` a part of one, in whatever case.
+        detectors, ids: one of them.
         since: changed at or after it, UTC.
         offset: of those that fit, how many to pass over.
     """
@@ -81,6 +83,9 @@ class AlertFilter:
     detector: str | None = None
     level: str | None = None
     entity: str | None = None
+    text: str | None = None
+    detectors: Collection[str] | None = None
+    ids: Collection[int] | None = None
     since: datetime | None = None
     limit: int = 100
     offset: int = 0
@@ -161,19 +166,29 @@ def list_alerts(database: Database, wanted: AlertFilter) -> list[Alert]:
     if not database.is_ready():
         return []
     with database.read() as connection:
-        query = _alerts(visible(connection)).order_by(alerts.c.updated_at.desc(), alerts.c.id.desc())
-        query = query.limit(wanted.limit).offset(wanted.offset)
-        if wanted.level is not None:
-            query = query.where(alerts.c.level == wanted.level)
-        if wanted.entity is not None:
-            query = query.where(_has_value(alerts.c.entity, wanted.entity))
-        if wanted.state is not None:
-            query = query.where(alerts.c.state == wanted.state)
-        if wanted.detector is not None:
-            query = query.where(alerts.c.detector == wanted.detector)
-        if wanted.since is not None:
-            query = query.where(alerts.c.updated_at >= wanted.since)
+        query = _alerts(visible(connection), _choice(wanted)).order_by(alerts.c.updated_at.desc(), alerts.c.id.desc())
         return [_alert(row) for row in connection.execute(query).mappings()]
+
+
+def _choice(wanted: AlertFilter) -> Select[Any]:
+    """Choose the ids of alerts; before their findings are added up, which for all alerts takes long."""
+    table = alerts.c
+    query = select(table.id).order_by(table.updated_at.desc(), table.id.desc())
+    query = query.limit(wanted.limit).offset(wanted.offset)
+    if wanted.state is not None:
+        query = query.where(table.state != "resolved" if wanted.state == "active" else table.state == wanted.state)
+    for name in ("level", "detector"):
+        if (value := getattr(wanted, name)) is not None:
+            query = query.where(table[name] == value)
+    if wanted.entity is not None:
+        query = query.where(_has_value(table.entity, wanted.entity))
+    if wanted.text is not None:
+        part = canonical_entity({"": wanted.text})[len('{"":"') : -len('"}')]
+        query = query.where(table.entity.icontains(part, autoescape=True))
+    for column, values in ((table.detector, wanted.detectors), (table.id, wanted.ids)):
+        if values is not None:
+            query = query.where(column.in_(values))
+    return query if wanted.since is None else query.where(table.updated_at >= wanted.since)
 
 
 class DetectorDigest(BaseModel, frozen=True):
@@ -282,7 +297,8 @@ def _by_a_job(rows: FromClause) -> ColumnElement[bool]:
 def alert_details(connection: Connection, alert_id: int) -> AlertDetails | None:
     """See `show_alert`; inside the transaction of the caller."""
     rows = visible(connection)
-    row = connection.execute(_alerts(rows).where(alerts.c.id == alert_id)).mappings().first()
+    own_id = select(alerts.c.id).where(alerts.c.id == alert_id)
+    row = connection.execute(_alerts(rows, own_id)).mappings().first()
     if row is None:
         return None
     own = select(rows).where(rows.c.alert_id == alert_id)
@@ -320,8 +336,9 @@ def transitions(connection: Connection, alert: int) -> list[Transition]:
     return [Transition.model_validate(dict(row)) for row in connection.execute(query.order_by(table.id)).mappings()]
 
 
-def _alerts(rows: FromClause) -> Select[Any]:
-    """Alerts with what their findings add up to: those that count, or, where none does any more, all."""
+def _alerts(rows: FromClause, choice: Select[Any]) -> Select[Any]:
+    """The alerts of `choice` with what their findings add up to: those that count, or all where none does any more."""
+    chosen = choice.subquery()
     ends = func.coalesce(rows.c.window_end, rows.c.moment)
     moment, score, counts = rows.c.moment, rows.c.score, _counts(rows)
     counting = func.count(case((counts, 1)))
@@ -333,7 +350,7 @@ def _alerts(rows: FromClause) -> Select[Any]:
             case((counting > 0, counting), else_=func.count()).label("findings"),
             func.coalesce(func.max(case((counts, score))), func.max(score)).label("score"),
         )
-        .where(rows.c.alert_id.is_not(None))
+        .where(rows.c.alert_id.in_(select(chosen.c.id)))
         .group_by(rows.c.alert_id)
         .subquery()
     )

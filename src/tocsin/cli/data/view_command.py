@@ -74,7 +74,7 @@ def _list(*, json: bool) -> None:
 
 def _tell_addresses(settings: Settings) -> None:
     from tocsin.dev.servers.ports import accepts
-    from tocsin.views.rest.server import page_address, token_file
+    from tocsin.web.server import page_address, token_file
 
     if not accepts(settings.web.port):
         note(f"nothing serves them on port {settings.web.port}; start it: tocsin dev up, or python -m tocsin.job web")

@@ -25,10 +25,11 @@ def announcement(seconds: float) -> str:
   {BAD_LINES} unusable lines arrive and go to quarantine"""
 
 
-def closing_text(state: str, mails: str) -> str:
+def closing_text(state: str, mails: str, pages: str, login: str) -> str:
     """Say that all has happened, and what to try next."""
     return f"""everything happened as announced: one e-mail, one urgent message, no duplicates
 the mails are on {mails}
+answer the alerts on {pages} ({login}), or by the buttons in the mails
 in another terminal, after export TOCSIN_STATE={state}, try:
   tocsin status
   tocsin alerts

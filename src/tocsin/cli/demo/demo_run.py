@@ -23,6 +23,7 @@ from tocsin.dev.running_stack import Running
 from tocsin.dev.servers.mail_sink import Mailbox
 from tocsin.ingest.producer import LineProducer
 from tocsin.ingest.quarantine import Selection, list_quarantined
+from tocsin.web.passwords import FIRST_USER, first_password_file
 
 _SOURCE = "logins"
 _RATE, _USERS = 20.0, 200
@@ -52,7 +53,10 @@ class DemoRun(Companion):
         if not self.stop_asked.is_set():
             self.fail(report.faults())
         if not self.faults and not self.stop_asked.is_set():
-            self.say(demo_report.closing_text(str(settings.state), running.mail_url))
+            file = first_password_file(settings)
+            login = f"{FIRST_USER}, {file.read_text(encoding='utf-8').strip()}" if file else "with your login"
+            pages = settings.web.public_address
+            self.say(demo_report.closing_text(str(settings.state), running.mail_url, pages, login))
         while not self.exit_when_done and not self.stop_asked.wait(LOOK_SECONDS):
             _look(settings, mailbox, report)
         self.stop_asked.set()

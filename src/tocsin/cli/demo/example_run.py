@@ -16,9 +16,9 @@ from tocsin.dev.running_stack import Running
 from tocsin.dev.servers.sink_servers import KINDS
 from tocsin.dev.startup_progress import StartupProgress
 from tocsin.ingest.producer import LineProducer
-from tocsin.views.rest.server import page_address
 from tocsin.views.row_query import PageQuery, ViewReader
 from tocsin.views.row_store import store_path
+from tocsin.web.server import page_address
 
 _RATE, _PAGE = 20.0, 1_000
 _FIRST_SECONDS, _MOST_SECONDS = 10.0, 180.0

@@ -1,13 +1,13 @@
-"""The settings of views: where their sinks are, and who may read them over REST."""
+"""The settings of views: where their sinks are."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from tocsin.declare.setting_blocks import ListenSettings, SettingBlock, secret_in
+from tocsin.declare.setting_blocks import SettingBlock, secret_in
 from tocsin.declare.sinks import SINKS
 
 
@@ -41,27 +41,3 @@ class ViewSettings(SettingBlock, extra="allow"):
         if path is not None:
             return secret_in(Path(path), f"views.{kind}_file")
         return None if address is None else str(address)
-
-
-class WebSettings(ListenSettings):
-    """The pages about alerts, jobs and views, and the REST answers about views.
-
-    Attributes:
-        address: at which people reach the pages, such as `https://tocsin.example.com`, for links in mails; that of
-            Airflow with `/tocsin` when they are to lead there. Without one it follows from `host` and `port`.
-        token_file: holds the token that readers must send, readable by its owner alone. Without one a token is made
-            once, in `<state>/web.token`.
-    """
-
-    port: int = Field(default=8431, ge=1, le=65535)
-    address: str | None = Field(default=None, pattern=r"^https?://[^\s/?#]+[^\s?#]*$")
-    token_file: Path | None = None
-
-    @property
-    def public_address(self) -> str:
-        """The address without a slash at its end; empty if it is not given and `host` stands for all of a machine."""
-        if self.address is not None:
-            return self.address.rstrip("/")
-        if self.host in ("0.0.0.0", "::"):
-            return ""
-        return f"{'https' if self.certificate_file else 'http'}://{self.host}:{self.port}"

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# Fields of a block of the settings that change nothing for a job: none of them, or those that sealing alone reads.
+# Fields of a block of the settings that change nothing for a job: none of them, those that sealing alone
+# reads, or those about logins at the pages.
 _Left = frozenset[str]
 _ALL: _Left = frozenset()
 _SEALED = frozenset({"grace"})
+_LOGINS = frozenset({"token_file", "users", "oidc"})
 _DESIRED = "tocsin.supervise.planning.desired_inputs"
 # Code that every job with Spark runs, and every one that uses the alerts DB.
 _SPARK = ("quality", "spark", "ingest/*.py", "ingest/spark")
@@ -157,7 +159,7 @@ KINDS = {
             run="tocsin.alerts.notify.notifier_job:run",
             rooms=_ALERTS,
             title="Sends what is due",
-            settings={"alerts": _ALL, "history": _SEALED, "smtp": _ALL, "receivers": _ALL, "web": _ALL},
+            settings={"alerts": _ALL, "history": _SEALED, "smtp": _ALL, "receivers": _ALL, "web": _LOGINS},
         ),
         JobKind(
             word="drain",
@@ -170,11 +172,10 @@ KINDS = {
         ),
         JobKind(
             word="web",
-            run="tocsin.views.rest.server:run",
-            rooms=("views",),
-            desired=f"{_DESIRED}:web",
-            title="Answers questions about views",
-            settings={"web": _ALL},
+            run="tocsin.web.server:run",
+            rooms=(*_ALERTS, "views", "detect", "spark/tables", "supervise", "dev", "web"),
+            title="Serves the pages, and rows of views",
+            settings={"web": _ALL, "alerts": frozenset({"history_days"}), "history": _SEALED},
             server="web",
         ),
         JobKind(

@@ -112,11 +112,6 @@ def views(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> dic
     }  # fmt: skip
 
 
-def web(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
-    """Serve REST while there are views."""
-    return one_job(kind, catalog, settings, code) if catalog.views else {}
-
-
 def memory_limit(settings: Settings, sources: Iterable[Source], declared: int | None = None) -> int:
     """Limit how many bytes a Spark job that reads `sources` may hold resident: as its file says, else the settings."""
     if declared is not None:

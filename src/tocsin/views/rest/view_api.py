@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Path, Query, Request, Response
@@ -20,19 +19,6 @@ from tocsin.views.view_summary import ViewSummary, summarise
 
 _RETRY = {"Retry-After": "2"}
 _MOST = 1_000
-_PAGE = FilePath(__file__).parent / "static"
-_PAGE_FILES = {
-    "/": ("page.html", "text/html"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/page.css": ("page.css", "text/css"),
-}
-_PAGE_HEADERS = {
-    "Cache-Control": "no-cache",
-    "Content-Security-Policy": "default-src 'none'; connect-src 'self'; script-src 'self'; style-src 'self'; "
-    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
 
 
 class Views(BaseModel):
@@ -106,18 +92,18 @@ _Page = Annotated[PageParameters, Query()]
 _Headers = Annotated[RequestHeaders, Header()]
 
 
-def view_api(views: OpenViews, token: str) -> FastAPI:
-    """Describe the application; readers send `Authorization: Bearer <token>`."""
+def view_api(views: OpenViews, token: str, is_user: Callable[[Request], Awaitable[bool]]) -> FastAPI:
+    """Describe the application; readers send `Authorization: Bearer <token>`, or are logged in as `is_user` says."""
 
     async def check_token(request: Request) -> None:
         scheme, _, sent = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(sent.strip().encode(), token.encode()):
+        is_reader = scheme.lower() == "bearer" and hmac.compare_digest(sent.strip().encode(), token.encode())
+        if not is_reader and not await is_user(request):
             raise HTTPException(401, "send the token: Authorization: Bearer ...", {"WWW-Authenticate": "Bearer"})
 
     api = FastAPI(title="Tocsin: views", version="1", docs_url=None, redoc_url=None)
     api.state.followers = Followers()
     api.include_router(_routes(views, api.state.followers), dependencies=[Depends(check_token)])
-    api.include_router(_page_routes())
     _explain_errors(api)
     return api
 
@@ -158,21 +144,6 @@ def _routes(views: OpenViews, followers: Followers) -> APIRouter:
         return _answer(OneRow(row=shape, freshness=freshness), f'W/"{row.build}-{shape.version}"', headers, freshness)
 
     return routes
-
-
-def _page_routes() -> APIRouter:
-    """Serve the page that shows views with their numbers moving. It holds no data: it asks for that with the token."""
-    routes = APIRouter(include_in_schema=False)
-    for path, (name, kind) in _PAGE_FILES.items():
-        routes.add_api_route(path, _sender((_PAGE / name).read_bytes(), kind), methods=["GET"])
-    return routes
-
-
-def _sender(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
-    async def send() -> Response:
-        return Response(content, headers=_PAGE_HEADERS, media_type=kind)
-
-    return send
 
 
 def _explain_errors(api: FastAPI) -> None:

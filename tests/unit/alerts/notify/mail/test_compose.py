@@ -27,7 +27,7 @@ from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter
-from tocsin.declare.blocks.view_settings import WebSettings
+from tocsin.declare.blocks.web_settings import WebSettings
 from tocsin.declare.model.finding import Finding
 from tocsin.declare.setting_blocks import SmtpSettings
 from tocsin.declare.settings import Settings

@@ -1,4 +1,8 @@
-// Follows one view by server-sent events. The token comes behind the # of the address, which browsers send to nobody.
+// Follows one view by server-sent events. Who is not logged in has a token behind the # of the address, which browsers
+// send to nobody.
+
+import "./theme.js";
+
 const WINDOWS = 6, ROWS = 12, MANY = 300, PAGES = 5, FLASH = 1200;
 const find = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
@@ -21,7 +25,7 @@ function say(text, live = false) {
 }
 
 async function ask(path, options = {}) {
-  const headers = { Authorization: `Bearer ${token}`, ...options.headers };
+  const headers = { ...(token && { Authorization: `Bearer ${token}` }), ...options.headers };
   const answer = await fetch(path, { ...options, headers });
   if (answer.status === 401) {
     find("login").hidden = false;

@@ -6,7 +6,7 @@ const NAMES = [
   ...["red", "amber", "green"].flatMap((name) => ["fg", "subtle", "solid"].map((part) => `colors-${name}-${part}`)),
 ];
 
-/** The document around this one; null when the page is open by itself. */
+/** The document around this one, of Airflow; null when the page is open by itself. */
 export function around() {
   return window.parent === window ? null : window.parent.document;
 }
@@ -14,11 +14,7 @@ export function around() {
 function follow() {
   const own = document.documentElement;
   const root = around()?.documentElement;
-  if (!root) {
-    const dark = localStorage.getItem("theme") ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-    own.dataset.theme = dark;
-    return;
-  }
+  if (!root) return; // the style follows the browser's choice
   const style = root.ownerDocument.defaultView.getComputedStyle(root);
   own.dataset.theme = root.classList.contains("dark") ? "dark" : "light";
   for (const name of NAMES) {
@@ -30,8 +26,6 @@ function follow() {
 follow();
 if (around()) {
   new MutationObserver(follow).observe(around().documentElement, { attributes: true, attributeFilter: ["class", "style"] });
-} else {
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", follow);
 }
 
 // A frame of Airflow may not leave itself, so a link to Airflow's own pages is followed by the document around it.

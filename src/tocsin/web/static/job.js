@@ -2,7 +2,7 @@
 
 import "./theme.js";
 import { showParity } from "./parity.js";
-import { airflow, keepAsking, showActions, showFreshness, showNotes } from "./server.js";
+import { keepAsking, linkToJob, linkToJobs, showActions, showFreshness, showNotes } from "./server.js";
 import { ago, asOf, badge, count, cpu, el, hasLag, memory, put, restarts, span, utc } from "./words.js";
 
 const EVERY_SECONDS = 3;
@@ -16,8 +16,10 @@ let all = false;
 
 const query = (path, values) => `${path}?${new URLSearchParams({ dag_id: dag, ...values })}`;
 const soon = keepAsking(() => query("api/job", {}), EVERY_SECONDS, show, (error) => showNotes(place("notes"), last.notes, error));
-const soonLog = keepAsking(() => chosen && query("api/log", { job: chosen }), EVERY_SECONDS, showLog, () => {});
+const soonLog = keepAsking(() => chosen && query("api/log", { job: chosen, text: place("text").value }), EVERY_SECONDS, showLog, () => {});
 keepAsking(() => query("api/parity", {}), PARITY_SECONDS, showParity, () => {});
+
+place("text").addEventListener("input", () => soonLog());
 
 place("more").addEventListener("click", () => {
   all = !all;
@@ -31,12 +33,11 @@ function show(told) {
   place("job").hidden = !details;
   place("empty").hidden = Boolean(details);
   if (!details) {
-    const link = (path, text) => el("a", { href: airflow(path), "data-airflow": true, text });
     const beside = told.beside.flatMap(({ job, dag }, n) => [n ? ", " : " Its batches work on what these do: ",
-      link(`dags/${dag}/plugin/job`, job)]);
+      el("a", { ...linkToJob(dag), text: job })]);
     put(place("empty"), [told.looked_at, told.beside], () =>
       ["No job belongs to this DAG.", ...beside, beside.length ? ". All jobs are on " : " All jobs are on ",
-        link("plugin/detectors", "Detectors"), "."]);
+        el("a", { ...linkToJobs(), text: "Jobs" }), "."]);
     return;
   }
   if (details.row.job !== chosen) {
@@ -129,5 +130,5 @@ function showLog(told) {
   put(place("about-log"), [told.path, told.written_at, told.cut, told.lines.length], () =>
     told.written_at === null
       ? [`There is no log in ${told.path}.`]
-      : [`The last ${count(told.lines.length)} lines${told.cut ? "" : ", all there are"}, written `, ago(told.written_at), `: ${told.path}`]);
+      : [`The last ${count(told.lines.length)} lines${place("text").value ? " with this text" : ""}${told.cut ? "" : ", all there are"}, written `, ago(told.written_at), `: ${told.path}`]);
 }

@@ -1,7 +1,7 @@
 // The page of all jobs: a row for each, kept up to date in place, so that nothing moves under a finger or a focus.
 
 import "./theme.js";
-import { airflow, keepAsking, showActions, showFreshness, showNotes } from "./server.js";
+import { keepAsking, linkToJob, showActions, showFreshness, showNotes } from "./server.js";
 import { ago, asOf, badge, count, cpu, el, hasLag, memory, put, restarts, short, span } from "./words.js";
 
 const EVERY_SECONDS = 3;
@@ -96,7 +96,7 @@ function fill(row) {
 
 function name(row) {
   const label = row.kind === "detector" ? row.name : row.job;
-  const link = el("a", { href: airflow(`dags/${row.dag}/plugin/job`), "data-airflow": true, text: label });
+  const link = el("a", { ...linkToJob(row.dag), text: label });
   const stage = row.stage ? el("span", { class: "badge stage", text: row.stage }) : null;
   return [link, stage && " ", stage, el("small", { text: row.title, title: row.title })];
 }

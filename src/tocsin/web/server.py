@@ -1,4 +1,4 @@
-"""The job `web`: answers questions about views over HTTP."""
+"""The job `web`: serves the pages to people who log in, and rows of views over REST."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import structlog
+from fastapi import FastAPI, Request, Response
 
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.job_report import JobState
@@ -19,6 +20,9 @@ from tocsin.platform.state_file import read_or_make_secret
 from tocsin.views.rest.event_stream import Followers
 from tocsin.views.rest.open_views import OpenViews
 from tocsin.views.rest.view_api import view_api
+from tocsin.web.app import pages
+from tocsin.web.login import LoginAccess, add_login
+from tocsin.web.site import Here
 
 _REPORT_SECONDS, _OTHERS = 2.0, 0o077
 
@@ -51,19 +55,41 @@ def read_token(settings: Settings) -> str:
 
 
 def page_address(settings: Settings) -> str:
-    """Return the address of the page, with the token behind the `#`, which browsers keep; errors as of `read_token`."""
-    web = settings.web
-    return f"{'https' if web.certificate_file else 'http'}://{web.host}:{web.port}/#token={read_token(settings)}"
+    """Return the address of the page of views, with the token behind the `#`, which browsers keep to themselves.
+
+    Errors as of `read_token`.
+    """
+    return f"{settings.web.public_address}/views.html#token={read_token(settings)}"
+
+
+def application(settings: Settings, views: OpenViews) -> FastAPI:
+    """Put the pages and the answers about views together; errors as of `read_token` and `LoginAccess`."""
+    access = LoginAccess(settings)
+
+    async def is_user(request: Request) -> bool:
+        return await access.user(request) is not None
+
+    rest = view_api(views, read_token(settings), is_user)
+    app = pages(settings, access, opened=("/views", "/openapi.json"))
+    app.state.site.has_views, app.state.followers = True, rest.state.followers
+    app.add_api_route("/views.html", _views_page, methods=["GET"])
+    add_login(app, settings)
+    app.mount("", rest)
+    return app
+
+
+def _views_page(request: Request, site: Here) -> Response:
+    """The page that shows views with their numbers moving. It holds no data: its script asks for that."""
+    return site.page(request, "views.html")
 
 
 def run(job: Job) -> None:
-    """Answer until SIGTERM; ConfigError if the token or the files for TLS are faulty, OSError if the port is taken."""
+    """Answer until SIGTERM; ConfigError if a secret or the files for TLS are faulty, OSError if the port is taken."""
     settings, reporter, stop = job.settings, job.reporter, job.stop
     with contextlib.closing(OpenViews(settings)) as views:
-        api = view_api(views, read_token(settings))
+        app = application(settings, views)
         structlog.get_logger().info("listening", host=settings.web.host, port=settings.web.port)
-        report = _report(reporter, api.state.followers, stop)
-        serve_until_stopped(api, settings.web, settings.project, report)
+        serve_until_stopped(app, settings.web, settings.project, _report(reporter, app.state.followers, stop))
     stop.set()
 
 

@@ -5,15 +5,28 @@ import { ago, el, put, setClock } from "./words.js";
 const AIRFLOW = new URL("../", location.href);
 const DONE_SECONDS = 120;
 
-export function airflow(path) {
+const isAirflow = "airflow" in document.documentElement.dataset;
+
+function airflow(path) {
   return new URL(path, AIRFLOW).href;
+}
+
+/** Give the attributes of a link to the jobs of a DAG: the tab of Airflow, or a page of ours. */
+export function linkToJob(dag) {
+  if (!isAirflow) return { href: `job?dag_id=${encodeURIComponent(dag)}` };
+  return { href: airflow(`dags/${dag}/plugin/job`), "data-airflow": true };
+}
+
+/** Give the attributes of a link to the page of all jobs. */
+export function linkToJobs() {
+  return isAirflow ? { href: airflow("plugin/jobs"), "data-airflow": true } : { href: "jobs" };
 }
 
 async function ask(path, options = {}) {
   const answer = await fetch(path, { credentials: "same-origin", headers: { Accept: "application/json" }, ...options });
   if (answer.ok) return answer.json();
   const told = await answer.json().catch(() => ({}));
-  const error = new Error(typeof told.detail === "string" ? told.detail : `Airflow answers ${answer.status}`);
+  const error = new Error(typeof told.detail === "string" ? told.detail : `the server answers ${answer.status}`);
   error.status = answer.status;
   throw error;
 }
@@ -52,10 +65,10 @@ export function showNotes(place, notes, error) {
 }
 
 function faultText(error) {
-  if (error.status === 401) return "Your login has expired. Reload Airflow and log in again; this page is out of date.";
+  if (error.status === 401) return "Your login has expired. Log in again; this page is out of date.";
   if (error.status === 403) return "You may not see this.";
   if (error.status) return `The page cannot be refreshed: ${error.message}. It is out of date.`;
-  return "Airflow does not answer; the jobs keep running. This page is out of date.";
+  return "The server does not answer; the jobs keep running. This page is out of date.";
 }
 
 /** Show how old the figures are. */

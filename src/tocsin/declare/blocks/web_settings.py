@@ -1,0 +1,73 @@
+"""The settings of the pages: where they are, and who may log in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from tocsin.declare.setting_blocks import ListenSettings, SettingBlock
+
+WebRole = Literal["read", "answer", "operate"]
+
+
+class WebUser(SettingBlock):
+    """A person who logs in with a password.
+
+    Attributes:
+        password: its hash, as `tocsin web hash-password` prints it.
+        role: `read` looks; `answer` also acknowledges, resolves and silences alerts; `operate` may also silence all.
+    """
+
+    password: str = Field(pattern=r"^scrypt:\d+:\d+:\d+:[A-Za-z0-9_=-]+:[A-Za-z0-9_=-]+$")
+    role: WebRole = "answer"
+
+
+class OidcSettings(SettingBlock):
+    """Logins by OpenID Connect.
+
+    Attributes:
+        issuer: its address, below which `/.well-known/openid-configuration` is.
+        client_id: our name there, with `<web.address>/login/done` as redirect address.
+        client_secret_file: holds the secret that goes with it.
+        name: the claim that names a person.
+        claim: the claim that holds their groups or roles, one or a list.
+        roles: by one of these, the role here; the highest counts, and who has none may not log in.
+    """
+
+    issuer: str = Field(pattern=r"^https?://[^\s?#]+$")
+    client_id: str
+    client_secret_file: Path
+    name: str = "email"
+    claim: str = "groups"
+    roles: dict[str, WebRole]
+
+
+class WebSettings(ListenSettings):
+    """The pages about alerts, jobs and views, and the REST answers about views.
+
+    Attributes:
+        address: at which people reach the pages, such as `https://tocsin.example.com`, for links in mails; that of
+            Airflow with `/tocsin` when they are to lead there. Without one it follows from `host` and `port`.
+        token_file: holds the token that readers of views must send, readable by its owner alone. Without one a token
+            is made once, in `<state>/web.token`.
+        users: by name, who logs in with a password. Without users and `oidc` there is one, `operator`, whose password
+            is made once, in `<state>/web.password`.
+        oidc: logins by OpenID Connect, beside those of users; None for none.
+    """
+
+    port: int = Field(default=8431, ge=1, le=65535)
+    address: str | None = Field(default=None, pattern=r"^https?://[^\s/?#]+[^\s?#]*$")
+    token_file: Path | None = None
+    users: dict[str, WebUser] = Field(default_factory=dict)
+    oidc: OidcSettings | None = None
+
+    @property
+    def public_address(self) -> str:
+        """The address without a slash at its end; empty if it is not given and `host` stands for all of a machine."""
+        if self.address is not None:
+            return self.address.rstrip("/")
+        if self.host in ("0.0.0.0", "::"):
+            return ""
+        return f"{'https' if self.certificate_file else 'http'}://{self.host}:{self.port}"

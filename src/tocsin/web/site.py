@@ -1,0 +1,155 @@
+"""What every page needs: the installation, its alerts DB, templates, and tokens against forged forms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Annotated, Any
+
+from fastapi import Depends, HTTPException, Request
+from fastapi.responses import HTMLResponse
+from itsdangerous import BadSignature, URLSafeTimedSerializer
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from sqlalchemy import Connection
+from starlette.datastructures import FormData
+
+from tocsin.alerts.actions import list_silences
+from tocsin.alerts.links import Links
+from tocsin.alerts.notify.mail.plain_text import duration, named, plain, times, value
+from tocsin.alerts.store.database import Database
+from tocsin.declare.model.errors import TocsinError, TransientError
+from tocsin.declare.model.finding_text import number, score_text
+from tocsin.declare.model.names import dag_of, detector_job
+from tocsin.declare.model.sizes import printable
+from tocsin.declare.settings import Settings
+from tocsin.platform.state_file import read_or_make_secret
+from tocsin.web.access import Access, User
+from tocsin.web.page_data import Installation
+
+_FORM_SECONDS = 12 * 3600
+_MOST_FIELDS = 1000
+_FORMER = "this form is too old, or not from here; go back, load the page anew and send it again"
+
+
+class Site:
+    """One installation, as its pages show it."""
+
+    def __init__(self, settings: Settings, access: Access) -> None:
+        self.settings, self.access, self.links = settings, access, Links(settings)
+        self.installation = Installation(settings)
+        self.installation.prepare()
+        self.has_views = False
+        self._templates = Environment(
+            loader=PackageLoader("tocsin.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+            lstrip_blocks=True, finalize=lambda text: printable(text) if type(text) is str else text,
+        )  # fmt: skip
+        self._templates.filters |= {"named": named, "plain": plain, "value": value, "number": number, "ago": _ago}
+        self._templates.filters |= {"moment": _moment, "until": _until}
+        self._templates.globals |= {"score_text": score_text, "times": times, "job_dag": _job_dag}
+
+    @cached_property
+    def database(self) -> Database:
+        """The alerts DB; ConfigError if its address is wrong."""
+        return Database(self.settings.alerts_database)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Begin to read the alerts DB; TransientError if it is away, or not there yet."""
+        self._check_database()
+        with self.database.read() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Begin to write in it; errors as of `read`."""
+        self._check_database()
+        with self.database.write() as connection:
+            yield connection
+
+    def _check_database(self) -> None:
+        if not self.database.is_ready():  # to write there would make an empty file
+            raise TransientError("There is no alerts DB yet; the indexer makes it when it starts")
+
+    def page(self, request: Request, template: str, status: int = 200, /, **facts: Any) -> HTMLResponse:
+        """Fill a template."""
+        user: User | None = request.scope.get("tocsin.user")
+        facts |= {"root": request.scope.get("root_path", ""), "path": request.url.path, "user": user, "site": self}
+        facts |= {"now": datetime.now(UTC), "csrf": self._forms.dumps(user.name if user else "")}
+        facts["mutes_all"] = self._mutes_all(facts["now"]) if user else []
+        return HTMLResponse(self._templates.get_template(template).render(facts), status)
+
+    def message(
+        self, request: Request, text: str, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> HTMLResponse:
+        """Fill a page that says one thing; with `Retry-After` it is loaded again."""
+        page = self.page(request, "message.html", status, text=text, retry=(headers or {}).get("Retry-After"))
+        page.headers.update(headers or {})
+        return page
+
+    def check_form(self, user: User | None, token: str) -> None:
+        """Refuse a form that another site has made, or another user got, by an HTTPException."""
+        try:
+            name = self._forms.loads(token, max_age=_FORM_SECONDS)
+        except BadSignature:
+            name = None
+        if name != (user.name if user else ""):
+            raise HTTPException(403, _FORMER)
+
+    @cached_property
+    def _forms(self) -> URLSafeTimedSerializer:
+        return URLSafeTimedSerializer(read_or_make_secret(self.settings.state / "web.secret"), salt="tocsin.form")
+
+    def _mutes_all(self, now: datetime) -> list[Any]:
+        try:
+            with self.read() as connection:
+                return [silence for silence in list_silences(connection, now) if silence.matcher.takes_all]
+        except TocsinError:
+            return []  # the page says itself that the DB is away, if it needs it
+
+
+def _site(request: Request) -> Site:
+    site: Site = request.app.state.site
+    return site
+
+
+Here = Annotated[Site, Depends(_site)]
+"""The site of a request, as an argument of a route."""
+
+
+async def _posted(request: Request) -> FormData:
+    form = await request.form(max_files=0, max_fields=_MOST_FIELDS)
+    _site(request).check_form(request.scope.get("tocsin.user"), str(form.get("csrf", "")))
+    return form
+
+
+Form = Annotated[FormData, Depends(_posted)]
+"""The form of a request whose token was checked."""
+
+
+def field(form: FormData, name: str) -> str:
+    """Return what a field of a form holds, without spaces around it; empty if it is not there."""
+    return str(form.get(name, "")).strip()
+
+
+def _moment(time: datetime) -> str:
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _ago(time: datetime, now: datetime) -> str:
+    seconds = (now - time).total_seconds()
+    return "just now" if seconds < 5 else f"{_round(seconds)} ago"
+
+
+def _until(time: datetime, now: datetime) -> str:
+    return f"for {_round(max(0.0, (time - now).total_seconds()))} more"
+
+
+def _round(seconds: float) -> str:
+    unit = next(size for size in (86_400, 3600, 60, 1) if seconds >= 2 * size or size == 1)
+    return duration(timedelta(seconds=int(seconds) // unit * unit))
+
+
+def _job_dag(detector: str) -> str:
+    return dag_of(detector_job(detector))

@@ -1,0 +1,379 @@
+"""The pages about alerts, asked for as a browser does: who may do what, and what they say when they may not."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.rig.samples.project import copy_project
+from tests.unit.alerts.scene import RULES, SECOND, finding
+from tocsin.alerts import actions
+from tocsin.alerts.actions import By
+from tocsin.alerts.alert_states import Verdict
+from tocsin.alerts.links import LinkAction, Links
+from tocsin.alerts.recording import record
+from tocsin.alerts.store.alert_rows import AlertDetails
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.queries import show_alert
+from tocsin.declare.blocks.web_settings import WebSettings, WebUser
+from tocsin.declare.model.alert_matcher import AlertMatcher
+from tocsin.declare.settings import Settings
+from tocsin.views.rest.open_views import OpenViews
+from tocsin.web import passwords
+from tocsin.web.server import application
+
+NOW = datetime.now(UTC)
+EVIL = "<script>alert(1)</script>\u202e\"'&"
+PASSWORDS = {"ann": "correct horse", "bob": "battery staple", "eve": "just looking"}
+ROLES: Any = {"ann": "operate", "bob": "answer", "eve": "read"}
+
+
+class Pages:
+    """The application of an installation with an alert about `mallory`, one about `trudy` and one about `EVIL`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.database = settings, Database(settings.alerts_database)
+        self.app = application(settings, OpenViews(settings))
+        for score, user in ((60, "mallory"), (130, "trudy"), (99, EVIL)):
+            at = NOW - timedelta(minutes=10)
+            one = finding(score, user=user, at=at, context={EVIL: EVIL}, evidence=[EVIL])
+            with self.database.write() as connection:
+                record(connection, [one], RULES, at + 8 * SECOND)
+
+    def client(self, **headers: str) -> TestClient:
+        made = TestClient(self.app, base_url="http://127.0.0.1:8431", follow_redirects=False)
+        made.headers.update({"Accept": "text/html"} | headers)
+        return made
+
+    def log_in(self, name: str) -> TestClient:
+        client = self.client()
+        answer = post(client, "/login", "/login", name=name, password=PASSWORDS[name], next="/alerts")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/alerts")
+        assert answer.headers["set-cookie"].endswith("httponly; samesite=lax")
+        return client
+
+    def alert(self, number: int = 1) -> AlertDetails:
+        details = show_alert(self.database, number)
+        assert details is not None
+        return details
+
+    def link(self, action: LinkAction, *, alert: int = 1, who: str = "ann@example.com") -> str:
+        return Links(self.settings).answer(alert, action, who, NOW)
+
+
+def post(client: TestClient, page: str, to: str, **fields: str) -> Any:
+    """Send the form that is on `page`."""
+    found = re.search('name="csrf" value="([^"]+)"', client.get(page).text)
+    assert found is not None
+    return client.post(to, data={"csrf": found[1]} | fields)
+
+
+@pytest.fixture(scope="module")
+def hashed() -> dict[str, WebUser]:
+    return {
+        name: WebUser(password=passwords.hash_password(password), role=ROLES[name])
+        for name, password in PASSWORDS.items()
+    }
+
+
+@pytest.fixture
+def pages(tmp_path: Path, migrated_file: Path, hashed: dict[str, WebUser]) -> Iterator[Pages]:
+    copy_project(tmp_path)
+    settings = Settings(project=tmp_path, state=tmp_path / "state", web=WebSettings(users=hashed))
+    settings.state.mkdir()
+    shutil.copy(migrated_file, settings.state / "alerts.db")
+    made = Pages(settings)
+    with closing(made.database):
+        yield made
+
+
+def test_nobody_sees_anything_and_is_led_back_after_the_login(pages: Pages) -> None:
+    client = pages.client()
+    answer = client.get("/alerts?state=all")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=/alerts%3Fstate%3Dall")
+    for path in ("/alerts/1", "/api/jobs", "/silences", "/nothing", "/alerts/events"):
+        assert client.get(path, headers={"Accept": "*/*"}).json() == {"detail": "Not authenticated"}
+    assert client.post("/alerts/1", data={"action": "acknowledge"}).status_code == 401
+    assert client.get("/views", headers={"Accept": "*/*"}).status_code == 401
+    assert pages.log_in("eve").get("/views").status_code == 200
+
+
+@pytest.mark.parametrize("place", ["https://evil.example.com", "//evil.example.com", "/\\evil.example.com"])
+def test_a_login_leads_to_no_other_site(pages: Pages, place: str) -> None:
+    client = pages.client()
+    answer = post(client, "/login", "/login", name="ann", password=PASSWORDS["ann"], next=place)
+    assert answer.headers["location"] == "/alerts"
+
+
+def test_a_wrong_password_is_refused_and_guesses_are_bounded(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tocsin.web.login.is_password", lambda password, _: password == "right")
+    client = pages.client()
+
+    def guess(name: str, password: str) -> int:
+        status: int = post(client, "/login", "/login", name=name, password=password).status_code
+        return status
+
+    assert [guess("nobody", "right"), guess("ann", "wrong")] == [401, 401], "a name that is not known is not said"
+    assert [guess("ann", "wrong") for _ in range(passwords.GUESSES)][-1] == 429
+    assert guess("ann", "right") == 429
+    assert guess("bob", "right") == 429, "from this address"
+    monkeypatch.setattr(passwords, "WINDOW_SECONDS", 0.0)
+    assert guess("ann", "right") == 303
+
+
+@pytest.mark.parametrize("token", ["", "forged", "of another"])
+def test_a_form_of_another_site_or_user_does_nothing(pages: Pages, token: str) -> None:
+    client = pages.log_in("bob")
+    if token == "of another":
+        found = re.search('name="csrf" value="([^"]+)"', pages.log_in("ann").get("/alerts/1").text)
+        assert found is not None
+        token = found[1]
+    fields = {"csrf": token, "action": "acknowledge", "hours": "4"}
+    assert client.post("/alerts/1", data=fields).status_code == 403
+    answer = client.post("/login/out", headers={"Sec-Fetch-Site": "cross-site"})
+    assert answer.json() == {"detail": "This was sent by a page of another site."}
+    assert pages.alert().alert.state == "open"
+
+
+def test_a_session_ends_with_the_log_out_and_a_forged_one_is_none(pages: Pages) -> None:
+    client = pages.log_in("eve")
+    cookie = client.cookies["tocsin"]
+    assert post(client, "/alerts", "/login/out").status_code == 303
+    assert client.get("/alerts").status_code == 303
+    assert pages.client(Cookie=f"tocsin={cookie[:-4]}AAAA").get("/alerts").status_code == 303
+
+
+ACTIONS = [
+    ({"action": "acknowledge", "hours": "8", "why": "mine"}, "acknowledged", "acknowledged"),
+    ({"action": "resolve", "verdict": "false"}, "resolved", "resolved"),
+    ({"action": "silence", "hours": "1", "why": "noisy", "scope": "entity"}, "open", "silenced"),
+]
+
+
+@pytest.mark.parametrize(("fields", "state", "badge"), ACTIONS)
+def test_who_may_answer_acts_on_an_alert_and_who_reads_does_not(
+    pages: Pages, fields: dict[str, str], state: str, badge: str
+) -> None:
+    reader = pages.log_in("eve")
+    assert "<form method" not in reader.get("/alerts/1").text.partition("<main")[2]
+    assert post(reader, "/alerts/1", "/alerts/1", **fields).status_code == 403
+    client = pages.log_in("bob")
+    assert post(client, "/alerts/1", "/alerts/1", **fields).status_code == 303
+    page = client.get("/alerts/1").text
+    assert pages.alert().alert.state == state
+    assert re.search(rf'class="badge[^"]*">{badge}<', page)
+    assert re.search("(Acknowledged|Resolved|Silenced) by bob", page)
+
+
+def test_the_second_of_two_who_act_is_told_what_the_first_has_done(pages: Pages) -> None:
+    client = pages.log_in("bob")
+    client.get("/alerts/1")
+    with pages.database.write() as connection:
+        actions.resolve(connection, [1], By("ann", NOW), Verdict.TRUE)
+    answer = post(client, "/alerts/1", "/alerts/1", action="acknowledge", hours="4")
+    assert (answer.status_code, "Nothing was done: it is resolved by ann (true)" in answer.text) == (409, True)
+    bulk = post(client, "/alerts", "/alerts", alert="1", hours="4")
+    assert (bulk.status_code, "alert 1: it is resolved by ann" in bulk.text) == (409, True)
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("", ["mallory", "trudy", "&lt;script&gt;"]),
+        ("level=urgent", ["trudy"]),
+        ("entity=ALLO", ["mallory"]),
+        ("entity=%25", []),
+        ("state=resolved", []),
+        ("state=acknowledged", ["trudy"]),
+        ("silenced=yes", ["mallory"]),
+        ("silenced=no&state=open", ["&lt;script&gt;"]),
+        ("detector=none", []),
+        ("page=2", []),
+    ],
+)
+def test_the_list_has_what_was_asked_for(pages: Pages, query: str, shown: list[str]) -> None:
+    with pages.database.write() as connection:
+        actions.silence(connection, AlertMatcher(entity={"user_id": ("mall*",)}), By("ann", NOW, "why"), in_an_hour())
+        actions.acknowledge(connection, [2], By("ann", NOW))
+    page = pages.log_in("eve").get(f"/alerts?{query}").text
+    assert [name for name in ("mallory", "trudy", "&lt;script&gt;") if f">{name}" in page] == shown
+
+
+def in_an_hour() -> datetime:
+    return NOW + timedelta(hours=1)
+
+
+def test_many_are_acknowledged_at_once_and_the_list_is_as_it_was(pages: Pages) -> None:
+    client = pages.log_in("bob")
+    found = re.search('name="csrf" value="([^"]+)"', client.get("/alerts").text)
+    assert found is not None
+    fields = {"csrf": found[1], "alert": ["1", "2"], "hours": "24", "back": "level=email"}
+    answer = client.post("/alerts", data=fields)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/alerts?level=email")
+    assert [pages.alert(number).alert.state for number in (1, 2, 3)] == ["acknowledged", "acknowledged", "open"]
+
+
+def test_an_event_is_sent_when_an_alert_or_a_silence_changes(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tocsin.web.pages.alerts._STREAM_SECONDS", 0.1)
+    monkeypatch.setattr("tocsin.web.pages.alerts._LOOK_SECONDS", 0.01)
+    client = pages.log_in("eve")
+    told = [client.get("/alerts/events").text]
+    with pages.database.write() as connection:
+        actions.acknowledge(connection, [1], By("ann", NOW))
+    told.append(client.get("/alerts/events").text)
+    with pages.database.write() as connection:
+        actions.silence(connection, AlertMatcher(detector=("a",)), By("ann", NOW, "why"), in_an_hour())
+    told.append(client.get("/alerts/events").text)
+    assert [text.count("data: ") for text in told] == [1, 1, 1]
+    assert len(set(told)) == 3
+
+
+def test_what_comes_from_logs_is_text_on_every_page(pages: Pages) -> None:
+    client = pages.log_in("ann")
+    link = pages.link(LinkAction.ACKNOWLEDGE, alert=3, who=EVIL)
+    fields = {"action": "silence", "hours": "1", "why": EVIL}
+    assert post(client, "/alerts/3", "/alerts/3", **fields).status_code == 303
+    for path in ("/alerts", "/alerts/3", "/silences", link, "/alerts?entity=" + EVIL, "/login?next=/" + EVIL):
+        page = client.get(path).text
+        assert "alert(1)" in page or "login" in path
+        assert "<script>alert" not in page
+        assert "\u202e" not in page
+        assert client.get(path).headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
+
+
+def test_a_silence_of_everything_is_asked_back_and_is_on_every_page(pages: Pages) -> None:
+    client = pages.log_in("ann")
+    fields = {"hours": "1", "why": "moving", "detector": "*"}
+    asked = post(client, "/silences", "/silences", **fields)
+    assert (asked.status_code, "Yes, mute every alert" in asked.text, 'value="moving"' in asked.text) == (
+        422,
+        True,
+        True,
+    )
+    refused = post(pages.log_in("bob"), "/silences", "/silences", **fields, everything="yes")
+    assert (refused.status_code, "needs the role operate" in refused.text) == (403, True)
+    assert post(client, "/silences", "/silences", **fields, everything="yes").status_code == 303
+    eve = pages.log_in("eve")
+    for path in ("/alerts", "/alerts/1", "/detectors", "/jobs", "/silences"):
+        assert "Every alert is muted until" in eve.get(path).text
+    assert post(client, "/silences", "/silences/1/end").status_code == 303
+    assert "Every alert is muted" not in eve.get("/alerts").text
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"entity": "mallory"}, "Entity: write column=value, not mallory"),
+        ({"level": "high"}, "Level: "),
+        ({"detector": "a", "hours": "0"}, "0 hours: must be more than 0"),
+        ({"detector": "a", "why": " "}, "A silence needs an owner and a reason"),
+        ({"detector": "a", "hours": "soon"}, "Could not convert string to float"),
+    ],
+)
+def test_a_silence_that_says_nothing_useful_is_refused_with_the_reason(
+    pages: Pages, fields: dict[str, str], fault: str
+) -> None:
+    answer = post(pages.log_in("bob"), "/silences", "/silences", **({"hours": "1", "why": "because"} | fields))
+    assert (answer.status_code, fault in answer.text) == (422, True)
+
+
+LINKS = [
+    (LinkAction.ACKNOWLEDGE, "Acknowledge for 4 hours", "acknowledged", "acknowledged by ann@example.com at"),
+    (LinkAction.SILENCE_HOUR, "Silence for 1 hour", "open", "silenced by ann@example.com until"),
+    (LinkAction.FALSE_ALARM, "Resolve as a false alarm", "resolved", "resolved by ann@example.com at"),
+]
+
+
+@pytest.mark.parametrize(("action", "button", "state", "already"), LINKS)
+def test_a_link_in_a_mail_acts_once_on_its_button_alone_and_without_a_login(
+    pages: Pages, action: LinkAction, button: str, state: str, already: str
+) -> None:
+    client, link = pages.client(), pages.link(action)
+    for _ in range(2):
+        page = client.get(link)
+        assert (page.status_code, button in page.text) == (200, True)
+    assert (pages.alert().alert.state, len(pages.alert().history)) == ("open", 1), "a scanner of mails changes nothing"
+    assert "Done: " in client.post(link).text
+    assert pages.alert().alert.state == state
+    before = pages.alert()
+    for again in (client.get(link), client.post(link), client.post(pages.link(action, who="bob@example.com"))):
+        assert f"already {already}" in again.text
+        assert button not in again.text.partition("<main")[2]
+    assert pages.alert() == before
+
+
+def test_a_link_overrides_nobody_who_has_resolved_the_alert(pages: Pages) -> None:
+    with pages.database.write() as connection:
+        actions.resolve(connection, [1], By("bob", NOW), Verdict.TRUE)
+    for action in LinkAction:
+        assert "already resolved by bob at" in pages.client().post(pages.link(action)).text
+    assert pages.alert().alert.verdict == "true"
+
+
+def test_of_two_links_pressed_at_once_one_acts(pages: Pages) -> None:
+    links = [pages.link(LinkAction.SILENCE_HOUR, who=f"{name}@example.com") for name in "abcd"]
+    with ThreadPoolExecutor(4) as threads:
+        told = list(threads.map(lambda link: "Done: " in pages.client().post(link).text, links))
+    assert told.count(True) == 1
+    with pages.database.read() as connection:
+        assert len(actions.list_silences(connection, NOW)) == 1
+
+
+def test_an_expired_or_forged_link_says_what_to_do(pages: Pages) -> None:
+    old = Links(pages.settings).answer(1, "acknowledge", "ann@example.com", NOW - timedelta(days=8))
+    for link, text in ((old, "expired"), (f"{old[:-4]}AAAA", "was not made here")):
+        for answer in (pages.client().get(link), pages.client().post(link)):
+            assert (answer.status_code, text in answer.text, "og in" in answer.text) == (410, True, True)
+    gone = pages.client().post(pages.link(LinkAction.ACKNOWLEDGE, alert=99))
+    assert (gone.status_code, "so old that it was removed" in gone.text) == (410, True)
+
+
+def test_without_its_database_a_page_says_so_and_comes_back_by_itself(pages: Pages) -> None:
+    client = pages.log_in("ann")
+    (pages.settings.state / "alerts.db").rename(pages.settings.state / "moved")
+    answer = client.get("/alerts")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
+    assert "There is no alerts DB yet" in answer.text
+    assert '<meta http-equiv="refresh" content="10">' in answer.text
+    assert not (pages.settings.state / "alerts.db").exists(), "looking makes none"
+    assert client.get("/jobs").status_code == 200
+
+
+def test_the_page_of_detectors_has_verdicts_and_a_runbook_is_rendered_without_its_html(pages: Pages) -> None:
+    with pages.database.write() as connection:
+        for alert, verdict in ((1, "true"), (2, "false")):
+            actions.resolve(connection, [alert], By("ann", NOW), Verdict(verdict))
+    client = pages.log_in("eve")
+    assert "50 % true of 2" in client.get("/detectors").text
+    runbook = pages.settings.project / "docs" / "runbooks" / "failed_logins.md"
+    assert "cannot be read" in client.get("/runbooks/failed_logins").text
+    runbook.parent.mkdir(parents=True)
+    runbook.write_text(
+        "# Look\n\n<script>alert(1)</script> [x](javascript:alert(1))\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+    )
+    page = client.get("/runbooks/failed_logins").text
+    assert "<h1>Look</h1>" in page
+    assert "<td>2</td>" in page
+    assert "<script>alert" not in page
+    assert 'href="javascript' not in page
+    assert client.get("/runbooks/none").status_code == 404
+
+
+def test_without_users_there_is_one_with_a_password_that_was_made(tmp_path: Path, migrated_file: Path) -> None:
+    settings = Settings(project=tmp_path, state=tmp_path / "state")
+    settings.state.mkdir()
+    shutil.copy(migrated_file, settings.state / "alerts.db")
+    client = TestClient(application(settings, OpenViews(settings)), base_url="http://127.0.0.1:8431")
+    file = settings.state / "web.password"
+    assert file.stat().st_mode & 0o777 == 0o600
+    answer = post(client, "/login", "/login", name="operator", password=file.read_text().strip())
+    assert (answer.status_code, answer.url.path) == (200, "/alerts")
