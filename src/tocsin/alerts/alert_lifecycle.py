@@ -17,6 +17,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, in
 from tocsin.alerts import actions, alert_policy, alert_states
 from tocsin.alerts.alert_policy import LastReports, NotificationKind
 from tocsin.alerts.alert_states import Action, AlertState, AlertStatus, Change
+from tocsin.alerts.notify import outbox
 from tocsin.alerts.store.alert_rows import further_notifications, notified, planned_notification, read_facts
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import (
@@ -139,8 +140,10 @@ def find_over(connection: Connection, now: datetime) -> list[int]:
 def resolve(connection: Connection, ids: Sequence[int], now: datetime) -> None:
     """Resolve alerts, if they are over still."""
     rows = connection.execute(select(alerts).where(alerts.c.id.in_(ids), _is_over(now)).with_for_update()).mappings()
-    changes = {row["id"]: alert_states.quiet(actions.status_of(row)) for row in rows}
-    actions.write_changes(connection, {alert: change for alert, change in changes.items() if change}, now)
+    ends = {row["id"]: alert_states.quiet(actions.status_of(row)) for row in rows}
+    changes = {alert: change for alert, change in ends.items() if change}
+    actions.write_changes(connection, changes, now)
+    outbox.add_updates(connection, list(changes), now)
 
 
 def _is_over(now: datetime) -> ColumnElement[bool]:

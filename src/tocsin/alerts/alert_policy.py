@@ -39,7 +39,7 @@ class NotificationKind(StrEnum):
     RETURNED = "returned"
     """What was missing has come back; see `tocsin.alerts.alert_lifecycle`."""
     UPDATE = "update"
-    """A person has answered the alert: for receivers that follow alerts, such as a pager's service."""
+    """The alert was answered, or is over: for receivers that follow alerts, such as a pager's service."""
     NOTICE = "notice"
     """About a job or a run, and no alert; see `tocsin.alerts.notify.notices`."""
 

@@ -21,6 +21,7 @@ _OF_ALERT = (
     "false_positives",
 )  # fmt: skip
 _OF_FINDING = ("version", "level", "score", "limit", "evidence", "context")
+_AGAIN = (Action.EXPIRED, Action.REOPENED)
 _AT_ONCE = (NotificationKind.URGENT, NotificationKind.EMAIL)
 
 
@@ -30,7 +31,7 @@ class AlertFacts(BaseModel):
     Attributes:
         key: the same in all messages about the alert, and of no other: up to 64 letters, digits and `-`.
         happened: why the message is sent.
-        who, why: of a person who acted; empty else.
+        who, why: of a person or rule that acted; empty else.
         alert: its number.
         version: of the detector.
         level, score, limit, at_least: of its highest finding; the score of one that is `at_least` may be higher.
@@ -88,7 +89,7 @@ class AlertFacts(BaseModel):
         same = {name: getattr(alert, name) for name in _OF_ALERT}
         same |= {name: getattr(finding, name) for name in _OF_FINDING}
         return cls(
-            **_answer(details, notification),
+            **_step(details, notification),
             key=_key(alert.id, alert_parts(alert.detector, canonical_entity(alert.entity), alert.period_start)),
             alert=alert.id,
             finding=finding.finding_id,
@@ -117,13 +118,13 @@ def _key(alert: int, parts: list[str]) -> str:
     return f"{alert}-{digest(parts)}"
 
 
-def _answer(details: AlertDetails, notification: Notification) -> dict[str, Any]:
-    """Return what happened, and who did it if a person has answered."""
-    # An update is planned with the step of the person, in one transaction; rules may have taken others since.
+def _step(details: AlertDetails, notification: Notification) -> dict[str, Any]:
+    """Return the step of the alert that led to the message, who took it and why."""
+    # It is planned with that step, in one transaction; there may have been others since.
     own = [step for step in details.history if step.at == notification.created_at]
-    if notification.kind != NotificationKind.UPDATE or not own:
-        return {"happened": _happened(details, notification)}
-    return {"happened": Action(own[-1].action), "who": own[-1].who, "why": own[-1].why}
+    if own and (notification.kind == NotificationKind.UPDATE or own[-1].action in _AGAIN):
+        return {"happened": Action(own[-1].action), "who": own[-1].who, "why": own[-1].why}
+    return {"happened": _happened(details, notification)}
 
 
 def _happened(details: AlertDetails, notification: Notification) -> Action:

@@ -355,7 +355,9 @@ class Notifier:
                 _log.error("notification rejected", error=delivery.reason, **who)
                 self._later(outbox.mark_failed, mail, error=delivery.reason, now=now)
             case Result.POSTPONED | Result.FAILED:
-                pause = timedelta(seconds=2 ** min(mail.first.attempts, 20))
+                pause = timedelta(
+                    seconds=max(2 ** min(mail.first.attempts, 20), min(delivery.retry_after or 0, 86_400))
+                )
                 until = now + min(pause, outbox.LONGEST_PAUSE)
                 _log.warning("notification postponed", error=delivery.reason, until=until.isoformat(), **who)
                 self._later(outbox.postpone, mail, error=delivery.reason, until=until)

@@ -186,7 +186,7 @@ def add_notice(connection: Connection, message: Message, now: datetime) -> None:
 
 
 def add_updates(connection: Connection, ids: Sequence[int], now: datetime) -> None:
-    """Let the receivers that follow alerts know that a person has answered some, if they were notified of them."""
+    """Let the receivers that follow alerts know that some were answered or are over, if they were notified of them."""
     columns = (_table.alert_id, _table.recipient, _table.finding_id, _table.message_id)
     own = select(*columns).where(_table.alert_id.in_(ids), _table.state.in_(("sent", "leaving")))
     rows = [row for row in connection.execute(own) if RECEIVERS[kind_of(row.recipient)].takes_updates]

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,12 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.rig.mail_server import MailServer
 from tests.rig.samples.project import copy_project
 from tests.rig.web_receiver import DROPS, HANGS, WebReceiver, web_receiver
+from tests.unit.alerts.notifier_scene import Scene
 from tests.unit.alerts.scene import NOON, RULES, SECOND, finding
+from tocsin.alerts.actions import By, acknowledge
 from tocsin.alerts.alert_states import Action
 from tocsin.alerts.notify.channel import Channels, Message, Result
 from tocsin.alerts.notify.mail import chart, compose
@@ -28,6 +31,7 @@ from tocsin.alerts.store import queries
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter
 from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.setting_blocks import SmtpSettings
 from tocsin.declare.settings import Settings, load_settings
 
 # Apprise loads all its services, one of which imports a module that Python will lose.
@@ -335,3 +339,37 @@ def test_an_answer_in_pagerduty_shows_here(settings: Settings, database: Databas
     bare = settings.model_copy(update={"receivers": {}})
     with database.write() as connection, pytest.raises(WebhookRefused, match="has a webhook_secret_file"):
         take_webhook(connection, bare, signed(body), body, now)
+
+
+def test_an_incident_follows_its_alert_from_the_first_notification_to_the_end(
+    settings: Settings, sqlite: Database, server: MailServer, receiver: WebReceiver
+) -> None:
+    smtp = SmtpSettings(port=server.port, sender="tocsin@tocsin.example.com")
+    scene = Scene(sqlite, server, settings.model_copy(update={"smtp": smtp}))
+    receiver.status, receiver.answer_headers = 429, {"Retry-After": "120"}
+    scene.index(120, rules=replace(RULES, paged=("pagerduty:ops",)))
+    scene.send()
+    scene.send_later(timedelta(seconds=119))
+    assert len(receiver.taken) == 1, "it is not tried again before the receiver asks for it"
+    receiver.status = 202
+    scene.send_later(timedelta(seconds=1))
+    (alert,) = queries.list_alerts(sqlite, AlertFilter())
+    with sqlite.write() as connection:
+        acknowledge(connection, [alert.id], By("ann@example.com", scene.now, "on it"), scene.now + timedelta(minutes=5))
+    scene.send()
+    scene.now += timedelta(hours=2)
+    for _ in range(2):  # the acknowledgement expires; then nothing more was found
+        scene.notifier.tidy()
+        scene.send()
+    events = [json.loads(taken.body) for taken in receiver.taken]
+    details = [event["payload"]["custom_details"] for event in events]
+    assert [(event["event_action"], own["happened"]) for event, own in zip(events, details, strict=True)] == [
+        ("trigger", "opened"),
+        ("trigger", "opened"),
+        ("acknowledge", "acknowledged"),
+        ("trigger", "expired"),
+        ("resolve", "quiet"),
+    ]
+    assert len({event["dedup_key"] for event in events}) == 1
+    assert (details[2]["who"], details[2]["why"]) == ("ann@example.com", "on it")
+    assert len(server.mails) == 2, "people get no mail of each answer"
