@@ -13,7 +13,7 @@ from starlette.datastructures import MutableHeaders
 from tocsin.declare.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.declare.settings import Settings
 from tocsin.web.access import Access
-from tocsin.web.pages import alert, alerts, answer, detectors, jobs, reports, silences
+from tocsin.web.pages import alert, alerts, answer, detectors, jobs, receivers, reports, silences
 from tocsin.web.site import Site
 
 _Message = MutableMapping[str, Any]
@@ -41,7 +41,7 @@ def pages(settings: Settings, access: Access, opened: tuple[str, ...] = ()) -> F
     app = FastAPI(title="Tocsin", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(_check)])
     app.state.site = Site(settings, access)
     app.add_middleware(Gate, access=access, opened=(*_OPEN, *opened))
-    for page in (alerts, alert, answer, detectors, silences, jobs, reports):
+    for page in (alerts, alert, answer, detectors, silences, jobs, reports, receivers):
         app.include_router(page.routes)
     app.add_api_route("/", _first_page, methods=["GET"], include_in_schema=False)
     for kind in (TocsinError, HTTPException, RequestValidationError, ValueError):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -20,6 +23,7 @@ from tocsin.alerts import actions
 from tocsin.alerts.actions import By
 from tocsin.alerts.alert_states import Verdict
 from tocsin.alerts.links import LinkAction, Links
+from tocsin.alerts.notify.alert_facts import AlertFacts
 from tocsin.alerts.recording import record
 from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
@@ -88,7 +92,11 @@ def hashed() -> dict[str, WebUser]:
 @pytest.fixture
 def pages(tmp_path: Path, migrated_file: Path, hashed: dict[str, WebUser]) -> Iterator[Pages]:
     copy_project(tmp_path)
-    settings = Settings(project=tmp_path, state=tmp_path / "state", web=WebSettings(users=hashed))
+    (tmp_path / "secret").write_text("s3cret")
+    ops = {"routing_key_file": tmp_path / "key", "webhook_secret_file": tmp_path / "secret"}
+    settings = Settings(
+        project=tmp_path, state=tmp_path / "state", web=WebSettings(users=hashed), receivers={"pagerduty": {"ops": ops}}
+    )
     settings.state.mkdir()
     shutil.copy(migrated_file, settings.state / "alerts.db")
     made = Pages(settings)
@@ -335,6 +343,21 @@ def test_an_expired_or_forged_link_says_what_to_do(pages: Pages) -> None:
             assert (answer.status_code, text in answer.text, "og in" in answer.text) == (410, True, True)
     gone = pages.client().post(pages.link(LinkAction.ACKNOWLEDGE, alert=99))
     assert (gone.status_code, "so old that it was removed" in gone.text) == (410, True)
+
+
+def test_pagerduty_reports_what_was_done_to_an_incident(pages: Pages) -> None:
+    details = pages.alert()
+    key = AlertFacts.of(details, details.notifications[0], NOW).key
+    event = {"event_type": "incident.acknowledged", "data": {"incident_key": key}}
+    event["agent"] = {"type": "user_reference", "summary": "Ann"}
+    body = json.dumps({"event": event}).encode()
+    own = {"X-PagerDuty-Signature": f"v1={hmac.new(b's3cret', body, hashlib.sha256).hexdigest()}"}
+    for headers, content, status in (({}, body, 403), (own, b"{}", 403), (own, b"x" * 300_000, 413)):
+        assert pages.client(**headers).post("/receivers/pagerduty", content=content).status_code == status
+    assert pages.alert().alert.state == "open"
+    assert [pages.client(**own).post("/receivers/pagerduty", content=body).status_code for _ in range(2)] == [204, 204]
+    alert = pages.alert().alert
+    assert (alert.state, alert.acknowledged_by) == ("acknowledged", "Ann")
 
 
 def test_without_its_database_a_page_says_so_and_comes_back_by_itself(pages: Pages) -> None:

@@ -25,7 +25,7 @@ from tocsin.alerts.notify.channel import Channels, Message, Result
 from tocsin.alerts.notify.mail import chart, compose
 from tocsin.alerts.notify.mail.compose import Envelope
 from tocsin.alerts.notify.receivers import http_post, messenger, pagerduty
-from tocsin.alerts.notify.receivers.pagerduty import Answered, WebhookRefused, read_webhook, take_webhook
+from tocsin.alerts.notify.receivers.pagerduty import Answered, WebhookRefused, read_any_webhook, read_webhook
 from tocsin.alerts.recording import record
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.database import Database
@@ -322,7 +322,8 @@ def test_an_answer_in_pagerduty_shows_here(settings: Settings, database: Databas
     def take(kind: str, key: str) -> list[str]:
         body = event(kind, key)
         with database.write() as connection:
-            return [done.refused or done.state for done in take_webhook(connection, settings, signed(body), body, now)]
+            done = pagerduty.act(connection, read_any_webhook(settings, signed(body), body), now)
+        return [one.refused or one.state for one in done]
 
     assert take("incident.acknowledged", message.facts.key) == ["acknowledged"]
     assert take("incident.resolved", f"{alert}-{'0' * 32}") == []
@@ -335,10 +336,8 @@ def test_an_answer_in_pagerduty_shows_here(settings: Settings, database: Databas
         ("Ann \u00c4hm", "acknowledged", "in PagerDuty"),
         ("Ann \u00c4hm", "resolved", "in PagerDuty"),
     ]
-    body = event()
-    bare = settings.model_copy(update={"receivers": {}})
-    with database.write() as connection, pytest.raises(WebhookRefused, match="has a webhook_secret_file"):
-        take_webhook(connection, bare, signed(body), body, now)
+    with pytest.raises(WebhookRefused, match="has a webhook_secret_file"):
+        read_any_webhook(settings.model_copy(update={"receivers": {}}), signed(event()), event())
 
 
 def test_an_incident_follows_its_alert_from_the_first_notification_to_the_end(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -128,25 +128,25 @@ def read_webhook(headers: Mapping[str, str], body: bytes, secret: str) -> list[A
         raise WebhookRefused(f"it is no webhook of version 3: {error!r}") from error
 
 
-def take_webhook(
-    connection: Connection, settings: Settings, headers: Mapping[str, str], body: bytes, now: datetime
-) -> list[Done]:
-    """Do to alerts what a webhook says was done to their incidents; nothing for alerts that are not ours.
+def read_any_webhook(settings: Settings, headers: Mapping[str, str], body: bytes) -> list[Answered]:
+    """Read the answers in a webhook that is signed with the secret of one of the receivers.
 
-    WebhookRefused as of `read_webhook`, also without a `webhook_secret_file`. ConfigError if that cannot be read.
+    WebhookRefused as of `read_webhook`, also if none has a `webhook_secret_file`. ConfigError if that cannot be read.
     """
     targets: dict[str, PagerDutyTarget] = settings.receivers.get("pagerduty", {})
-    refused: WebhookRefused | None = WebhookRefused("no block [receivers.pagerduty.NAME] has a webhook_secret_file")
-    answers: list[Answered] = []
+    refused = WebhookRefused("no block [receivers.pagerduty.NAME] has a webhook_secret_file")
     for name, target in targets.items():
-        if refused is not None and target.webhook_secret_file is not None:
+        if target.webhook_secret_file is not None:
             key = f"receivers.pagerduty.{name}.webhook_secret_file"
             try:
-                answers, refused = read_webhook(headers, body, secret_in(target.webhook_secret_file, key)), None
+                return read_webhook(headers, body, secret_in(target.webhook_secret_file, key))
             except WebhookRefused as error:
                 refused = error
-    if refused is not None:
-        raise refused
+    raise refused
+
+
+def act(connection: Connection, answers: Iterable[Answered], now: datetime) -> list[Done]:
+    """Do to alerts what was done to their incidents; nothing for incidents of other alerts than ours."""
     done: list[Done] = []
     for answer in answers:
         alert = find_by_key(connection, answer.key)
