@@ -3,7 +3,8 @@
 * Dedup: findings of one detector, and one entity or its declared part, within one period of event time belong to one
   alert.
 * Notifying: `urgent` at the crossing, `email` once the window has closed, later findings in a `delayed` summary;
-  an alert that was notified as e-mail is notified once more when it becomes urgent, and never at a lower level.
+  an alert that was notified as e-mail is notified once more when it becomes urgent, and never at a lower level. What
+  goes on from period to period below `urgent` notifies once, and is then listed in the hourly summary.
   What a backfill finds is news for two days, in the summary alone.
 """
 
@@ -35,7 +36,7 @@ class NotificationKind(StrEnum):
     URGENT = "urgent"
     EMAIL = "email"
     DELAYED = "delayed"
-    """One line in a summary mail to the owner, at most one such mail an hour."""
+    """One line in a summary to the owner, at most one such message an hour: it goes on, or was found too late."""
     RETURNED = "returned"
     """What was missing has come back; see `tocsin.alerts.alert_lifecycle`."""
     UPDATE = "update"
@@ -129,6 +130,16 @@ def notification(finding: Finding, facts: DetectorFacts, before: SentBefore, now
     if finding.origin is not Origin.BACKFILL and now - _end(finding) <= facts.page_within:
         return NotificationKind(finding.level) if rank > _LEVELS[before.at_once] else None
     return NotificationKind.DELAYED if rank > max(_LEVELS[before.at_once], _LEVELS[before.delayed]) else None
+
+
+def goes_on(finding: Finding, facts: DetectorFacts, start: datetime, sent: SentBefore) -> bool:
+    """Return whether a new alert is the same thing, still going on, as the one of its entity that began at `start`.
+
+    People were notified of that one at once, so an `email` alert is listed in the next summary; an urgent one notifies
+    again, and so does what is missing, whose end is notified to the same people.
+    """
+    follows = start > finding.moment - 2 * facts.dedup_period
+    return follows and finding.level == "email" and bool(sent.at_once) and facts.looks_every is None
 
 
 def notifies(finding: Finding, facts: DetectorFacts, now: datetime) -> bool:

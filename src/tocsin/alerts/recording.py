@@ -148,7 +148,7 @@ class _Work:
         span = max((facts.dedup_period for _, facts in declared), default=timedelta(0))
         hashes = {entity_hash(alert_policy.dedup_key(f.entity, facts)) for f, facts in declared}
         own_key = and_(alerts.c.detector.in_({f.detector for f in batch}), alerts.c.entity_hash.in_(hashes))
-        near = and_(own_key, alerts.c.period_start.between(min(moments) - span, max(moments) + span))
+        near = and_(own_key, alerts.c.period_start.between(min(moments) - 2 * span, max(moments) + span))
         by_id = {}
         acknowledged = and_(own_key, alerts.c.acknowledged_until > self._now)  # goes on in later periods
         # Locked: the notifier may end one of them, and a notification of the same revision would be refused.
@@ -208,10 +208,14 @@ class _Work:
         if start is not None:
             return next(alert for alert in near if alert.period_start == start)
         before = max(near, key=lambda alert: alert.period_start, default=None)
-        status = AlertStatus(AlertState.OPEN, finding.level)
+        status, goes_on = AlertStatus(AlertState.OPEN, finding.level), False
         if before is not None:
             status = alert_states.follow(before.status, finding.level, self._now)
+            goes_on = alert_policy.goes_on(finding, facts, before.period_start, before.sent)
         alert = _Alert(finding.detector, entity, moment, status)
+        if goes_on:
+            alert.sent = SentBefore(at_once=finding.level)
+            alert.plan(NotificationKind.DELAYED, finding)
         why = f"acknowledged by {status.by} with the alert before" if status.by else ""
         alert.change(Change(status, Action.OPENED, f"detector {finding.version}", why))
         near.append(alert)

@@ -119,6 +119,27 @@ def test_an_acknowledgement_goes_on_in_the_next_period_until_it_expires_or_the_l
     assert [(step.action, "ann" in step.why) for step in details.history] == [("opened", state is ACKNOWLEDGED)]
 
 
+@pytest.mark.parametrize(
+    ("after", "score", "kinds"),
+    [
+        (HOUR, 60, ["delayed"]),
+        (2 * HOUR - SECOND, 60, ["delayed"]),
+        (2 * HOUR, 60, ["email"]),
+        (HOUR, 120, ["urgent", "urgent"]),
+    ],
+)
+def test_what_goes_on_below_urgent_notifies_once_and_is_then_listed_in_summaries(
+    database: Database, after: timedelta, score: float, kinds: list[str]
+) -> None:
+    with database.write() as connection:
+        record(connection, [finding(60)], RULES, NOON + 10 * SECOND)
+        now = NOON + after
+        record(connection, [finding(score, at=now + count * SECOND) for count in (0, 20)], RULES, now + 30 * SECOND)
+    details = queries.show_alert(database, 2)
+    assert details is not None
+    assert [one.kind for one in details.notifications] == kinds
+
+
 def test_of_two_who_act_at_once_the_second_is_told_what_the_first_has_done(database: Database) -> None:
     with database.write() as connection:
         record(connection, [finding(60)], RULES, NOON + 10 * SECOND)

@@ -8,7 +8,7 @@ A group is what one detector has for one recipient.
 * The first urgent alert of a storm whose messages were all e-mails leaves at once.
 * A storm ends with the first digest of fewer than `MANY` alerts.
 
-What was found too late to notify at once leaves in one summary a recipient, whatever the detector: see `is_due`.
+What goes on from an alert before, or was found too late, leaves in one summary a recipient: see `is_due`.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class Overview:
         alerts, urgent: how many there are, and how many of them are urgent.
         detectors: by name.
         highest: alerts, the urgent ones first and then by their score.
-        delayed: whether they were found too late to notify at once.
+        delayed: whether they are a summary: none of them notified at once.
         storms: whether their group is in a storm.
     """
 

@@ -132,7 +132,7 @@ def test_what_a_silence_muted_leaves_when_it_ends_in_a_summary_if_it_is_late(sce
     scene.notifier.tidy()
     scene.send_later(2 * MINUTE)
     is_late = later > FACTS.page_within
-    assert [subject[:9] for _, subject in scene.subjects] == ["[delayed]" if is_late else "[URGENT] "]
+    assert [subject[:9] for _, subject in scene.subjects] == ["[summary]" if is_late else "[URGENT] "]
     assert [action for action, _ in history(scene)] == ["muted", "unmuted"]
 
 

@@ -33,7 +33,7 @@ def test_late_findings_leave_in_one_summary_an_hour(scene: Scene) -> None:
     scene.send()
     scene.send()
     (mail,) = scene.server.mails
-    assert (mail["To"], mail["Subject"]) == (OWNER, "[delayed] 3 alerts of failed_logins")
+    assert (mail["To"], mail["Subject"]) == (OWNER, "[summary] 3 alerts of failed_logins")
     body = mail.get_body(("plain",))
     assert body is not None
     assert all(f"{user}: 120 (limit 100)" in body.get_content() for user in ("mallory", "trent", "eve"))
@@ -43,7 +43,7 @@ def test_late_findings_leave_in_one_summary_an_hour(scene: Scene) -> None:
     assert len(scene.server.mails) == 1
     scene.now += 3 * MINUTE
     scene.send()
-    assert scene.server.mails[-1]["Subject"] == "[delayed] 1 alert of failed_logins"
+    assert scene.server.mails[-1]["Subject"] == "[summary] 1 alert of failed_logins"
 
 
 def test_a_clock_that_was_ahead_for_a_while_keeps_no_mail_until_it_is_there_again(scene: Scene) -> None:
@@ -54,7 +54,7 @@ def test_a_clock_that_was_ahead_for_a_while_keeps_no_mail_until_it_is_there_agai
     scene.index(120, user="eve")
     scene.now = NOON + 9 * SECOND
     scene.send()
-    assert scene.subjects == [(OWNER, "[delayed] 1 alert of failed_logins")] * 2
+    assert scene.subjects == [(OWNER, "[summary] 1 alert of failed_logins")] * 2
     scene.now = NOON + 10 * MINUTE
     scene.index(120, user="oscar")
     scene.now = NOON + 10 * SECOND
@@ -76,7 +76,7 @@ def test_a_summary_of_many_alerts_reads_only_what_it_shows(scene: Scene, monkeyp
     monkeypatch.setattr(notifier, "alert_details", counted)
     scene.send()
     (mail,) = scene.server.mails
-    assert mail["Subject"] == f"[delayed] {compose.SUMMARY_LINES + 7} alerts of failed_logins"
+    assert mail["Subject"] == f"[summary] {compose.SUMMARY_LINES + 7} alerts of failed_logins"
     assert len(read) == compose.SUMMARY_LINES
     body = mail.get_body(("plain",))
     assert body is not None
@@ -100,7 +100,7 @@ def test_a_long_summary_leaves_whole_and_no_step_holds_the_lock_for_all_of_it(
     scene.now += MINUTE
     event.listen(scene.database.engine, "after_cursor_execute", count)
     scene.send()
-    assert [subject for _, subject in scene.subjects] == ["[delayed] 12 alerts of failed_logins"]
+    assert [subject for _, subject in scene.subjects] == ["[summary] 12 alerts of failed_logins"]
     assert {n.state for n in scene.notifications} == {"sent"}
     assert len({n.message_id for n in scene.notifications}) == 1
     assert max(written) <= 5

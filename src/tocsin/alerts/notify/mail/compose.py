@@ -158,13 +158,17 @@ def summary_mail(shown: list[AlertDetails], overview: Overview, envelope: Envelo
     command = "tocsin alerts list" + (f" --detector {shlex.quote(names[0])}" if len(names) == 1 else "")
     more = f"and {count - len(shown):,} more: {command}" if count > len(shown) else ""
     urgent = overview.urgent > 0 and not overview.delayed
-    mark = "[delayed] " if overview.delayed else "[URGENT] " if urgent else ""
+    mark = "[summary] " if overview.delayed else "[URGENT] " if urgent else ""
     storm = "Storm: " if overview.storms else ""
-    foot = "Delayed alerts of your detectors, at most one such mail an hour. " if overview.delayed else ""
+    foot = (
+        "Alerts of your detectors that notified nobody at once, at most one such mail an hour. "
+        if overview.delayed
+        else ""
+    )
     letter = Letter(
         subject=plain(f"{mark}{storm}{what}", 150),
         tone="notice" if overview.delayed else "urgent" if urgent else "email",
-        label="DELAYED" if overview.delayed else "STORM" if overview.storms else "URGENT" if urgent else "ALERTS",
+        label="SUMMARY" if overview.delayed else "STORM" if overview.storms else "URGENT" if urgent else "ALERTS",
         headline=plain(what, 150),
         lead=_why_several(overview, command),
         sections=[Items(items=[alert_item(details, envelope) for details in shown], note=more)],
@@ -177,8 +181,9 @@ def summary_mail(shown: list[AlertDetails], overview: Overview, envelope: Envelo
 def _why_several(overview: Overview, command: str) -> tuple[str, ...]:
     if overview.delayed:
         return (
-            "These alerts were found too late to notify anybody in time: a job was down or behind, old events were "
-            "replayed, or a backfill found what the stream had missed.",
+            "These alerts notified nobody at once. Either they go on from an alert that you were notified of before, "
+            "or they were found too late: a job was down or behind, old events were replayed, or a backfill found what "
+            "the stream had missed.",
         )
     how_many = f", {overview.urgent:,} of them urgent" if overview.urgent else ""
     lead = f"They came within a short time{how_many}, so they leave as one message."

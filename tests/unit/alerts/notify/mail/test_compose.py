@@ -349,7 +349,7 @@ def test_a_summary_lists_what_was_found_late(sqlite: Database) -> None:
     overview = Overview(alerts=60, urgent=60, detectors=[FACTS.name], highest=[], delayed=True)
     mail = sent(compose.summary_mail(alerts, overview, envelope()))
     text_part, html_part = cast(list[EmailMessage], list(mail.iter_parts()))
-    assert mail["Subject"] == "[delayed] 60 alerts of failed_logins"
+    assert mail["Subject"] == "[summary] 60 alerts of failed_logins"
     for words in (text_part.get_content(), _Page(html_part.get_content()).words):
         assert "user0" in words
         assert "user49" in words
