@@ -15,7 +15,7 @@ from tests.rig.played_kafka import played_kafka
 from tests.unit.alerts.scene import MINUTE, NOON, RULES, SECOND, WINDOW, finding
 from tocsin.alerts.evidence import gathering
 from tocsin.alerts.evidence.alert_evidence import AlertEvidence, SourceEvidence
-from tocsin.alerts.evidence.gathering import STORED_BYTES, EvidenceGatherer, gather, unusual_columns
+from tocsin.alerts.evidence.gathering import EvidenceGatherer, gather, unusual_columns
 from tocsin.alerts.recording import record
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import AlertDetails
@@ -93,7 +93,10 @@ def test_without_events_in_the_window_the_last_ones_before_are_shown(settings: S
     assert (nobody.count, nobody.events, nobody.since) == (0, [], None)
 
 
-def test_huge_and_strange_values_are_cut(settings: Settings, database: Database) -> None:
+def test_huge_and_strange_values_are_cut(
+    settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "STORED_BYTES", 4_000)
     strange = ["x" * 1_000_000, "\x00\u202e<script>", "\ud800", {"a": [1, "b" * 5000]}, float("nan"), 10**400, True]
     values = [{"ip_address": value, "message": "\x01" * 9_000} for value in strange]
     write(settings, *(event("huge", n, NOON + n * SECOND, **each) for n, each in enumerate(values)))
@@ -103,7 +106,8 @@ def test_huge_and_strange_values_are_cut(settings: Settings, database: Database)
     assert evidence is not None
     assert evidence.note == ""
     assert evidence.sources[0].count == len(strange)
-    assert len(evidence.model_dump_json().encode()) <= STORED_BYTES
+    assert len(evidence.model_dump_json().encode()) <= 4_000
+    assert 0 < len(evidence.sources[0].events) < len(strange), "the latest are left"
     assert stored(database, details) == evidence
 
 
