@@ -42,8 +42,10 @@ from tocsin.platform.kafka.retry import Retry
 from tocsin.platform.kafka.topic_follower import TopicFollower
 
 BATCH = 500
-# A writer that waits for SQLite's lock tries every 100 ms at last; without a pause between two chunks it never gets in.
-_PAUSE_SECONDS = 0.12
+_TOGETHER = 100
+"""Findings of one transaction: some 50 ms on SQLite, where the notifier waits for it."""
+# A writer waits for SQLite's lock by trying; without a pause between two chunks it never gets in.
+_PAUSE_SECONDS = 0.01
 _log = structlog.get_logger()
 
 
@@ -69,13 +71,20 @@ class Indexer:
         return self._declared.current()
 
     def store(self, records: list[FindingRecord]) -> Recorded:
-        """Store a batch in one transaction; if the DB refuses its content, record by record. Retry a TransientError."""
+        """Store a batch in short transactions, and what the DB refuses record by record. Retry a TransientError."""
+        done = self._store_together(records[:_TOGETHER])
+        for first in range(_TOGETHER, len(records), _TOGETHER):
+            time.sleep(_PAUSE_SECONDS)
+            done.add(self._store_together(records[first : first + _TOGETHER]))
+        return done
+
+    def _store_together(self, records: list[FindingRecord]) -> Recorded:
         try:
             return self._transaction(records)
         except (exc.StatementError, ValueError, OverflowError) as error:
             if len(records) > 1:
                 for record in records:
-                    self.store([record])
+                    self._store_together([record])
                 return Recorded()
             _log.error("finding rejected by the alerts DB", offset=records[0].offset, error=str(error)[:500])
             with self._database.write() as connection:

@@ -28,6 +28,7 @@ from tocsin.declare.model.errors import ConfigError, TransientError
 logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
+_TRY_SECONDS = 0.002
 _MIGRATION_LOCK = 0x70C5_1A
 # A server whose machine or network is gone says nothing: TCP notices after 25 s, and not after hours, as by default.
 _VANISHED = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
@@ -201,10 +202,30 @@ def _sqlite(url: URL, read_only: bool, busy_seconds: float) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        writes = connection.get_execution_options().get("writes", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        if connection.get_execution_options().get("writes", False):
+            _lock(connection.connection.dbapi_connection, busy_seconds)  # type: ignore[arg-type]  # it is SQLite's
+        else:
+            connection.exec_driver_sql("BEGIN")
 
     return engine
+
+
+def _lock(connection: sqlite3.Connection, busy_seconds: float) -> None:
+    # SQLite's own wait tries ever more seldom, every 0.1 s in the end: it misses the moments that another program leaves
+    # between two of its transactions.
+    end = time.monotonic() + busy_seconds
+    connection.execute("PRAGMA busy_timeout=0")
+    try:
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                    raise
+            time.sleep(_TRY_SECONDS)
+    finally:
+        connection.execute(f"PRAGMA busy_timeout={int(busy_seconds * 1000)}")
 
 
 def _keep_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
