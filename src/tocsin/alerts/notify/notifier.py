@@ -247,7 +247,7 @@ class Notifier:
                 continue
             mail = self._claim(item, wanted) if item.group is None else self._gather(item.group, wanted)
             if mail is not None:
-                self._start(channels, mail)
+                self._sends.start(channels, mail, self._compose)
 
     def _gather(self, group: Group, wanted: ClaimFilter) -> OutgoingMail | None:
         """Bind what leaves of a group now, but for what is muted, to one message; None if nothing does."""
@@ -306,18 +306,6 @@ class Notifier:
             if steps:
                 time.sleep(_PAUSE_SECONDS)
 
-    def _start(self, channels: Channels, mail: OutgoingMail) -> None:
-        try:
-            message = self._compose(mail)
-        except TransientError:
-            self._later(outbox.unclaim, mail)
-            raise
-        except Exception as error:
-            # One message that cannot be composed must not keep back all others.
-            self._note_error(mail, error)
-        else:
-            self._sends.start(channels, mail, message)
-
     def _note_ended(self, within: float) -> bool:
         """Write what became of messages; waits `within` seconds for the first. Returns whether there were any."""
         ended = self._sends.collect(within)
@@ -330,7 +318,9 @@ class Notifier:
                     self._later(outbox.unclaim, sent.mail)
                     errors.append(error)
                 case Exception() as error:
-                    self._note_error(sent.mail, error)
+                    # One message that cannot be composed must not keep back all others.
+                    _log.error("notification not sent", message_id=sent.mail.message_id, exc_info=error)
+                    self._note(sent.mail, Delivery(Result.POSTPONED, f"{type(error).__name__}: {error}"[:1000]))
                 case error:
                     errors.append(error)
         # What cannot be written now is written before anything else is sent: forgetting it would send it twice.
@@ -338,10 +328,6 @@ class Notifier:
         for error in errors:
             raise error
         return bool(ended)
-
-    def _note_error(self, mail: OutgoingMail, error: Exception) -> None:
-        _log.error("notification not sent", message_id=mail.message_id, exc_info=error)
-        self._note(mail, Delivery(Result.POSTPONED, f"{type(error).__name__}: {error}"[:1000]))
 
     def _note(self, mail: OutgoingMail, delivery: Delivery) -> None:
         now, who = self._clock(), {"recipient": mail.recipient, "message_id": mail.message_id}

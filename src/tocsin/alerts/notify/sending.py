@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tocsin.alerts.notify.channel import Channels, Delivery, Message, server_of
@@ -17,7 +18,7 @@ _CONNECTIONS = 8
 
 @dataclass(frozen=True)
 class Sent:
-    """Outcome of one message: its delivery, or the error that its channel raised."""
+    """Outcome of one message: its delivery, or the error that composing or sending it raised."""
 
     mail: OutgoingMail
     outcome: Delivery | BaseException
@@ -43,11 +44,11 @@ class Sends:
         busy = Counter(server_of(other) for other in self._under_way)
         return recipient not in self._under_way and busy[server_of(recipient)] < _CONNECTIONS
 
-    def start(self, channels: Channels, mail: OutgoingMail, message: Message) -> None:
-        """Begin to send a message; there must be room for its recipient."""
+    def start(self, channels: Channels, mail: OutgoingMail, compose: Callable[[OutgoingMail], Message]) -> None:
+        """Begin to compose and send a message; there must be room for its recipient."""
         self._under_way[mail.recipient] = time.monotonic()
         # A daemon: a receiver that hangs must not keep the process from ending.
-        threading.Thread(target=self._send, args=(channels, mail, message), name="send", daemon=True).start()
+        threading.Thread(target=self._send, args=(channels, mail, compose), name="send", daemon=True).start()
 
     def collect(self, within: float) -> list[Sent]:
         """Return what has ended; waits `within` seconds for the first."""
@@ -61,8 +62,8 @@ class Sends:
             del self._under_way[sent.mail.recipient]
         return ended
 
-    def _send(self, channels: Channels, mail: OutgoingMail, message: Message) -> None:
+    def _send(self, channels: Channels, mail: OutgoingMail, compose: Callable[[OutgoingMail], Message]) -> None:
         try:
-            self._done.put(Sent(mail, channels.send(message)))
+            self._done.put(Sent(mail, channels.send(compose(mail))))
         except BaseException as error:  # whatever it is, the thread that waits for it decides
             self._done.put(Sent(mail, error))

@@ -211,8 +211,8 @@ def _sqlite(url: URL, read_only: bool, busy_seconds: float) -> Engine:
 
 
 def _lock(connection: sqlite3.Connection, busy_seconds: float) -> None:
-    # SQLite's own wait tries ever more seldom, every 0.1 s in the end: it misses the moments that another program leaves
-    # between two of its transactions.
+    # SQLite's own wait tries ever more seldom, every 0.1 s in the end: it misses the moments that another program
+    # leaves between two of its transactions.
     end = time.monotonic() + busy_seconds
     connection.execute("PRAGMA busy_timeout=0")
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -47,6 +48,8 @@ from tocsin.declare.model.names import detector_job
 _log = structlog.get_logger()
 SUMMARY_LINES = 50
 _OTHER_WINDOWS = 8
+_DRAWING = threading.Lock()
+"""matplotlib is for one thread at a time."""
 _EVENT_COLUMNS = 3
 _BUTTONS = {
     "alert": "Open the alert",
@@ -277,7 +280,8 @@ def _series(detector: str) -> str:
 
 def _draw_chart(details: AlertDetails) -> bytes:
     try:
-        return chart.draw(details)
+        with _DRAWING:
+            return chart.draw(details)
     except Exception:
         # A mail without its chart still says everything; a mail that never leaves says nothing.
         _log.exception("chart failed", alert=details.alert.id)
