@@ -115,14 +115,14 @@ def test_calls_of_rules_mails_and_pages_are_taken() -> None:
         (path.name, call): fault_in(call) for path in OTHERS for call in mentions(path.read_text(encoding="utf-8"))
     }
     assert {call: what for call, what in found.items() if what} == {}
-    assert len(found) > 5
+    assert len(found) >= 5
 
 
 def test_calls_of_messages_are_taken() -> None:
     files = [path for path in (ROOT / "src").rglob("*.py")]
     found = {(path.name, call): fault_in(call) for path in files for text in texts_of(path) for call in mentions(text)}
     assert {call: what for call, what in found.items() if what} == {}
-    assert len(found) > 50
+    assert len(found) >= 50
 
 
 def test_what_the_command_does_not_take_is_found() -> None:

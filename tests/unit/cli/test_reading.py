@@ -16,7 +16,7 @@ from tocsin.alerts.job_usage import UsageTally
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, JobUsage
 from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.schema import findings
+from tocsin.alerts.store.schema import findings, notifications
 from tocsin.declare.model.finding import Finding, finding_id
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.settings import load_settings
@@ -236,6 +236,20 @@ def test_alerts_are_answered_and_silenced_from_the_command_line() -> None:
     assert call("alerts", "unsilence", "1")[0] == 0
     assert call("alerts", "silences")[1] == "no silences\n"
     assert call("alerts", "unsilence", "7")[0] == 2
+
+
+@pytest.mark.usefixtures("stored")
+def test_what_was_refused_is_sent_again_on_request() -> None:
+    assert call("alerts", "resend", "1")[0] == 1, "nothing was refused"
+    assert call("alerts", "resend")[0] == 2
+    database = Database(load_settings().alerts_database)
+    with database.write() as connection:
+        refused = {"state": "failed", "error": "550 no such user", "next_attempt_at": NOW}
+        connection.execute(update(notifications).values(refused))
+    database.close()
+    assert call("alerts", "resend", "--to", "nobody@example.com")[0] == 1
+    assert call("alerts", "resend", "--refused") == (0, "2 notifications will be sent again\n")
+    assert "leaving" in call("alerts", "1")[1]
 
 
 def test_usage_is_listed_and_a_core_that_is_kept_busy_stands_out() -> None:

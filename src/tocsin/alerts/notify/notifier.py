@@ -216,7 +216,10 @@ class Notifier:
             refused = outbox.find_refused(connection, self._clock())
             self.stuck = outbox.stuck(connection)
             counts = outbox.counts(connection)
-            counts[REFUSED_RECIPIENTS] = len(outbox.refused_recipients(connection, self._clock()))
+            refusing = outbox.refused_recipients(connection, self._clock())
+        counts[REFUSED_RECIPIENTS] = len(refusing)
+        if refusing and not self.stuck:
+            self.stuck = f"{refusing[0].recipient} refuses what is sent: {refusing[0].reason}"
         if over or refused:
             with self._database.write() as connection:
                 alert_lifecycle.resolve(connection, over, self._clock())

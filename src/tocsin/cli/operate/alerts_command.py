@@ -219,6 +219,30 @@ app.command("route")(route_command.route)
 
 
 @app.command()
+def resend(
+    alert: Annotated[int | None, typer.Argument(help="Its number: what was refused about it.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="What this recipient has refused.")] = None,
+    refused: Annotated[bool, typer.Option("--refused", help="What any recipient has refused within a week.")] = False,
+) -> None:
+    """Send again what was refused for good, once the address or the receiver is mended.
+
+    Whoever was notified of the alert since gets nothing again. Exit code 1 when there is nothing to send.
+    """
+    from tocsin.alerts.notify import outbox
+
+    if sum((alert is not None, to is not None, refused)) != 1:
+        raise typer.BadParameter("give an ALERT, --to RECIPIENT, or --refused")
+    with _acting(None) as (connection, who):
+        found = (
+            [about.recipient for about in outbox.refused_recipients(connection, who.at)] if refused else [alert or to]
+        )
+        count = sum(outbox.resend(connection, about, who.at) for about in found if about is not None)
+    line(f"{count:,} notification{'s' * (count != 1)} will be sent again" if count else "nothing was refused")
+    if not count:
+        raise typer.Exit(1)
+
+
+@app.command()
 def digest(
     since: Annotated[str, typer.Option(metavar="SPAN|TIME", help="Alerts that opened since then.")] = "1d",
     owner: Annotated[str | None, typer.Option(help="Of detectors of this owner.")] = None,

@@ -209,7 +209,7 @@ _ADVICE = {
     Condition.IGNORING: "Detectors do not see these records. Make the patterns of `ignore` in the source's file "
     "narrower, unless nearly all records are of no use.",
     Condition.REFUSED: "Mend the addresses in the detectors' files, `routes.toml` or the settings, or the receivers "
-    "themselves.",
+    "themselves. The first command then sends what was refused.",
     Condition.UNDECLARED: "The findings are stored, and become alerts as soon as a file in `detectors/` of this "
     "installation declares their detector. If they come from another installation, give each its own topics.",
     Condition.BEHIND: "Detectors do not run over the days that are missing. Kafka removes what was not sealed once "
@@ -228,7 +228,7 @@ _COMMANDS = {
     ],
     Condition.BROKEN: ["tocsin check"],
     Condition.WAITING: ["tocsin doctor", "tocsin status"],
-    Condition.REFUSED: ["tocsin status notifier", "tocsin alerts"],
+    Condition.REFUSED: ["tocsin alerts resend --refused", "tocsin status notifier"],
     Condition.UNDECLARED: ["tocsin findings", "tocsin check"],
     Condition.BEHIND: ["tocsin history list --source {job.name}", "tocsin history seal --source {job.name}"],
 }
