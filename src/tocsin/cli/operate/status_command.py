@@ -12,7 +12,6 @@ import typer
 from tocsin.cli import options
 from tocsin.cli.output import as_json, console, drawn_table, line, note, table, utc, write_list
 from tocsin.declare.model.durations import span
-from tocsin.history.day_rows import DayRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -128,6 +127,7 @@ def _refusals(settings: Settings, job: str | None) -> Iterator[tuple[str, str]]:
     """Say, in red, which days the gates refuse, unless only one job is asked about."""
     from tocsin.declare.catalog import read_catalog
     from tocsin.declare.model.errors import TocsinError
+    from tocsin.history.day_rows import DayRows
     from tocsin.history.seal_outcomes import refusal
 
     for source in () if job else read_catalog(settings.project).sources:
