@@ -80,7 +80,7 @@ class Route(BaseModel):
         goes_on: whether the next routes are tried after it has taken an alert; `continue` in the file.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(default="", max_length=100)
     match: AlertMatcher = AlertMatcher()
