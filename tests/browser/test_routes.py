@@ -22,16 +22,34 @@ DAG = "detector__failed_logins"
 LOG = f"/tocsin/api/log?dag_id={DAG}&job=detector:failed_logins"
 REPORT = f"findings.{DETECTOR}/{DAY}/{RUN}"
 # Each route with what it takes to be answered, and the type of the answer.
+HTML, JSON = "text/html; charset=utf-8", "application/json"
 ROUTES = {
-    "/tocsin/detectors": ("/tocsin/detectors", "text/html; charset=utf-8"),
-    "/tocsin/job": (f"/tocsin/job?dag_id={DAG}", "text/html; charset=utf-8"),
-    "/tocsin/static/{name}": ("/tocsin/static/page.css", "text/css; charset=utf-8"),
-    "/tocsin/api/jobs": ("/tocsin/api/jobs", "application/json"),
-    "/tocsin/api/job": (f"/tocsin/api/job?dag_id={DAG}", "application/json"),
-    "/tocsin/api/parity": (f"/tocsin/api/parity?dag_id={DAG}", "application/json"),
-    "/tocsin/api/log": (LOG, "application/json"),
-    "/tocsin/quality/index.html": ("/tocsin/quality/index.html", "text/html; charset=utf-8"),
-    "/tocsin/quality/{subject}/{day}/{name}": (f"/tocsin/quality/{REPORT}.json", "application/json"),
+    "/tocsin/alerts": ("/tocsin/alerts", HTML),
+    "/tocsin/detectors": ("/tocsin/detectors", HTML),
+    "/tocsin/runbooks/{detector}": ("/tocsin/runbooks/failed_logins", HTML),
+    "/tocsin/silences": ("/tocsin/silences", HTML),
+    "/tocsin/jobs": ("/tocsin/jobs", HTML),
+    "/tocsin/job": (f"/tocsin/job?dag_id={DAG}", HTML),
+    "/tocsin/api/jobs": ("/tocsin/api/jobs", JSON),
+    "/tocsin/api/job": (f"/tocsin/api/job?dag_id={DAG}", JSON),
+    "/tocsin/api/parity": (f"/tocsin/api/parity?dag_id={DAG}", JSON),
+    "/tocsin/api/log": (LOG, JSON),
+    "/tocsin/quality/index.html": ("/tocsin/quality/index.html", HTML),
+    "/tocsin/quality/{subject}/{day}/{name}": (f"/tocsin/quality/{REPORT}.json", JSON),
+}
+# Of an alert, without end, or for everybody: see the tests of the application.
+OTHERS = {
+    "/tocsin/",
+    "/tocsin/alerts/events",
+    "/tocsin/alerts/{alert_id:int}",
+    "/tocsin/answer/{token}",
+    "/tocsin/static/{name}",
+}
+ACTIONS = {
+    "/tocsin/alerts": "/tocsin/alerts",
+    "/tocsin/alerts/{alert_id:int}": "/tocsin/alerts/1",
+    "/tocsin/silences": "/tocsin/silences",
+    "/tocsin/silences/{silence_id:int}/end": "/tocsin/silences/1/end",
 }
 UNKNOWN = ["/tocsin/", "/tocsin/nothing", "/tocsin/static/", "/tocsin/api", "/tocsin/openapi.json", "/tocsin/docs"]
 ASKED = [path for path, _ in ROUTES.values()]
@@ -68,8 +86,10 @@ def test_no_route_is_missing_in_this_file(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert [path for path, _ in found] == list(ROUTES)
-    assert {tuple(methods) for _, methods in found} == {("GET",)}, "the pages only read"
+    by_method = {method: {path for path, methods in found if method in methods} for method in METHODS}
+    assert by_method.pop("GET") == {*ROUTES, *OTHERS}
+    assert by_method.pop("POST") == {*ACTIONS, "/tocsin/answer/{token}", "/tocsin/receivers/pagerduty"}
+    assert not any(by_method.values())
 
 
 @pytest.mark.parametrize("path", [*ASKED, *UNKNOWN])
@@ -108,12 +128,13 @@ def test_the_cookie_of_the_browser_is_enough_to_read(running: Running) -> None:
     assert Asked(running, "GET", "/tocsin/api/jobs", Cookie=cookie).status == 200
 
 
-@pytest.mark.parametrize("path", ASKED)
-def test_no_route_does_anything_so_a_forged_request_does_nothing(running: Running, path: str) -> None:
+@pytest.mark.parametrize("path", {*ASKED, *ACTIONS.values()})
+def test_a_forged_request_does_nothing(running: Running, path: str) -> None:
     cookie = f"_token={token(running, 'operator')}"
     for method in METHODS:
         if method != "GET":
-            assert (method, Asked(running, method, path, Cookie=cookie).status) == (method, 405)
+            expected = 403 if method == "POST" and path in ACTIONS.values() else 405
+            assert (method, Asked(running, method, path, Cookie=cookie).status) == (method, expected)
 
 
 @pytest.mark.parametrize("path", UNKNOWN)

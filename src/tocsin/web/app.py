@@ -44,7 +44,7 @@ def pages(settings: Settings, access: Access, opened: tuple[str, ...] = ()) -> F
     for page in (alerts, alert, answer, detectors, silences, jobs, reports, receivers):
         app.include_router(page.routes)
     app.add_api_route("/", _first_page, methods=["GET"], include_in_schema=False)
-    for kind in (TocsinError, HTTPException, RequestValidationError, ValueError):
+    for kind in (TocsinError, HTTPException, RequestValidationError, ValueError, Exception):
         app.add_exception_handler(kind, _explain)
     return app
 
@@ -71,6 +71,8 @@ async def _explain(request: Request, error: Exception) -> Response:
         text = f"{text}. The jobs wait for it and lose nothing; this page tries again in ten seconds."
     elif isinstance(error, ConfigError):
         status = 500
+    elif not isinstance(error, ValueError):
+        status, text = 500, f"This page failed ({type(error).__name__}); the log of its server has all of it."
     if "text/html" not in request.headers.get("accept", ""):
         return JSONResponse({"detail": text}, status, headers)
     return request.app.state.site.message(request, text, status, headers)  # type: ignore[no-any-return]

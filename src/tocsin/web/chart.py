@@ -23,6 +23,7 @@ class Chart:
         line: the score as it rose in each.
         dots: the highest score of each.
         limits: the level, its limit, and its height.
+        bars: of a box of their own, the findings of earlier alerts and the highest of this one: x, width, y, level.
         start, end: of the box, UTC.
     """
 
@@ -33,6 +34,7 @@ class Chart:
     line: str = ""
     dots: str = ""
     limits: list[tuple[str, float, float]] = field(default_factory=list)
+    bars: list[tuple[float, float, float, str]] = field(default_factory=list)
 
 
 def draw(details: AlertDetails) -> Chart:
@@ -62,8 +64,19 @@ def draw(details: AlertDetails) -> Chart:
         line=" ".join(_steps([(x(time), y(score)) for time, score in _points(stored)], y(low)) for stored in found),
         # A line without length has round ends: a dot that keeps its form when the box is stretched.
         dots=" ".join(f"M{x(time)} {y(score)}h0" for stored in found for time, score in list(_points(stored))[-1:]),
+        bars=_bars(details),
         limits=[(level, limit, y(limit)) for level, limit in limits.items() if limit is not None],
     )
+
+
+def _bars(details: AlertDetails) -> list[tuple[float, float, float, str]]:
+    scores = [(earlier.score, earlier.level) for earlier in details.earlier[1 - _MOST :]]
+    scores.append((details.highest.finding.score, details.alert.level))
+    high, step = max(score for score, _ in scores) * _ROOM or 1, WIDTH / max(12, len(scores))
+    return [
+        (round(step * place, 1), round(step * 0.8, 1), round(HEIGHT - HEIGHT * max(0.0, score) / high, 1), level)
+        for place, (score, level) in enumerate(scores)
+    ]
 
 
 def _begin(stored: StoredFinding) -> datetime:

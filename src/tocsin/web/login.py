@@ -90,8 +90,7 @@ def add_login(app: FastAPI, settings: Settings) -> None:
 
 
 def _client(oidc: OidcSettings) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it prefers a fork of httpx, which nothing here needs
+    with warnings.catch_warnings(record=True):  # it prefers a fork of httpx, which nothing here needs
         from authlib.integrations.starlette_client import OAuth  # noqa: PLC0415 - likewise
     return OAuth().register(
         "issuer",

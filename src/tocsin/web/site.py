@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, Any
 
 from fastapi import Depends, HTTPException, Request
 from fastapi.responses import HTMLResponse
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from sqlalchemy import Connection
 from starlette.datastructures import FormData
 
@@ -19,6 +20,7 @@ from tocsin.alerts.actions import list_silences
 from tocsin.alerts.links import Links
 from tocsin.alerts.notify.mail.plain_text import duration, named, plain, times, value
 from tocsin.alerts.store.database import Database
+from tocsin.declare.model.detector_guide import link_of
 from tocsin.declare.model.errors import TocsinError, TransientError
 from tocsin.declare.model.finding_text import number, score_text
 from tocsin.declare.model.names import dag_of, detector_job
@@ -41,13 +43,6 @@ class Site:
         self.installation = Installation(settings)
         self.installation.prepare()
         self.has_views = False
-        self._templates = Environment(
-            loader=PackageLoader("tocsin.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-            lstrip_blocks=True, finalize=lambda text: printable(text) if type(text) is str else text,
-        )  # fmt: skip
-        self._templates.filters |= {"named": named, "plain": plain, "value": value, "number": number, "ago": _ago}
-        self._templates.filters |= {"moment": _moment, "until": _until}
-        self._templates.globals |= {"score_text": score_text, "times": times, "job_dag": _job_dag}
 
     @cached_property
     def database(self) -> Database:
@@ -78,7 +73,7 @@ class Site:
         facts |= {"root": request.scope.get("root_path", ""), "path": request.url.path, "user": user, "site": self}
         facts |= {"now": datetime.now(UTC), "csrf": self._forms.dumps(user.name if user else "")}
         facts["mutes_all"] = self._mutes_all(facts["now"]) if user else []
-        return HTMLResponse(self._templates.get_template(template).render(facts), status)
+        return HTMLResponse(_templates().get_template(template).render(facts), status)
 
     def message(
         self, request: Request, text: str, status: int = 200, headers: Mapping[str, str] | None = None
@@ -109,6 +104,18 @@ class Site:
             return []  # the page says itself that the DB is away, if it needs it
 
 
+@cache
+def _templates() -> Environment:
+    made = Environment(
+        loader=PackageLoader("tocsin.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, finalize=lambda text: printable(text) if type(text) is str else text,
+    )  # fmt: skip
+    made.filters |= {"named": named, "plain": plain, "value": value, "number": number, "ago": _ago}
+    made.filters |= {"moment": _moment, "until": _until, "linked": _linked}
+    made.globals |= {"score_text": score_text, "times": times, "job_dag": _job_dag}
+    return made
+
+
 def _site(request: Request) -> Site:
     site: Site = request.app.state.site
     return site
@@ -135,6 +142,12 @@ def field(form: FormData, name: str) -> str:
 
 def _moment(time: datetime) -> str:
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _linked(text: str) -> str:
+    """Write a tag or a reference, as a link if it stands for an address."""
+    link, shown = link_of(text), printable(text)
+    return Markup('<a href="{}" rel="noreferrer">{}</a>').format(link, shown) if link else shown
 
 
 def _ago(time: datetime, now: datetime) -> str:

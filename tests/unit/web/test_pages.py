@@ -22,6 +22,13 @@ from tests.unit.alerts.scene import RULES, SECOND, finding
 from tocsin.alerts import actions
 from tocsin.alerts.actions import By
 from tocsin.alerts.alert_states import Verdict
+from tocsin.alerts.evidence.alert_evidence import (
+    AlertEvidence,
+    SourceEvidence,
+    UnusualColumn,
+    ValueShare,
+    store_evidence,
+)
 from tocsin.alerts.links import LinkAction, Links
 from tocsin.alerts.notify.alert_facts import AlertFacts
 from tocsin.alerts.recording import record
@@ -358,6 +365,22 @@ def test_pagerduty_reports_what_was_done_to_an_incident(pages: Pages) -> None:
     assert [pages.client(**own).post("/receivers/pagerduty", content=body).status_code for _ in range(2)] == [204, 204]
     alert = pages.alert().alert
     assert (alert.state, alert.acknowledged_by) == ("acknowledged", "Ann")
+
+
+def test_evidence_of_an_alert_is_on_its_page(pages: Pages) -> None:
+    source = SourceEvidence(
+        source="logins",
+        count=60,
+        before=20,
+        since=NOW,
+        events=[{"event_time": "2026-01-31T12:00:00Z", "ip": "10.0.0.1", "agent": EVIL}],
+        unusual=[UnusualColumn(column="ip", difference=1, values=[ValueShare(value="10.0.0.1", share=1, usual=0.25)])],
+    )
+    with pages.database.write() as connection:
+        store_evidence(connection, 1, AlertEvidence(finding_id="f", sources=[source]), NOW)
+    page = pages.log_in("eve").get("/alerts/1").text
+    assert re.search(r"<td>ip</td><td>10\.0\.0\.1</td>.*100 %</td><td class=\"number\">25 %</td>", page)
+    assert "<td>&lt;script&gt;alert(1)" in page
 
 
 def test_without_its_database_a_page_says_so_and_comes_back_by_itself(pages: Pages) -> None:

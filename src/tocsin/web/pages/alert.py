@@ -8,14 +8,13 @@ from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import RedirectResponse
-from sqlalchemy import select
 
 from tocsin.alerts import actions
 from tocsin.alerts.actions import By
 from tocsin.alerts.alert_states import Verdict
+from tocsin.alerts.notify.mail.compose import evidence_sections
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails
 from tocsin.alerts.store.queries import alert_details
-from tocsin.alerts.store.schema import alert_evidence
 from tocsin.declare.model.alert_matcher import AlertMatcher
 from tocsin.web.access import Answerer, User, Visitor
 from tocsin.web.chart import draw
@@ -35,7 +34,7 @@ def show(request: Request, site: Here, user: Visitor, alert_id: int) -> Response
 @routes.post("/alerts/{alert_id:int}")
 def act(request: Request, site: Here, user: Answerer, alert_id: int, form: Form) -> Response:
     """Acknowledge, resolve or silence it; the page says so if somebody else was first."""
-    alert = _read(site, user, alert_id)[0].alert
+    alert = _read(site, user, alert_id).alert
     with site.write() as connection:
         by = By(user.name, datetime.now(UTC), field(form, "why"))
         refused = _act(connection, alert, by, form)
@@ -64,24 +63,24 @@ def matcher_of(alert: Alert, *, whole: bool = False) -> AlertMatcher:
     return AlertMatcher(detector=(glob.escape(alert.detector),), entity=entity)
 
 
-def _read(site: Site, user: User, alert_id: int) -> tuple[AlertDetails, Any]:
+def _read(site: Site, user: User, alert_id: int) -> AlertDetails:
     with site.read() as connection:
         details = alert_details(connection, alert_id)
-        stored = connection.execute(select(alert_evidence.c.evidence).filter_by(alert_id=alert_id)).scalar()
     if details is None:
         raise HTTPException(404, f"There is no alert {alert_id}, or it is so old that it was removed.")
     if not seen_detectors(site, user, {details.alert.detector}):
         raise HTTPException(403, f"You may not see alerts of {details.alert.detector}.")
-    return details, stored
+    return details
 
 
 def _page(request: Request, site: Site, user: User, alert_id: int, refused: str = "") -> Response:
-    details, stored = _read(site, user, alert_id)
+    details = _read(site, user, alert_id)
     alert, now = details.alert, datetime.now(UTC)
     with site.read() as connection:
         active = [silence for silence in actions.list_silences(connection, now) if silence.is_active(now)]
         judged = verdicts(connection, alert.detector).get(alert.detector)
-    facts = {"details": details, "alert": alert, "stored": stored, "chart": draw(details), "verdicts": judged}
+    facts = {"details": details, "alert": alert, "chart": draw(details), "verdicts": judged}
+    facts["evidence"] = list(evidence_sections(details.evidence))
     facts |= {"silence": muting(active, alert), "refused": refused, "timeline": _timeline(details)}
     return site.page(request, "alert.html", 409 if refused else 200, **facts)
 

@@ -304,7 +304,7 @@ def _alert_letter(details: AlertDetails, notification: Notification, envelope: E
     sections = [
         *_buttons([(words, addresses.get(name, "")) for name, words in _BUTTONS.items()]),
         *([Picture(address=f"cid:{PICTURE}", words=alt)] if picture else []),
-        *_evidence(details.evidence),
+        *evidence_sections(details.evidence),
         *([Code(title="From the detector", lines=list(map(value, finding.evidence)))] if finding.evidence else []),
         Facts(title="About this alert", rows=facts),
         *_other_windows(details),
@@ -361,7 +361,8 @@ def _buttons(links: Sequence[tuple[str, str]]) -> list[Section]:
     return [Buttons(links=shown)] if shown else []
 
 
-def _evidence(evidence: AlertEvidence | None) -> Iterator[Section]:
+def evidence_sections(evidence: AlertEvidence | None) -> Iterator[Section]:
+    """Describe evidence: what is unusual in it, and its events; for mails and pages."""
     if evidence is None:
         return
     if evidence.note:

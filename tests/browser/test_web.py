@@ -1,0 +1,187 @@
+"""The pages about alerts in a real browser, without Airflow: two clicks from a mail, by keyboard, narrow and dark."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.visiting import shot
+from tests.rig.samples.project import copy_project
+from tocsin.alerts import actions
+from tocsin.alerts.actions import By
+from tocsin.alerts.alert_policy import DetectorFacts
+from tocsin.alerts.links import LinkAction, Links
+from tocsin.alerts.recording import Rules, record
+from tocsin.alerts.store.database import Database
+from tocsin.declare.blocks.web_settings import WebSettings
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.finding import Finding, finding_id
+from tocsin.declare.settings import Settings
+from tocsin.dev.servers.ports import free_ports
+from tocsin.views.rest.open_views import OpenViews
+from tocsin.web.passwords import first_password_file
+from tocsin.web.server import application
+
+NOW = datetime.now(UTC)
+EVIL = "<img src=x onerror=\"document.title='taken over'\">" + "x" * 200
+# Moves everything into the page that a reader would see jump.
+SHIFTS = """new PerformanceObserver(list => { for (const one of list.getEntries())
+  if (!one.hadRecentInput) window.shifted = (window.shifted ?? 0) + one.value; })
+  .observe({ type: "layout-shift", buffered: true });"""
+
+
+@dataclass
+class Web:
+    """The application on a port of its own, with four alerts."""
+
+    settings: Settings
+    database: Database
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return self.settings.web.public_address
+
+    def open(self, page: Page, path: str) -> None:
+        page.on("console", lambda message: self.faults.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        page.goto(path if path.startswith("http") else self.url + path)
+
+    def log_in(self, page: Page) -> None:
+        file = first_password_file(self.settings)
+        assert file is not None
+        self.open(page, "/alerts")
+        page.get_by_label("Password").fill(file.read_text().strip())
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Alerts")).to_be_visible()
+
+    def find(self, highest: int, user: str, **changes: Any) -> None:
+        """Let the detector find a burst of failures that rises to `highest`."""
+        start, entity = NOW - timedelta(minutes=10), {"user_id": user}
+        end = start + timedelta(seconds=10)
+        facts = DetectorFacts.of(read_catalog(self.settings.project).detector("failed_logins"))
+        about: dict[str, Any] = {"detector": facts.name, "version": facts.version, "entity": entity, **changes}
+        about |= {"window_start": start, "window_end": end, "detected_at": end}
+        about["finding_id"] = finding_id(facts.name, entity, start, end)
+        found = [
+            Finding(
+                **about,
+                score=score,
+                level="urgent" if score > 100 else "email",
+                limit=100 if score > 100 else 50,
+                event_time_max=start + timedelta(seconds=score / 20),
+            )
+            for score in range(51, highest + 1)
+        ]
+        with self.database.write() as connection:
+            record(connection, found, Rules(facts={facts.name: facts}, domain="example.com"), end)
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+    folder, (port,) = tmp_path_factory.mktemp("web"), free_ports(1)
+    copy_project(folder)
+    shutil.copytree(Path(__file__).parents[2] / "docs" / "runbooks", folder / "docs" / "runbooks")
+    settings = Settings(project=folder, state=folder / "state", web=WebSettings(port=port))
+    with closing(Database(settings.alerts_database)) as database:
+        database.migrate()
+        made = Web(settings, database)
+        for score, user in ((60, "mallory"), (130, "trudy"), (99, EVIL)):
+            made.find(score, user)
+        app = application(settings, OpenViews(settings))
+        server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", lifespan="off"))
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        while not server.started:
+            time.sleep(0.02)
+        try:
+            yield made
+        finally:
+            server.should_exit = True
+            thread.join()
+    assert made.faults == []
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    with closing(browser.new_page(viewport={"width": 1280, "height": 900})) as made:
+        yield made
+
+
+def test_from_a_mail_to_an_acknowledgement_it_is_one_page_and_one_click(web: Web, page: Page) -> None:
+    link = Links(web.settings).answer(1, LinkAction.ACKNOWLEDGE, "ann@example.com", NOW)
+    web.open(page, link)
+    expect(page.get_by_role("heading", name="mallory")).to_be_visible()
+    page.get_by_role("button", name="Acknowledge for 4 hours").click()
+    expect(page.get_by_role("status")).to_have_text("Done: the alert is acknowledged, as ann@example.com.")
+    shot(page, "answered")
+
+
+def test_an_alert_is_found_and_resolved_by_keyboard_alone(web: Web, page: Page) -> None:
+    web.find(70, "keyboard")
+    web.log_in(page)
+    page.get_by_label("Entity").focus()
+    page.keyboard.type("keyb")
+    page.keyboard.press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_role("link", name="keyboard").focus()
+    page.keyboard.press("Enter")
+    page.locator("summary", has_text="Resolve").focus()
+    page.keyboard.press("Enter")
+    page.get_by_label("a false alarm").focus()
+    page.keyboard.press("Space")
+    page.keyboard.press("Tab")
+    page.keyboard.type("a load test")
+    page.keyboard.press("Enter")
+    expect(page.locator(".note")).to_have_text("Resolved by operator: false.")
+    expect(page.locator(".timeline")).to_contain_text("false: a load test")
+
+
+def test_the_list_follows_what_happens_and_takes_no_tick_away(web: Web, page: Page) -> None:
+    web.log_in(page)
+    expect(page.get_by_role("link", name="newcomer")).to_have_count(0)
+    page.wait_for_timeout(500)  # the stream says first what is there already
+    web.find(80, "newcomer")
+    expect(page.get_by_role("link", name="newcomer")).to_have_count(1)
+    page.get_by_label("All on this page").check()
+    web.find(80, "another")
+    page.wait_for_timeout(3000)
+    expect(page.get_by_role("link", name="another")).to_have_count(0)
+    page.get_by_role("button", name="Acknowledge").click()
+    expect(page.get_by_role("link", name="another")).to_have_count(1)
+    expect(page.locator("tr", has_text="newcomer")).to_contain_text("acknowledged")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_every_page_fits_and_nothing_in_it_jumps(web: Web, browser: Browser, theme: str, width: int) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)  # type: ignore[arg-type]
+    context.add_init_script(SHIFTS)
+    web.find(99, EVIL, context={EVIL: EVIL}, evidence=[EVIL])
+    with web.database.write() as connection:
+        actions.acknowledge(connection, [2], By("ann@example.com", datetime.now(UTC)))
+    with closing(context):
+        page = context.new_page()
+        web.log_in(page)
+        places = ("alerts", "alerts/2", "alerts/3", "silences", "detectors", "job?dag_id=platform", "views.html")
+        for path in (*places, "runbooks/failed_logins"):
+            page.goto(f"{web.url}/{path}")
+            page.wait_for_timeout(300)
+            assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), path
+            assert page.evaluate("window.shifted ?? 0") < 0.1, path
+            assert page.title().endswith("Tocsin")
+            assert (page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)") == (
+                theme == "light"
+            )
+            shot(page, f"{path.partition('?')[0].replace('/', '-')}-{theme}-{width}")
