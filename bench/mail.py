@@ -22,8 +22,8 @@ from tocsin.setup.paths import here
 _DETECTOR = "failed_logins"
 _BURST = 60
 _RATES = (20, 0)
-_EVERY_SECONDS = 17
-"""Bursts fall on all parts of a batch, and each has a window of its own."""
+_EVERY_SECONDS = 37
+"""Bursts fall on all parts of a batch, and each has a window and a message of its own."""
 
 
 @dataclass

@@ -86,8 +86,8 @@ class Running:
     def notices_in_outbox(self) -> int:
         """How many mails about jobs and runs the notifier has taken, and could not send yet."""
         with contextlib.closing(open_store(self.stack.settings)) as store, store.read() as connection:
-            pending = select(func.count()).where(notifications.c.kind == "notice", notifications.c.state == "pending")
-            return int(connection.execute(pending).scalar_one())
+            unsent = select(func.count()).where(notifications.c.kind == "notice", notifications.c.state == "leaving")
+            return int(connection.execute(unsent).scalar_one())
 
     def await_look(self, condition: Callable[[], object], seconds: float) -> None:
         """Wait for what a look of the supervisor leads to; ask for looks by hand, so that no minute is waited for."""

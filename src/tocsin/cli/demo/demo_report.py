@@ -20,7 +20,8 @@ def announcement(seconds: float) -> str:
     """Announce what will happen `seconds` from now."""
     email, urgent = BURSTS[EMAIL_USER], BURSTS[URGENT_USER]
     return f"""in {seconds:.0f} seconds or a little more:
-  {EMAIL_USER} fails {email} times within one window of ten seconds; above 50, so one e-mail once that has closed
+  {EMAIL_USER} fails {email} times within one window of ten seconds; above 50, so one e-mail once that has closed,
+    and 30 seconds after the last message of the detector (what comes together leaves together)
   {URGENT_USER} fails {urgent} times; above 100, so one urgent message at once, and no e-mail after it
   {BAD_LINES} unusable lines arrive and go to quarantine"""
 
