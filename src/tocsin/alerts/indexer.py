@@ -45,7 +45,7 @@ BATCH = 500
 _TOGETHER = 100
 """Findings of one transaction: some 50 ms on SQLite, where the notifier waits for it."""
 # A writer waits for SQLite's lock by trying; without a pause between two chunks it never gets in.
-_PAUSE_SECONDS = 0.01
+_PAUSE_SECONDS = 0.004
 _log = structlog.get_logger()
 
 

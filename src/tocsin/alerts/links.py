@@ -50,6 +50,10 @@ class Links:
         """Return the address of an alert's page."""
         return self._page(f"alerts/{alert_id}")
 
+    def alerts(self, detector: str = "") -> str:
+        """Return the address of the page that lists alerts, of one detector or of all."""
+        return self._page(f"alerts?detector={quote(detector)}" if detector else "alerts")
+
     def job(self, job: str) -> str:
         """Return the address of the page of a job and its log."""
         return self._page(f"job?dag_id={quote(dag_of(job))}")

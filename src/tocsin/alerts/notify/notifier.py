@@ -38,7 +38,7 @@ from tocsin.platform.lock import LockHeld
 
 _PRUNE_EVERY, _LEASE = timedelta(hours=1), timedelta(seconds=SENDING_SECONDS)
 # The indexer waits for SQLite's lock by trying; without a pause between two chunks it never gets in.
-_PAUSE_SECONDS = 0.01
+_PAUSE_SECONDS = 0.004
 _PATIENCE_SECONDS = 0.2
 """For a message that is under way, before the notifier looks for others."""
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(seconds=30)

@@ -13,6 +13,9 @@ from tests.unit.alerts.scene import FACTS, MINUTE, NOON, SECOND, finding
 from tocsin.alerts.notify import notifier, outbox
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.database import Database
+from tocsin.declare.blocks.web_settings import WebSettings
+from tocsin.declare.setting_blocks import SmtpSettings
+from tocsin.declare.settings import Settings
 
 OTHER = FACTS.model_copy(update={"name": "outage"})
 RULES = Rules(facts={FACTS.name: FACTS, OTHER.name: OTHER})
@@ -32,7 +35,8 @@ def body(mail: object) -> str:
 @pytest.fixture
 def scene(sqlite: Database, server: MailServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr(notifier, "_PAUSE_SECONDS", 0.0)
-    return Scene(sqlite, server, tmp_path)
+    smtp, web = SmtpSettings(port=server.port, sender="tocsin@tocsin.example.com"), WebSettings(address="https://pages")
+    return Scene(sqlite, server, Settings(project=tmp_path, state=tmp_path, smtp=smtp, web=web))
 
 
 def test_a_storm_is_three_mails_and_an_urgent_alert_of_another_detector_leaves_in_the_middle(scene: Scene) -> None:
@@ -57,6 +61,7 @@ def test_a_storm_is_three_mails_and_an_urgent_alert_of_another_detector_leaves_i
     assert "leaves as a digest every 15 minutes, until fewer than 20 gather" in storm
     assert "No alert is dropped: tocsin alerts list --detector failed_logins lists them all" in storm
     assert "and 550 more" in storm
+    assert "https://pages/alerts?detector=failed_logins" in storm
     with scene.database.read() as connection:
         assert outbox.counts(connection) == {}
 

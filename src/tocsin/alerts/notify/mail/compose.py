@@ -158,7 +158,8 @@ def summary_mail(shown: list[AlertDetails], overview: Overview, envelope: Envelo
     names, count = [plain(name) for name in overview.detectors], overview.alerts
     what = f"{count:,} alert{'s' * (count != 1)} of {', '.join(names[:3])}"
     what += f" and {len(names) - 3} more" if len(names) > 3 else ""
-    command = "tocsin alerts list" + (f" --detector {shlex.quote(names[0])}" if len(names) == 1 else "")
+    only = overview.detectors[0] if len(names) == 1 else ""
+    command = "tocsin alerts list" + (f" --detector {shlex.quote(only)}" if only else "")
     more = f"and {count - len(shown):,} more: {command}" if count > len(shown) else ""
     urgent = overview.urgent > 0 and not overview.delayed
     mark = "[summary] " if overview.delayed else "[URGENT] " if urgent else ""
@@ -174,7 +175,10 @@ def summary_mail(shown: list[AlertDetails], overview: Overview, envelope: Envelo
         label="SUMMARY" if overview.delayed else "STORM" if overview.storms else "URGENT" if urgent else "ALERTS",
         headline=plain(what, 150),
         lead=_why_several(overview, command),
-        sections=[Items(items=[alert_item(details, envelope) for details in shown], note=more)],
+        sections=[
+            *_buttons([("Open the alerts", envelope.links.alerts(only) if envelope.links else "")]),
+            Items(items=[alert_item(details, envelope) for details in shown], note=more),
+        ],
         foot=f"{foot}Sent {_moment(envelope.date)} to {plain(envelope.recipient)}.",
     )
     series = "delayed" if overview.delayed else _series(overview.detectors[0])
