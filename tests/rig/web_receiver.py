@@ -13,11 +13,12 @@ HANGS, DROPS = 0, -1
 
 @dataclass
 class Taken:
-    """A request that came."""
+    """A request that came, and the status that it was answered."""
 
     path: str
     headers: Mapping[str, str]
     body: bytes
+    status: int
 
 
 class WebReceiver(ThreadingHTTPServer):
@@ -42,7 +43,7 @@ class _Handler(BaseHTTPRequestHandler):
         server = self.server
         assert isinstance(server, WebReceiver)
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        server.taken.append(Taken(self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+        server.taken.append(Taken(self.path, {k.lower(): v for k, v in self.headers.items()}, body, server.status))
         if server.status == HANGS:
             server.released.wait(30)
         if server.status in (HANGS, DROPS):

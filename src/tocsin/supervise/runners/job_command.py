@@ -99,13 +99,14 @@ def setting_variables(settings: Settings) -> dict[str, str]:
     variables = {"TOCSIN_PROJECT": str(settings.project.resolve()), "TOCSIN_STATE": str(settings.state.resolve())}
     for name in type(settings).model_fields.keys() - {"project", "state"}:
         value = getattr(settings, name)
-        text = json.dumps(value.model_dump(), default=_text) if isinstance(value, BaseModel) else str(value)
-        variables[f"TOCSIN_{name.upper()}"] = text
+        variables[f"TOCSIN_{name.upper()}"] = value if isinstance(value, str) else json.dumps(value, default=_text)
     return variables
 
 
-def _text(value: object) -> str:
+def _text(value: object) -> object:
     """Values that JSON does not know, as the settings take them."""
+    if isinstance(value, BaseModel):
+        return value.model_dump()
     if isinstance(value, timedelta):
         return f"{value.total_seconds()} seconds"
     return str(value)

@@ -22,6 +22,9 @@ def settings(tmp_path: Path) -> Settings:
         kafka=KafkaSettings(bootstrap_servers="127.0.0.1:19092", topic_prefix="x."),
         smtp=SmtpSettings(port=2525),
         alerts=AlertSettings(urgent_recipients=("a@example.com",), history_days=90),
+        receivers={
+            "webhook": {"siem": {"url": "https://siem.example.com/in", "secret_file": str(tmp_path / "secret")}}
+        },
         spark=SparkSettings(heap_mb=700, archive=False, conf={"spark.a": "b"}),
     )
 
