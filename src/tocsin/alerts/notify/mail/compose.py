@@ -399,8 +399,9 @@ def _events(source: SourceEvidence) -> Iterator[Section]:
         return
     columns = list(dict.fromkeys(column for event in source.events for column in event if column != "event_time"))
     texts = {column: [plain(_cell(event.get(column)), 80) for event in source.events] for column in columns}
-    same = {column: each[0] for column, each in texts.items() if len(set(each)) == 1 and len(source.events) > 1}
-    varying = [column for column in columns if column not in same][:_EVENT_COLUMNS]
+    constant = [column for column, each in texts.items() if len(set(each)) == 1 and len(source.events) > 1]
+    varying = ([column for column in columns if column not in constant] or columns)[:_EVENT_COLUMNS]
+    same = {column: texts[column][0] for column in constant if column not in varying}
     clock = [str(event.get("event_time", ""))[11:23].rstrip("Z") for event in source.events]
     notes = [f"The same in all: {', '.join(f'{plain(k, 60)} {v}' for k, v in same.items())}."] if same else []
     notes += [plain(source.note, 300)] if source.note else []

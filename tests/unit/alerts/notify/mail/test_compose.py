@@ -199,6 +199,7 @@ def test_a_mail_shows_events_what_is_unusual_about_them_or_why_there_are_none(sq
         "usually: of the 40 before it, from 2026-11-21 11:59:00 UTC on": one,
         "Latest 1 event before the window of logins": one.model_copy(update={"count": 0}),
         "Most frequent values": one.model_copy(update={"unusual": [column]}),
+        "The same in all: app web.": one.model_copy(update={"events": [{"ip": n, "app": "web"} for n in "12"]}),
         "no column x": one.model_copy(update={"events": [], "note": "no column x"}),
     }
     for words, source in told.items():
