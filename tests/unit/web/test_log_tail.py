@@ -40,3 +40,11 @@ def test_no_log_is_no_error(tmp_path: Path) -> None:
     told = tail_of(tmp_path / "none.log")
     assert (told.lines, told.written_at) == ([], None)
     assert tail_of(tmp_path).lines == [], "nor is a folder"
+
+
+def test_a_search_finds_the_last_lines_with_a_text_also_far_up(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_text("".join(f"line {n} {'ERROR [x]' if n % 1000 == 0 else 'fine'}\n" for n in range(20_000)))
+    found = tail_of(path, "error [X]")
+    assert [found.lines[0], found.lines[-1], found.cut] == ["line 0 ERROR [x]", "line 19000 ERROR [x]", False]
+    assert tail_of(path, "nowhere").lines == []
