@@ -43,7 +43,7 @@ from tocsin.platform.kafka.topic_follower import TopicFollower
 
 BATCH = 500
 _TOGETHER = 100
-"""Findings of one transaction: some 50 ms on SQLite, where the notifier waits for it."""
+"""Findings of one transaction on SQLite, where the notifier waits for it: some 30 ms."""
 # A writer waits for SQLite's lock by trying; without a pause between two chunks it never gets in.
 _PAUSE_SECONDS = 0.004
 _log = structlog.get_logger()
@@ -72,10 +72,11 @@ class Indexer:
 
     def store(self, records: list[FindingRecord]) -> Recorded:
         """Store a batch in short transactions, and what the DB refuses record by record. Retry a TransientError."""
-        done = self._store_together(records[:_TOGETHER])
-        for first in range(_TOGETHER, len(records), _TOGETHER):
+        size = _TOGETHER if self._database.has_one_writer else BATCH
+        done = self._store_together(records[:size])
+        for first in range(size, len(records), size):
             time.sleep(_PAUSE_SECONDS)
-            done.add(self._store_together(records[first : first + _TOGETHER]))
+            done.add(self._store_together(records[first : first + size]))
         return done
 
     def _store_together(self, records: list[FindingRecord]) -> Recorded:

@@ -102,15 +102,12 @@ def judge(connection: Connection, about: Sequence[int], mutes: Mutes) -> dict[in
 
 def mute(connection: Connection, muted: Mapping[int, str], now: datetime) -> None:
     """Keep what would leave about some alerts, `CHUNK` at most; what a person has resolved is dropped at once."""
-    own = _table.alert_id.in_(muted)
-    before = connection.execute(select(_table.alert_id, _table.muted_by).where(own, _table.state == "muted"))
-    known = {(alert, why) for alert, why in before}
     for why in set(muted.values()):
         ids = [alert for alert, by in muted.items() if by == why]
         state = "dropped" if why.startswith("resolved") else "muted"
         leaving = update(notifications).where(_table.alert_id.in_(ids), _PENDING)
         connection.execute(leaving.values(state=state, muted_by=why))
-    _note(connection, Action.MUTED, {alert: why for alert, why in muted.items() if (alert, why) not in known}, now)
+    _note(connection, Action.MUTED, muted, now)
 
 
 def find_unmuted(connection: Connection, now: datetime) -> list[int]:

@@ -117,6 +117,11 @@ class Database:
             return self._is_current(connection)
 
     @property
+    def has_one_writer(self) -> bool:
+        """Return whether a transaction that writes keeps all others from writing."""
+        return self._is_sqlite
+
+    @property
     def is_missing(self) -> bool:
         """Return whether nobody has made its file yet; a server is never missing."""
         return self._is_sqlite and bool(self.url.database) and not Path(self.url.database or "").exists()

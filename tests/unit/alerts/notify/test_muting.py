@@ -168,8 +168,8 @@ def test_a_higher_level_breaks_through_an_acknowledgement(scene: Scene) -> None:
     scene.close_windows(NOON + MINUTE)
     scene.send()
     scene.index(120)
-    scene.notifier.tidy()
     scene.send()
+    scene.notifier.tidy()
     scene.send_later()
     assert sorted(to for to, _ in scene.subjects) == sorted([OWNER, PAGED]), "the muted e-mail is replaced"
 

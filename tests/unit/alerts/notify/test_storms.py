@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 
 from tests.rig.mail_server import MailServer
 from tests.unit.alerts.notifier_scene import OWNER, Scene
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, SECOND, finding
 from tocsin.alerts.notify import notifier, outbox
+from tocsin.alerts.notify.outbox import ClaimFilter
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.database import Database
 from tocsin.declare.blocks.web_settings import WebSettings
+from tocsin.declare.model.errors import TransientError
 from tocsin.declare.setting_blocks import SmtpSettings
 from tocsin.declare.settings import Settings
 
@@ -69,14 +73,15 @@ def test_a_storm_is_three_mails_and_an_urgent_alert_of_another_detector_leaves_i
 def test_the_lines_of_a_message_about_several_begin_with_the_highest(scene: Scene) -> None:
     found(scene, range(1))
     scene.send()
-    for score, user in ((60, "low"), (200, "high"), (300, "highest"), (90, "email")):
+    scores = ((60, "email", "low"), (80, "urgent", "high"), (300, "urgent", "highest"), (90, "email", "mid"))
+    for score, level, user in scores:
         with scene.database.write() as connection:
-            record(connection, [finding(score, user=user)], RULES, scene.now)
+            record(connection, [finding(score, user=user, level=level)], RULES, scene.now)
     scene.close_windows(NOON + MINUTE)
     scene.send_later()
     (mail,) = scene.server.mails[1:]
     assert mail["Subject"] == "[URGENT] 4 alerts of failed_logins"
-    places = [body(mail).index(user) for user in ("highest", "high:", "email:", "low:")]
+    places = [body(mail).index(user) for user in ("highest:", "high:", "mid:", "low:")]
     assert places == sorted(places)
     assert "[tocsin" not in body(mail)
 
@@ -91,6 +96,29 @@ def test_a_message_about_several_that_could_not_leave_stays_the_same(scene: Scen
     assert [subject for _, subject in scene.subjects] == [
         "[URGENT] 3 alerts of failed_logins",
         "[URGENT] 2 alerts of failed_logins",
+    ]
+
+
+def test_a_database_that_is_locked_while_a_message_is_bound_costs_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "CHUNK", 5)
+    bind, calls = outbox.bind, iter(range(100))
+
+    def locked_once(connection: Connection, ids: Sequence[int], message: str, wanted: ClaimFilter) -> None:
+        if next(calls) == 1:
+            raise TransientError("database is locked")
+        bind(connection, ids, message, wanted)
+
+    monkeypatch.setattr(outbox, "bind", locked_once)
+    found(scene, range(12))
+    with pytest.raises(TransientError):
+        scene.send()
+    scene.send()
+    scene.send_later()
+    assert [subject for _, subject in scene.subjects] == [
+        "[URGENT] 5 alerts of failed_logins",
+        "[URGENT] 7 alerts of failed_logins",
     ]
 
 
