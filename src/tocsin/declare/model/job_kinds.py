@@ -157,7 +157,7 @@ KINDS = {
         JobKind(
             word="notifier",
             run="tocsin.alerts.notify.notifier_job:run",
-            rooms=_ALERTS,
+            rooms=(*_ALERTS, "ingest/*.py", "ingest/replay"),
             title="Sends what is due",
             settings={"alerts": _ALL, "history": _SEALED, "smtp": _ALL, "receivers": _ALL, "web": _LOGINS},
         ),
