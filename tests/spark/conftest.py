@@ -36,16 +36,27 @@ JOB = "detector:tests"
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     before = dict(os.environ)
     os.environ["JAVA_HOME"] = str(find_java().home)
+    # Hundreds of tests bring more queries than the 100 whose code Spark keeps, and many bring the same.
+    os.environ["PYSPARK_SUBMIT_ARGS"] = "--conf spark.sql.codegen.cache.maxEntries=2000 pyspark-shell"
     # Twice the heap of a job: what hundreds of tests leave in one JVM once filled it, and Spark ends then.
     settings = Settings(state=tmp_path_factory.mktemp("state"), spark=SparkSettings(heap_mb=1024))
     clean_scratch(settings, JOB)
-    session = streaming_session(settings, job=JOB, slots=4)
+    session = streaming_session(settings, job=JOB, slots=2)  # each row of tests costs a task for every slot
     try:
         yield session
     finally:
         session.stop()
         os.environ.clear()
         os.environ.update(before)
+
+
+@pytest.fixture
+def quick_batches(spark: SparkSession) -> Iterator[None]:
+    """Streams take no further batch only because the watermark moves, as where people run cases."""
+    key = "spark.sql.streaming.noDataMicroBatches.enabled"
+    spark.conf.set(key, "false")
+    yield
+    spark.conf.unset(key)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from tocsin.cases.spark.prepared_case import prepare
 from tocsin.cases.spark.real_time_way import RealTimeWay
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError
+
+pytestmark = pytest.mark.usefixtures("quick_batches")
 
 ROOT = Path(__file__).parents[2]
 STREAMS = [way for way in Way if way is not Way.REAL_TIME]  # tests/e2e has that one
@@ -51,14 +53,6 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "detectors").mkdir()
     shutil.copytree(ROOT / "sources", tmp_path / "sources")
     return tmp_path
-
-
-@pytest.fixture(autouse=True)
-def _quick_batches(spark: SparkSession) -> Iterator[None]:
-    key = "spark.sql.streaming.noDataMicroBatches.enabled"
-    spark.conf.set(key, "false")
-    yield
-    spark.conf.unset(key)
 
 
 @pytest.fixture

@@ -25,6 +25,8 @@ from tocsin.detect.spark.seen_entities import Silence
 from tocsin.history.backfill.backfill_planning import inputs
 from tocsin.spark.events import parse_events, prepare_events
 
+pytestmark = pytest.mark.usefixtures("quick_batches")
+
 BERLIN = ZoneInfo("Europe/Berlin")
 CODE = """
 from pyspark.sql import functions as F

@@ -16,8 +16,9 @@ from tests.rig.samples.visits import VISITS, expect, write
 from tests.spark.plans import SOURCE, SPEC
 from tests.spark.raw_records import reading, source
 from tocsin.declare.model.errors import ConfigError
-from tocsin.declare.model.source import Format
+from tocsin.declare.model.source import Format, Source
 from tocsin.declare.settings import Settings
+from tocsin.ingest.spark import patterns
 from tocsin.ingest.spark.ingestion import ingestion
 from tocsin.ingest.spark.patterns import check_function, check_source
 from tocsin.quality.suites.suite_catalog import read_row_rules
@@ -45,9 +46,9 @@ FINE = [
 ]
 
 
-def check(rows: DataFrame) -> None:
+def check(rows: DataFrame, source: Source = SOURCE) -> None:
     tree = parse_tree(rows._jdf.queryExecution().analyzed().toJSON())
-    check_function(tree, rows.sparkSession, (SPEC.path, "detect"), SOURCE)
+    check_function(tree, rows.sparkSession, (SPEC.path, "detect"), source)
 
 
 def events(spark: SparkSession) -> DataFrame:
@@ -62,6 +63,13 @@ def test_what_overflows_the_stack_is_refused(spark: SparkSession) -> None:
     assert {(fault.where, fault.key) for fault in faults} == {("detectors/d.py", "detect")}
     overflow = re.compile(r"overflows Java's stack on 262,1\d\d bytes like .* possessive")
     assert [fault for fault in faults if not overflow.search(str(fault))] == []
+
+
+def test_what_takes_too_long_is_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "LONGEST_SECONDS", 0.02)
+    short = SOURCE.model_copy(update={"max_bytes": 15_000})  # its time grows with the square of the length
+    with pytest.raises(ConfigError, match=r"'failed\.\*login' takes more than 0 s on 14,\d+ bytes"):
+        check(events(spark).where("action RLIKE 'failed.*login'"), short)
 
 
 def test_what_people_write_is_not_refused(spark: SparkSession) -> None:

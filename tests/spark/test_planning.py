@@ -73,7 +73,6 @@ def test_what_spark_and_java_refuse_is_told_all_at_once(tmp_path: Path) -> None:
     (tmp_path / "sources" / "codes.toml").write_text(CODES)
     (tmp_path / "detectors").mkdir()
     made = {"unknown": ("acton = 'x'", 'F.count("*")'), "unkind": ("1 = 1", 'F.sum("schema_version")')}
-    made["slow"] = ("action RLIKE 'failed.*login'", 'F.count("*")')
     for name, (condition, score) in made.items():
         text = DETECTOR.replace("{condition}", condition).replace("{score}", score)
         (tmp_path / "detectors" / f"{name}.py").write_text(text)
@@ -88,9 +87,8 @@ def test_what_spark_and_java_refuse_is_told_all_at_once(tmp_path: Path) -> None:
     assert "acton" in faults["unknown.py", "detect"]
     assert "neither rising nor final" in faults["unkind.py", "score"]
     assert "is not a Java regular expression: Illegal repetition" in faults["logins.rows.json", "action_matches.regex"]
-    assert "'failed.*login' takes more than 5 s on 262,1" in faults["slow.py", "detect"]
     assert "No module named 'found_by_nobody_else'" in faults["lost.py", None]
-    assert len(faults) == 6
+    assert len(faults) == 5
 
 
 def write_suite(project: Path, regex: str) -> None:

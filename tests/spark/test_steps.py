@@ -15,6 +15,8 @@ from pyspark.sql import Observation, SparkSession
 from tests.spark.conftest import Feed
 from tests.spark.stepping import CODE, LATENESS, SECOND, Door, StepDetector, StepStream, ticks, timeline, told, truth
 
+pytestmark = pytest.mark.usefixtures("quick_batches")
+
 GAPS = [0, 0.000001, 0.25, 1, 3, 9.5, 19.999999, 20, 20.000001, 31, 59.999999, 60, 75.5]
 STEPS = st.lists(
     st.tuples(st.sampled_from(GAPS), st.sampled_from("abc"), st.sampled_from([0, 0, 0, 9])), min_size=1, max_size=8
