@@ -227,6 +227,7 @@ def test_what_the_night_has_run_is_not_run_again_and_is_compared_with_the_stream
     assert f"failed_logins {GOOD}: 1 findings agree; stream and backfill agree" in said
 
 
+@pytest.mark.long  # two tasks more of Spark; tests/airflow has which days a range stands for, the night has one run
 def test_a_backfill_of_airflow_takes_a_range_of_days(running: Running) -> None:
     def listed(first: date, last: date, **more: str) -> list[str]:
         found = running.admin.call("POST", "/api/v2/backfills/dry_run", asked(first, last) | more)["backfills"]
