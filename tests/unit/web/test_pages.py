@@ -45,7 +45,7 @@ from tocsin.web.access import Rights
 from tocsin.web.server import application
 
 NOW = datetime.now(UTC)
-EVIL = "<script>alert(1)</script>\u202e\"'&"
+EVIL = "<script>alert(1)</script>\u202e\"'&[x]"
 PASSWORDS = {"ann": "correct horse", "bob": "battery staple", "eve": "just looking"}
 ROLES: Any = {"ann": "operate", "bob": "answer", "eve": "read"}
 
@@ -274,6 +274,7 @@ def test_what_comes_from_logs_is_text_on_every_page(pages: Pages) -> None:
     link = pages.link(LinkAction.ACKNOWLEDGE, alert=3, who=EVIL)
     fields = {"action": "silence", "hours": "1", "why": EVIL}
     assert post(client, "/alerts/3", "/alerts/3", **fields).status_code == 303
+    assert "Silenced by ann" in client.get("/alerts/3").text, "its entity is no pattern"
     for path in ("/alerts", "/alerts/3", "/silences", link, "/alerts?entity=" + EVIL, "/login?next=/" + EVIL):
         page = client.get(path).text
         assert "alert(1)" in page or "login" in path
