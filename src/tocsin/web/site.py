@@ -161,7 +161,7 @@ def _until(time: datetime, now: datetime) -> str:
 
 def _round(seconds: float) -> str:
     unit = next(size for size in (86_400, 3600, 60, 1) if seconds >= 2 * size or size == 1)
-    return duration(timedelta(seconds=int(seconds) // unit * unit))
+    return duration(timedelta(seconds=round(seconds / unit) * unit))
 
 
 def _job_dag(detector: str) -> str:
