@@ -40,6 +40,8 @@ class Message(BaseModel):
         series: by which a receiver may filter, such as the detector; empty for none.
         picture: PNG that `html` shows; empty for none.
         facts: of its alert, for receivers that are programs; None for a message about several or none.
+        several: of a message about several alerts those of the ones that it shows, the highest first.
+        alerts: how many alerts it is about.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
@@ -55,6 +57,8 @@ class Message(BaseModel):
     urgent: bool = False
     picture: bytes = b""
     facts: AlertFacts | None = None
+    several: tuple[AlertFacts, ...] = ()
+    alerts: int = 0
 
 
 class Result(StrEnum):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection
@@ -12,7 +13,10 @@ from sqlalchemy import Connection
 from tests.rig.mail_server import MailServer
 from tests.unit.alerts.notifier_scene import OWNER, Scene
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, SECOND, finding
+from tocsin.alerts.alert_states import Action
 from tocsin.alerts.notify import notifier, outbox
+from tocsin.alerts.notify.channel import Message
+from tocsin.alerts.notify.mail import compose
 from tocsin.alerts.notify.outbox import ClaimFilter
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.database import Database
@@ -70,7 +74,16 @@ def test_a_storm_is_three_mails_and_an_urgent_alert_of_another_detector_leaves_i
         assert outbox.counts(connection) == {}
 
 
-def test_the_lines_of_a_message_about_several_begin_with_the_highest(scene: Scene) -> None:
+def test_the_lines_of_a_message_about_several_begin_with_the_highest(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    composed, sent = compose.summary_mail, list[Message]()
+
+    def compose_and_keep(*what: Any) -> Message:
+        sent.append(composed(*what))
+        return sent[-1]
+
+    monkeypatch.setattr(compose, "summary_mail", compose_and_keep)
     found(scene, range(1))
     scene.send()
     scores = ((60, "email", "low"), (80, "urgent", "high"), (300, "urgent", "highest"), (90, "email", "mid"))
@@ -84,6 +97,8 @@ def test_the_lines_of_a_message_about_several_begin_with_the_highest(scene: Scen
     places = [body(mail).index(user) for user in ("highest:", "high:", "mid:", "low:")]
     assert places == sorted(places)
     assert "[tocsin" not in body(mail)
+    assert [facts.entity["user_id"] for facts in sent[-1].several] == ["highest", "high", "mid", "low"]
+    assert (sent[-1].alerts, {facts.happened for facts in sent[-1].several}) == (4, {Action.OPENED})
 
 
 def test_a_message_about_several_that_could_not_leave_stays_the_same(scene: Scene) -> None:

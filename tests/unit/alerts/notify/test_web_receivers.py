@@ -24,7 +24,7 @@ from tocsin.alerts.alert_states import Action
 from tocsin.alerts.notify.channel import Channels, Message, Result
 from tocsin.alerts.notify.mail import chart, compose
 from tocsin.alerts.notify.mail.compose import Envelope
-from tocsin.alerts.notify.receivers import http_post, messenger, pagerduty
+from tocsin.alerts.notify.receivers import http_post, messenger, pagerduty, webhook
 from tocsin.alerts.notify.receivers.pagerduty import Answered, WebhookRefused, read_any_webhook, read_webhook
 from tocsin.alerts.recording import record
 from tocsin.alerts.store import queries
@@ -221,6 +221,28 @@ def test_pagerduty_follows_the_alert_by_one_key(sqlite: Database, happened: Acti
     assert (event["event_action"], event["dedup_key"]) == (action, facts.key)
     assert event["client_url"] == "https://x.example.com/alerts/1"
     assert event["links"] == [{"href": "https://x.example.com/alerts/1", "text": "alert"}]
+
+
+@pytest.mark.parametrize(("alerts", "events"), [(2, 2), (9, 3)])
+def test_of_a_message_about_several_alerts_each_is_an_incident_that_ends_with_it(
+    sqlite: Database, alerts: int, events: int
+) -> None:
+    message = composed(sqlite, "pagerduty:ops")
+    assert message.facts is not None
+    facts = [
+        message.facts.model_copy(update={"key": key, "level": level})
+        for key, level in (("a", "urgent"), ("b", "email"))
+    ]
+    grouped = message.model_copy(update={"facts": None, "several": tuple(facts), "alerts": alerts})
+    sent = pagerduty.events_of(grouped)
+    assert [(event["dedup_key"], event["payload"]["severity"]) for event in sent[:2]] == [
+        ("a", "critical"),
+        ("b", "warning"),
+    ]
+    assert len({event["dedup_key"] for event in sent}) == len(sent) == events
+    body = webhook.body_of(grouped)
+    assert (body["alert"], body["alerts"]) == (None, alerts)
+    assert [each["key"] for each in json.loads(json.dumps(body))["several"]] == ["a", "b"]
 
 
 def test_apprise_gets_title_text_and_kind(settings: Settings, sqlite: Database, receiver: WebReceiver) -> None:

@@ -32,7 +32,11 @@ _SIGNATURE = "x-pagerduty-signature"
 
 
 class PagerDutyChannel:
-    """Sends each message as one event: trigger, acknowledge or resolve, with the key of its alert."""
+    """Sends an event for each alert that a message shows: trigger, acknowledge or resolve, with the key of the alert.
+
+    Of a message about more alerts than it shows another event says so, with a key of its own. An event that is sent
+    again changes nothing in PagerDuty.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._targets: dict[str, PagerDutyTarget] = settings.receivers.get("pagerduty", {})
@@ -52,7 +56,23 @@ class PagerDutyChannel:
             key = secret_in(target.routing_key_file, f"receivers.pagerduty.{name}.routing_key_file")
         except ConfigError as error:
             return Delivery(Result.POSTPONED, str(error))
-        return self._http.send(target.url, _fitting(event_of(message) | {"routing_key": key}), {})
+        for event in events_of(message):
+            delivery = self._http.send(target.url, _fitting(event | {"routing_key": key}), {})
+            if delivery.result is not Result.SENT:
+                break
+        return delivery
+
+
+def events_of(message: Message) -> list[dict[str, Any]]:
+    """Make the events of a message, without their routing key; one at least."""
+    each = [message.model_copy(update=_as_single(facts)) for facts in message.several]
+    rest = [] if each and len(each) == message.alerts else [message]
+    return [event_of(single) for single in (*each, *rest)]
+
+
+def _as_single(facts: AlertFacts) -> dict[str, Any]:
+    subject = f"{entity_text(facts.entity)}: {facts.score:g} (limit {facts.limit:g}) - {facts.title}"
+    return {"facts": facts, "subject": subject, "urgent": facts.level == "urgent"}
 
 
 def event_of(message: Message) -> dict[str, Any]:

@@ -48,8 +48,9 @@ class WebhookChannel:
 
 
 def body_of(message: Message) -> dict[str, object]:
-    """Make the JSON object of a message; `alert` is null for a message about several alerts or none."""
-    values = message.model_dump(mode="json", include={"id", "date", "urgent", "subject", "text", "facts"})
+    """Make the JSON object of a message; `alert` is null for one about several alerts, shown in `several`, or none."""
+    shown = {"id", "date", "urgent", "subject", "text", "facts", "several", "alerts"}
+    values = message.model_dump(mode="json", include=shown)
     return {"alert": values.pop("facts"), **values}
 
 
