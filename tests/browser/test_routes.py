@@ -26,7 +26,6 @@ HTML, JSON = "text/html; charset=utf-8", "application/json"
 ROUTES = {
     "/tocsin/alerts": ("/tocsin/alerts", HTML),
     "/tocsin/detectors": ("/tocsin/detectors", HTML),
-    "/tocsin/runbooks/{detector}": ("/tocsin/runbooks/failed_logins", HTML),
     "/tocsin/silences": ("/tocsin/silences", HTML),
     "/tocsin/jobs": ("/tocsin/jobs", HTML),
     "/tocsin/job": (f"/tocsin/job?dag_id={DAG}", HTML),
@@ -37,12 +36,13 @@ ROUTES = {
     "/tocsin/quality/index.html": ("/tocsin/quality/index.html", HTML),
     "/tocsin/quality/{subject}/{day}/{name}": (f"/tocsin/quality/{REPORT}.json", JSON),
 }
-# Of an alert, without end, or for everybody: see the tests of the application.
+# Of an alert or a file of the project, without end, or for everybody: see the tests of the application.
 OTHERS = {
     "/tocsin/",
     "/tocsin/alerts/events",
     "/tocsin/alerts/{alert_id:int}",
     "/tocsin/answer/{token}",
+    "/tocsin/runbooks/{detector}",
     "/tocsin/static/{name}",
 }
 ACTIONS = {
@@ -51,7 +51,7 @@ ACTIONS = {
     "/tocsin/silences": "/tocsin/silences",
     "/tocsin/silences/{silence_id:int}/end": "/tocsin/silences/1/end",
 }
-UNKNOWN = ["/tocsin/", "/tocsin/nothing", "/tocsin/static/", "/tocsin/api", "/tocsin/openapi.json", "/tocsin/docs"]
+UNKNOWN = ["/tocsin/nothing", "/tocsin/api", "/tocsin/openapi.json", "/tocsin/docs"]
 ASKED = [path for path, _ in ROUTES.values()]
 
 
