@@ -7,17 +7,19 @@ import os
 import re
 import signal
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import FrameLocator, Locator, expect
 
-from tests.browser.visiting import BROKEN, DRAFTS, RUN, Running, Visits, shot
+from tests.browser.visiting import BROKEN, DRAFTS, RUN, Running, Visits, find, shot
 from tests.browser.visiting import DETECTOR as NAME
 from tests.rig.airflow_api import Api
 from tests.rig.samples.findings import NOON, V1, found, streamed
 from tests.rig.waiting import await_that, patient
+from tocsin.alerts.store.database import Database
 from tocsin.history.backfill.parity.comparison import DifferenceReason, compare
 from tocsin.history.backfill.parity.parity_report import ParityReport, keep, summed
 
@@ -169,6 +171,27 @@ def test_a_viewer_has_nothing_to_press_and_is_refused(running: Running, visits: 
     viewer = Api(running.url, running.passwords, "viewer")
     assert viewer.refusal("PATCH", f"/api/v2/dags/{DAG}", {"is_paused": True}) == 403
     assert viewer.refusal("POST", f"/api/v2/dags/{DAG}/dagRuns", {"logical_date": None, "conf": {}}) == 403
+
+
+def test_an_operator_answers_an_alert_and_a_viewer_reads_who_did(running: Running, visits: Visits) -> None:
+    settings = running.stack.settings
+    with closing(Database(settings.alerts_database)) as database:
+        find(settings, database, 60, {"entity": {"user_id": "mallory"}})
+    visit = visits.of("operator")
+    visit.page.goto(f"{visit.url}/plugin/alerts")
+    frame = visit.page.frame_locator("iframe")
+    frame.get_by_role("link", name="mallory").click()
+    expect(frame.get_by_role("heading", name="mallory")).to_be_visible()
+    frame.get_by_label("Why").first.fill("looking")
+    frame.get_by_role("button", name="Acknowledge").click()
+    expect(frame.locator(".note").first).to_contain_text("Acknowledged by operator")
+    shot(visit.page, "answered-in-airflow")
+    viewer = visits.of("viewer")
+    viewer.page.goto(f"{viewer.url}/plugin/alerts")
+    frame = viewer.page.frame_locator("iframe")
+    frame.get_by_role("link", name="mallory").click()
+    expect(frame.locator(".timeline")).to_contain_text("looking")
+    assert frame.get_by_role("button", name="Acknowledge").count() == 0
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,13 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.visiting import shot
+from tests.browser.visiting import find, shot
 from tests.rig.samples.project import copy_project
 from tocsin.alerts import actions
 from tocsin.alerts.actions import By
-from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.links import LinkAction, Links
-from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.database import Database
 from tocsin.declare.blocks.web_settings import WebSettings
-from tocsin.declare.catalog import read_catalog
-from tocsin.declare.model.finding import Finding, finding_id
 from tocsin.declare.settings import Settings
 from tocsin.dev.servers.ports import free_ports
 from tocsin.views.rest.open_views import OpenViews
@@ -67,25 +63,7 @@ class Web:
         expect(page.get_by_role("heading", name="Alerts")).to_be_visible()
 
     def find(self, highest: int, user: str, **changes: Any) -> None:
-        """Let the detector find a burst of failures that rises to `highest`."""
-        start, entity = NOW - timedelta(minutes=10), {"user_id": user}
-        end = start + timedelta(seconds=10)
-        facts = DetectorFacts.of(read_catalog(self.settings.project).detector("failed_logins"))
-        about: dict[str, Any] = {"detector": facts.name, "version": facts.version, "entity": entity, **changes}
-        about |= {"window_start": start, "window_end": end, "detected_at": end}
-        about["finding_id"] = finding_id(facts.name, entity, start, end)
-        found = [
-            Finding(
-                **about,
-                score=score,
-                level="urgent" if score > 100 else "email",
-                limit=100 if score > 100 else 50,
-                event_time_max=start + timedelta(seconds=score / 20),
-            )
-            for score in range(51, highest + 1)
-        ]
-        with self.database.write() as connection:
-            record(connection, found, Rules(facts={facts.name: facts}, domain="example.com"), end)
+        find(self.settings, self.database, highest, {"entity": {"user_id": user}} | changes)
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,20 @@ import json
 import os
 import re
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, ConsoleMessage, FrameLocator, Page, Request, StorageState
 
 from tests.rig.stack import Stack
+from tocsin.alerts.alert_policy import DetectorFacts
+from tocsin.alerts.recording import Rules, record
+from tocsin.alerts.store.database import Database
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.finding import Finding, finding_id
+from tocsin.declare.settings import Settings
 
 DRAFTS = [f"draft_{number:02}" for number in range(50)]
 BROKEN = "worse"
@@ -118,3 +125,25 @@ def shot(page: Page, name: str) -> None:
     """Keep a picture where TOCSIN_SHOTS says, if it says so, to look at."""
     if folder := os.environ.get("TOCSIN_SHOTS"):
         page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+def find(settings: Settings, database: Database, highest: int, about: dict[str, Any]) -> None:
+    """Let the detector find a burst of failures ten minutes ago, of an `entity`, that rises to `highest`."""
+    start = datetime.now(UTC) - timedelta(minutes=10)
+    end = start + timedelta(seconds=10)
+    facts = DetectorFacts.of(read_catalog(settings.project).detector(DETECTOR))
+    about = about | {"detector": DETECTOR, "version": facts.version, "window_start": start, "window_end": end}
+    about["finding_id"] = finding_id(DETECTOR, about["entity"], start, end)
+    found = [
+        Finding(
+            **about,
+            score=score,
+            level="urgent" if score > 100 else "email",
+            limit=100 if score > 100 else 50,
+            event_time_max=start + timedelta(seconds=score / 20),
+            detected_at=end,
+        )
+        for score in range(51, highest + 1)
+    ]
+    with database.write() as connection:
+        record(connection, found, Rules(facts={DETECTOR: facts}, domain="example.com"), end)
