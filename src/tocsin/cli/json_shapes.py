@@ -51,6 +51,12 @@ class DetectorShape(BaseModel, frozen=True):
     path: str
 
 
+class ResentShape(BaseModel, frozen=True):
+    """How many `notifications` will be sent again."""
+
+    notifications: int
+
+
 class FaultShape(BaseModel, frozen=True):
     """One fault in a file or setting.
 

@@ -21,7 +21,15 @@ from tocsin.cases.case_report import TestReport
 from tocsin.cases.file_report import FileReport
 from tocsin.cli import json_shapes as shapes_module
 from tocsin.cli.app import app
-from tocsin.cli.json_shapes import DetectorShape, FaultShape, JobPlanShape, RoutedShape, TableShape, VersionShape
+from tocsin.cli.json_shapes import (
+    DetectorShape,
+    FaultShape,
+    JobPlanShape,
+    ResentShape,
+    RoutedShape,
+    TableShape,
+    VersionShape,
+)
 from tocsin.cli.settings_reference import ATTRIBUTE
 from tocsin.detect.explanation import DetectorExplanation
 from tocsin.dev.diagnosis import Diagnosis
@@ -56,6 +64,7 @@ SHAPES: dict[str, Any] = {
     "tocsin usage": list[JobUsage],
     "tocsin findings": list[StoredFinding] | list[InvalidFinding],
     "tocsin alerts list": list[Alert],
+    "tocsin alerts resend": ResentShape,
     "tocsin alerts digest": list[DetectorDigest],
     "tocsin alerts show": AlertDetails,
     "tocsin alerts ack": list[Done],

@@ -249,6 +249,7 @@ def test_what_was_refused_is_sent_again_on_request() -> None:
     database.close()
     assert call("alerts", "resend", "--to", "nobody@example.com")[0] == 1
     assert call("alerts", "resend", "--refused") == (0, "2 notifications will be sent again\n")
+    assert json.loads(call("alerts", "resend", "1", "--json")[1]) == {"notifications": 0}
     assert "leaving" in call("alerts", "1")[1]
 
 

@@ -223,12 +223,14 @@ def resend(
     alert: Annotated[int | None, typer.Argument(help="Its number: what was refused about it.")] = None,
     to: Annotated[str | None, typer.Option("--to", help="What this recipient has refused.")] = None,
     refused: Annotated[bool, typer.Option("--refused", help="What any recipient has refused within a week.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Send again what was refused for good, once the address or the receiver is mended.
 
     Whoever was notified of the alert since gets nothing again. Exit code 1 when there is nothing to send.
     """
     from tocsin.alerts.notify import outbox
+    from tocsin.cli.json_shapes import ResentShape
 
     if sum((alert is not None, to is not None, refused)) != 1:
         raise typer.BadParameter("give an ALERT, --to RECIPIENT, or --refused")
@@ -237,7 +239,10 @@ def resend(
             [about.recipient for about in outbox.refused_recipients(connection, who.at)] if refused else [alert or to]
         )
         count = sum(outbox.resend(connection, about, who.at) for about in found if about is not None)
-    line(f"{count:,} notification{'s' * (count != 1)} will be sent again" if count else "nothing was refused")
+    if json:
+        as_json(ResentShape(notifications=count))
+    else:
+        line(f"{count:,} notification{'s' * (count != 1)} will be sent again" if count else "nothing was refused")
     if not count:
         raise typer.Exit(1)
 
