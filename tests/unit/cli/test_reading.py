@@ -9,6 +9,7 @@ from sqlalchemy import update
 
 from tests.rig.command_line import invoke
 from tocsin.alerts.alert_policy import DetectorFacts
+from tocsin.alerts.evidence.alert_evidence import AlertEvidence, SourceEvidence, store_evidence
 from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.indexer import Indexer
 from tocsin.alerts.intake import FindingRecord
@@ -251,6 +252,18 @@ def test_what_was_refused_is_sent_again_on_request() -> None:
     assert call("alerts", "resend", "--refused") == (0, "2 notifications will be sent again\n")
     assert json.loads(call("alerts", "resend", "1", "--json")[1]) == {"notifications": 0}
     assert "leaving" in call("alerts", "1")[1]
+
+
+@pytest.mark.usefixtures("stored")
+def test_an_alert_is_shown_with_its_evidence() -> None:
+    database = Database(load_settings().alerts_database)
+    source = SourceEvidence(source="logins", count=1, events=[{"event_time": "2026-01-01T00:00:05Z", "user": HOSTILE}])
+    with database.write() as connection:
+        store_evidence(connection, 1, AlertEvidence(finding_id="x", sources=[source]), NOW)
+    database.close()
+    code, written = call("alerts", "1")
+    assert (code, "Latest 1 event of logins" in written, "00:00:05" in written) == (0, True, True)
+    assert "\x1b" not in written
 
 
 def test_usage_is_listed_and_a_core_that_is_kept_busy_stands_out() -> None:

@@ -323,6 +323,10 @@ def _show(details: AlertDetails) -> None:
     table(
         ("TO", "KIND", "STATE", "SENT", "NOTE"), map(_notification_row, details.notifications), empty="no notifications"
     )
+    if details.evidence is not None:
+        from tocsin.alerts.notify.mail.compose import evidence_text
+
+        line(f"\n{evidence_text(details.evidence).strip()}")
     line("")
     table(("WHEN", "WHO", "WHAT", "WHY"), map(_transition_row, details.history), empty="no history")
 

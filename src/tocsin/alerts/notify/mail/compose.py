@@ -385,6 +385,12 @@ def evidence_sections(evidence: AlertEvidence | None) -> Iterator[Section]:
         yield from _events(source)
 
 
+def evidence_text(evidence: AlertEvidence) -> str:
+    """Describe evidence as a mail's text part does."""
+    sections = list(evidence_sections(evidence))
+    return Letter(subject="", tone="notice", label="Evidence", headline="events behind it", sections=sections).text()
+
+
 def _unusual(source: SourceEvidence) -> Iterator[Section]:
     rows = [
         (plain(column.column, 60), plain(shown.value, 80), shown.share, shown.usual)
