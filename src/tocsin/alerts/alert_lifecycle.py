@@ -86,7 +86,8 @@ class Returns:
             return
         row = connection.execute(select(alerts).where(alerts.c.id == alert.id)).one()
         revision = alert.revision + 1
-        status = AlertStatus(AlertState.RESOLVED, row.level)
+        before = actions.status_of(row._mapping)
+        status = before if before.state is AlertState.RESOLVED else AlertStatus(AlertState.RESOLVED, row.level)
         ended = {"returned_at": alert.last_end, "revision": revision, "updated_at": now}
         ended |= actions.status_values(status)
         same = and_(alerts.c.id == alert.id, alerts.c.revision == alert.revision)  # the indexer may write beside it
@@ -115,7 +116,8 @@ def missing_of(connection: Connection, every: Mapping[str, timedelta], now: date
         later.c.entity_hash == alerts.c.entity_hash,
         later.c.period_start > alerts.c.period_start,
     )
-    waits = exists().where(notifications.c.alert_id == alerts.c.id, notifications.c.state == "waiting")
+    # Its end would overtake a notification that gathers, or hide in one message with it.
+    waits = exists().where(notifications.c.alert_id == alerts.c.id, notifications.c.state.in_(("waiting", "pending")))
     last_end = select(func.max(findings.c.window_end)).where(_counts(alerts.c.id)).scalar_subquery()
     query = select(alerts.c.id, alerts.c.detector, alerts.c.revision, last_end.label("last_end")).where(
         alerts.c.detector.in_(every),

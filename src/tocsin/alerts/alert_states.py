@@ -119,7 +119,12 @@ def found(status: AlertStatus, level: str, version: str) -> Change | None:
 
 def news(status: AlertStatus, version: str) -> Change | None:
     """Open an alert again, of which people are to be notified once more; what a person has said of it stays."""
-    if status.state is not AlertState.RESOLVED or status.verdict:
+    return None if status.verdict else reopen(status, version)
+
+
+def reopen(status: AlertStatus, version: str) -> Change | None:
+    """Open an alert again, whatever a person has said of it; None if it is not resolved."""
+    if status.state is not AlertState.RESOLVED:
         return None
     return Change(AlertStatus(AlertState.OPEN, status.level), Action.REOPENED, f"detector {version}")
 

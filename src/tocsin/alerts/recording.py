@@ -183,7 +183,9 @@ class _Work:
             alert = row.alert
             alert.change(alert_states.found(alert.status, finding.level, finding.version))
             if alert.returned_at is not None and (finding.window_end or finding.moment) > alert.returned_at:
-                alert.sent, alert.returned_at = SentBefore(), None  # missing again: that is news
+                # Missing again: that is news, also of what a person has judged.
+                alert.change(alert_states.reopen(alert.status, finding.version))
+                alert.sent, alert.returned_at = SentBefore(), None
             kind = alert_policy.notification(finding, facts, alert.sent, self._now)
             if kind is not None:
                 alert.plan(kind, finding)

@@ -8,11 +8,15 @@ import pytest
 
 from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, finding
+from tocsin.alerts import actions
+from tocsin.alerts.actions import By
+from tocsin.alerts.alert_states import Verdict
 from tocsin.alerts.notify import grouping
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import write_facts
 from tocsin.alerts.store.queries import AlertFilter
+from tocsin.declare.model.alert_matcher import AlertMatcher
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.finding import Origin
 
@@ -89,6 +93,20 @@ def test_another_silence_in_the_same_hour_is_told_and_ends_again(silence: Scene)
     assert len(silence.subjects) == 8, "a backfill that finds the same tells nothing"
 
 
+def test_a_verdict_outlives_the_end_of_a_silence_and_not_the_next_one(silence: Scene) -> None:
+    missing(silence, 0)
+    silence.send()
+    with silence.database.write() as connection:
+        actions.resolve(connection, [1], By("ann@example.com", silence.now), Verdict.FALSE)
+    closed(silence, 20)
+    (alert,) = queries.list_alerts(silence.database, AlertFilter())
+    assert (alert.state, alert.verdict, len(backs(silence))) == ("resolved", "false", 2)
+    missing(silence, 60)
+    step(silence)
+    (alert,) = queries.list_alerts(silence.database, AlertFilter())
+    assert (alert.state, alert.verdict, len(silence.subjects)) == ("open", "", 6)
+
+
 def test_nothing_has_come_back_while_findings_may_be_on_their_way_or_nothing_is_known(silence: Scene) -> None:
     missing(silence, 0)
     silence.close_windows(NOON + 60 * SECOND)
@@ -124,6 +142,36 @@ def test_a_mail_about_a_silence_that_still_waits_leaves_before_the_one_about_its
     step(silence)
     step(silence)
     assert ["[back]" in subject for _, subject in silence.subjects] == [False, True]
+
+
+def test_what_still_gathers_leaves_before_the_message_about_its_end(
+    silence: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing(silence, 0, score=60)
+    silence.close_windows(NOON + WINDOW)
+    silence.send()
+    monkeypatch.setattr(grouping, "WAIT", 5 * MINUTE)
+    missing(silence, 0, 10)
+    closed(silence, 60)
+    silence.now += 5 * MINUTE
+    silence.send()
+    silence.now += 5 * MINUTE
+    step(silence)
+    assert [subject.split()[0] for to, subject in silence.subjects if to == OWNER] == ["mallory:", "[URGENT]", "[back]"]
+
+
+@pytest.mark.parametrize("muted_by", ["silence", "acknowledgement"])
+def test_the_end_of_what_people_were_notified_of_is_not_muted(silence: Scene, muted_by: str) -> None:
+    missing(silence, 0)
+    silence.send()
+    ann = By("ann@example.com", silence.now, "looking")
+    with silence.database.write() as connection:
+        if muted_by == "silence":
+            actions.silence(connection, AlertMatcher(detector=(FACTS.name,)), ann, silence.now + DAY)
+        else:
+            actions.acknowledge(connection, [1], ann)
+    closed(silence, 20)
+    assert sorted(to for to, _ in backs(silence)) == sorted([OWNER, PAGED])
 
 
 def test_the_end_of_a_silence_is_seen_however_long_its_windows_are(silence: Scene) -> None:

@@ -1,7 +1,8 @@
 """Mute notifications before they leave: of alerts that a person has answered, a silence takes, or a wider alert covers.
 
 A muted notification leaves once what mutes it is over: in the next summary if its window is long over. It is dropped
-once its alert is resolved. The history of the alert says both.
+once its alert is resolved. The history of the alert says both. That something is back is never muted: whoever was
+notified that it was missing, or has an incident open, needs it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _DELAYED = NotificationKind.DELAYED.value
 _AT_ONCE = (NotificationKind.URGENT.value, NotificationKind.EMAIL.value)
 _ACKNOWLEDGED = "acknowledged"
 _NUMBERED = re.compile(r"(silence|alert) (\d+)\b")
+_RETURNED = NotificationKind.RETURNED.value
 _PENDING = or_(_table.state == "pending", and_(_table.state == "waiting", _table.kind == _DELAYED))
 
 
@@ -105,7 +107,7 @@ def mute(connection: Connection, muted: Mapping[int, str], now: datetime) -> Non
     for why in set(muted.values()):
         ids = [alert for alert, by in muted.items() if by == why]
         state = "dropped" if why.startswith("resolved") else "muted"
-        leaving = update(notifications).where(_table.alert_id.in_(ids), _PENDING)
+        leaving = update(notifications).where(_table.alert_id.in_(ids), _PENDING, _table.kind != _RETURNED)
         connection.execute(leaving.values(state=state, muted_by=why))
     _note(connection, Action.MUTED, muted, now)
 

@@ -257,11 +257,12 @@ class Notifier:
         with self._database.read() as connection:
             rows = outbox.rows_of(connection, group)
             mutes = muting.read_mutes(connection, self._routes.current().inhibit, self._clock())
-            muted = muting.judge(connection, list(dict.fromkeys(row.alert for row in rows)), mutes)
+            may_wait = dict.fromkeys(row.alert for row in rows if row.kind != NotificationKind.RETURNED)
+            muted = muting.judge(connection, list(may_wait), mutes)
         parts = outbox.chunks(list(muted))
         steps = [partial(muting.mute, muted={alert: muted[alert] for alert in ids}, now=self._clock()) for ids in parts]
         self._write(list(steps))
-        rows = [row for row in rows if row.alert not in muted]
+        rows = [row for row in rows if row.alert not in muted or row.kind == NotificationKind.RETURNED]
         urgent = [row for row in rows if row.kind == NotificationKind.URGENT]
         departure = group.decide(len({row.alert for row in rows}), len(urgent), self._clock())
         if departure is None:
