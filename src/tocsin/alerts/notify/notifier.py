@@ -175,20 +175,20 @@ class Notifier:
             ChannelAway: a server takes nothing now; what goes to others has been sent.
             ConfigError: a setting or secret of a channel is wrong.
         """
-        paused = {server: pause.reason for server, pause in self._pauses.items() if pause.lasts(self._clock())}
+        before = dict(self._pauses)
+        paused = {server: pause.reason for server, pause in before.items() if pause.lasts(self._clock())}
         with Channels(self._settings, paused) as channels:
             while not stop.is_set():
                 if self._sends.longest_seconds < SENDING_SECONDS:
                     goes_on()
                 self._write(self._unwritten)
                 self._start_due(channels)
-                if not self._note_ended(patience):
+                if not self._note_ended(patience, channels):
                     break
-        tried = {server: why for server, why in channels.away.items() if server not in paused}
-        before = self._pauses
-        self._pauses = {server: before[server] for server in paused}
-        self._pauses |= {server: _Pause.after(before.get(server), why, self._clock()) for server, why in tried.items()}
-        self.away = "; ".join(channels.away.values())
+        # A copy: a thread that goes on sending may add another.
+        away = {server: why for server, why in dict(channels.away).items() if server not in paused}
+        self._pauses |= {server: _Pause.after(before.get(server), why, self._clock()) for server, why in away.items()}
+        self.away = "; ".join(pause.reason for pause in self._pauses.values())
         if self.away:
             raise ChannelAway(self.away)
 
@@ -310,13 +310,21 @@ class Notifier:
             if steps:
                 time.sleep(_PAUSE_SECONDS)
 
-    def _note_ended(self, within: float) -> bool:
-        """Write what became of messages; waits `within` seconds for the first. Returns whether there were any."""
+    def _note_ended(self, within: float, channels: Channels | None = None) -> bool:
+        """Write what became of messages; waits `within` seconds for the first. Returns whether there were any.
+
+        `channels` learn which servers are away: a try that took long was made by others.
+        """
         ended = self._sends.collect(within)
         errors: list[BaseException] = []
         for sent in ended:
             match sent.outcome:
                 case Delivery() as delivery:
+                    server = server_of(sent.mail.recipient)
+                    if delivery.result is not Result.AWAY:
+                        self._pauses.pop(server, None)
+                    elif channels is not None:
+                        channels.away.setdefault(server, delivery.reason)
                     self._note(sent.mail, delivery)
                 case TransientError() | ConfigError() as error:
                     self._later(outbox.unclaim, sent.mail)

@@ -14,7 +14,7 @@ from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that
 from tests.unit.alerts.notifier_scene import OWNER, Scene
 from tests.unit.alerts.notify.chat_receiver import RECORD, Chat
-from tests.unit.alerts.scene import RULES
+from tests.unit.alerts.scene import RULES, SECOND
 from tocsin.alerts.notify.channel import ChannelAway, Delivery, Message
 from tocsin.alerts.notify.grouping import WAIT
 from tocsin.alerts.notify.mail import chart
@@ -117,6 +117,38 @@ def test_a_channel_that_is_away_keeps_no_other_back_and_loses_nothing(scene: Sce
     (folder / "answer").unlink(missing_ok=True)
     scene.send_later()
     assert (len(scene.server.mails), len(told(folder))) == (3, 3)
+
+
+def test_a_server_that_takes_long_to_refuse_a_connection_is_away(
+    scene: Scene, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends, send = threading.Semaphore(0), Chat.send
+
+    def hang(chat: Chat, message: Message) -> Delivery:
+        ends.acquire()
+        return send(chat, message)
+
+    def send_due(patience: float = 10.0) -> None:
+        scene.notifier.send_due(threading.Event(), patience=patience)
+
+    monkeypatch.setattr(Chat, "send", hang)
+    (folder / "answer").write_text("away")
+    scene.index(120, rules=replace(RULES, paged=(ROOM,)))
+    send_due(0.0)
+    for tries in (1, 2):
+        ends.release()
+        with pytest.raises(ChannelAway, match="the chat hung up"):
+            send_due()
+        with pytest.raises(ChannelAway, match="the chat hung up"):
+            send_due()
+        assert Chat.tries == tries, "not again before its pause is over"
+        scene.now += tries * SECOND
+        with pytest.raises(ChannelAway, match="the chat hung up"):
+            send_due(0.0)  # which is away until this try says otherwise
+    (folder / "answer").unlink()
+    ends.release()
+    send_due()
+    assert (len(told(folder)), scene.notifier.away) == (1, "")
 
 
 def test_a_receiver_that_hangs_delays_no_other(scene: Scene, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
