@@ -56,7 +56,8 @@ def configure(job: str, *, file: Path | None = None) -> None:
     handler.addFilter(_is_no_retry_of_py4j)
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
     logging.captureWarnings(True)
-    for chatty in ("py4j", "great_expectations"):
+    # `httpx` logs whole addresses, and those of receivers are secrets.
+    for chatty in ("py4j", "great_expectations", "httpx"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     structlog.configure(
         processors=[

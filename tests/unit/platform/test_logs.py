@@ -49,6 +49,20 @@ def test_what_py4j_tries_once_more_is_not_told() -> None:
     assert "tries again" not in done.stderr
 
 
+HTTPX = """
+import httpx
+from tocsin.platform.logs import configure
+configure("notifier")
+with httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(200))) as client:
+    client.post("https://hooks.example.com/s3cret")
+"""
+
+
+def test_the_address_of_a_receiver_is_not_told() -> None:
+    done = subprocess.run([sys.executable, "-c", HTTPX], capture_output=True, text=True, check=True)
+    assert "s3cret" not in done.stderr
+
+
 def test_as_json_each_line_is_an_object_with_the_run_of_its_process() -> None:
     runs = []
     for _ in range(2):

@@ -64,6 +64,9 @@ class DeadMansSwitch:
 
 def _ask(url: str) -> None:
     try:
-        httpx.get(url, timeout=_REQUEST_SECONDS).raise_for_status()
+        response = httpx.get(url, timeout=_REQUEST_SECONDS)
+        why = "" if response.is_success else f"it answers {response.status_code}"
     except httpx.HTTPError as error:
-        _log.warning("heartbeat not taken", error=str(error)[:500])
+        why = str(error)[:500]
+    if why:  # without the address, whoever knows which can give the sign
+        _log.warning("heartbeat not taken", error=why)

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.rig.mail_server import MailServer
 from tocsin.alerts.notify import notifier_job
@@ -106,7 +107,7 @@ def asked() -> Iterator[tuple[str, list[str]]]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             paths.append(self.path)
-            self.send_response(200)
+            self.send_response(404 if "gone" in self.path else 200)
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
@@ -142,6 +143,15 @@ def test_a_sign_of_life_goes_outside_at_an_interval_while_the_supervisor_looks(
     _switch(watched, None).worked()
     send_overdue(watched.settings, patience=0)
     assert [mail["Subject"] for mail in watched.server.mails] == ["[tocsin] heartbeat"], "one an interval"
+
+
+def test_a_sign_that_is_not_taken_is_logged_without_its_address(watched: Watched, asked: tuple[str, list[str]]) -> None:
+    switch = _switch(watched, f"{asked[0]}/gone-s3cret")
+    with capture_logs() as logs:
+        switch.worked()
+        assert switch._request is not None
+        switch._request.join()
+    assert [entry["error"] for entry in logs] == ["it answers 404"]
 
 
 def test_a_service_outside_that_is_away_stops_nothing(watched: Watched) -> None:
