@@ -223,9 +223,9 @@ def test_pagerduty_follows_the_alert_by_one_key(sqlite: Database, happened: Acti
     assert event["links"] == [{"href": "https://x.example.com/alerts/1", "text": "alert"}]
 
 
-@pytest.mark.parametrize(("alerts", "events"), [(2, 2), (9, 3)])
+@pytest.mark.parametrize(("alerts", "events", "urgent"), [(2, 2, True), (9, 3, True), (2, 2, False)])
 def test_of_a_message_about_several_alerts_each_is_an_incident_that_ends_with_it(
-    sqlite: Database, alerts: int, events: int
+    sqlite: Database, alerts: int, events: int, urgent: bool
 ) -> None:
     message = composed(sqlite, "pagerduty:ops")
     assert message.facts is not None
@@ -233,12 +233,12 @@ def test_of_a_message_about_several_alerts_each_is_an_incident_that_ends_with_it
         message.facts.model_copy(update={"key": key, "level": level})
         for key, level in (("a", "urgent"), ("b", "email"))
     ]
-    grouped = message.model_copy(update={"facts": None, "several": tuple(facts), "alerts": alerts})
+    grouped = message.model_copy(update={"facts": None, "several": tuple(facts), "alerts": alerts, "urgent": urgent})
     sent = pagerduty.events_of(grouped)
     assert [(event["dedup_key"], event["payload"]["severity"]) for event in sent[:2]] == [
-        ("a", "critical"),
+        ("a", "critical" if urgent else "warning"),
         ("b", "warning"),
-    ]
+    ], "a summary pages nobody"
     assert len({event["dedup_key"] for event in sent}) == len(sent) == events
     body = webhook.body_of(grouped)
     assert (body["alert"], body["alerts"]) == (None, alerts)

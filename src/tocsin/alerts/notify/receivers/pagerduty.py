@@ -65,14 +65,15 @@ class PagerDutyChannel:
 
 def events_of(message: Message) -> list[dict[str, Any]]:
     """Make the events of a message, without their routing key; one at least."""
-    each = [message.model_copy(update=_as_single(facts)) for facts in message.several]
+    each = [message.model_copy(update=_as_single(facts, message.urgent)) for facts in message.several]
     rest = [] if each and len(each) == message.alerts else [message]
     return [event_of(single) for single in (*each, *rest)]
 
 
-def _as_single(facts: AlertFacts) -> dict[str, Any]:
+def _as_single(facts: AlertFacts, urgent: bool) -> dict[str, Any]:
+    """Take one alert out of several; those of a summary are not `urgent`, whatever their level."""
     subject = f"{entity_text(facts.entity)}: {facts.score:g} (limit {facts.limit:g}) - {facts.title}"
-    return {"facts": facts, "subject": subject, "urgent": facts.level == "urgent"}
+    return {"facts": facts, "subject": subject, "urgent": urgent and facts.level == "urgent"}
 
 
 def event_of(message: Message) -> dict[str, Any]:
