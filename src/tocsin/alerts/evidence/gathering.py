@@ -88,12 +88,14 @@ class EvidenceGatherer:
             if known is not None and known.finding_id == finding.finding_id:
                 return details.model_copy(update={"evidence": known})
         request = _Request(details)
+        waits = time.monotonic() >= self._away_until
         patience = URGENT_PATIENCE_SECONDS if finding.level == "urgent" else PATIENCE_SECONDS
         try:
             self._requests.put_nowait(request)
-            evidence = request.gathered.result(patience if time.monotonic() >= self._away_until else 0)
+            evidence = request.gathered.result(patience if waits else 0)
         except (queue.Full, TimeoutError):
-            self._away_until = time.monotonic() + _AWAY_SECONDS
+            if waits:  # one that did not wait says nothing of Kafka
+                self._away_until = time.monotonic() + _AWAY_SECONDS
             note = "they were not read from Kafka in time; the page of the alert, and its next message, may have them"
             evidence = AlertEvidence(finding_id=finding.finding_id, note=note)
         return details.model_copy(update={"evidence": evidence})

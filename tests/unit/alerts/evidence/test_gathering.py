@@ -150,6 +150,10 @@ def test_evidence_that_comes_too_late_is_stored_for_the_next_message(
     go.set()
     kept = stored(sqlite, details)
     assert kept is not None
+    away_until, another = gatherer._away_until, details_of(sqlite, "another")
+    gatherer.enrich(another)
+    assert stored(sqlite, another) is not None
+    assert gatherer._away_until == away_until, "one that did not wait for Kafka does not tell the next not to"
     assert kept.sources[0].count == 1
     monkeypatch.setattr(gathering, "gather", lambda *_: pytest.fail("gathered again"))
     assert gatherer.enrich(details).evidence == kept, "for another recipient"
