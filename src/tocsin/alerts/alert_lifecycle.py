@@ -141,7 +141,8 @@ def find_over(connection: Connection, now: datetime) -> list[int]:
 
 def resolve(connection: Connection, ids: Sequence[int], now: datetime) -> None:
     """Resolve alerts, if they are over still."""
-    rows = connection.execute(select(alerts).where(alerts.c.id.in_(ids), _is_over(now)).with_for_update()).mappings()
+    own = select(alerts).where(alerts.c.id.in_(ids), _is_over(now)).order_by(alerts.c.id).with_for_update()
+    rows = connection.execute(own).mappings()
     ends = {row["id"]: alert_states.quiet(actions.status_of(row)) for row in rows}
     changes = {alert: change for alert, change in ends.items() if change}
     actions.write_changes(connection, changes, now)

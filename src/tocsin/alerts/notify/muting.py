@@ -156,8 +156,8 @@ def expire(connection: Connection, ids: Sequence[int], domain: str, now: datetim
     later = alerts.alias()
     same_entity = and_(later.c.detector == alerts.c.detector, later.c.entity_hash == alerts.c.entity_hash)
     followed = exists().where(same_entity, later.c.period_start > alerts.c.period_start)
-    over = select(alerts, followed.label("followed")).where(alerts.c.id.in_(ids)).with_for_update(of=alerts)
-    rows = connection.execute(over).all()
+    over = select(alerts, followed.label("followed")).where(alerts.c.id.in_(ids)).order_by(alerts.c.id)
+    rows = connection.execute(over.with_for_update(of=alerts)).all()
     steps = {row.id: alert_states.expire(actions.status_of(row._mapping), now) for row in rows}
     changes = {alert: change for alert, change in steps.items() if change}
     actions.write_changes(connection, changes, now)

@@ -226,12 +226,22 @@ def release(connection: Connection, emails: Mapping[int, str]) -> None:
 
 
 def list_due(connection: Connection, wanted: ClaimFilter) -> list[Due]:
-    """List what may leave now: the urgent first, summaries last."""
+    """List what may leave now: the urgent first, summaries last; no update before what it is about."""
     has_come = or_(
         _table.attempts == 0, _table.next_attempt_at <= wanted.now, _table.next_attempt_at > wanted.now + LONGEST_PAUSE
     )
+    earlier = notifications.alias()
+    overtakes = and_(
+        _table.kind == _UPDATE,
+        exists().where(
+            earlier.c.alert_id == _table.alert_id,
+            earlier.c.recipient == _table.recipient,
+            earlier.c.revision < _table.revision,
+            earlier.c.state == "leaving",
+        ),
+    )
     bound = select(_table.recipient, func.min(_rank), _table.message_id).where(
-        _table.state == "leaving", has_come, _free(wanted.now)
+        _table.state == "leaving", has_come, _free(wanted.now), not_(overtakes)
     )
     bound = bound.group_by(_table.recipient, _table.message_id).order_by(func.min(_table.next_attempt_at))
     due = [Due(*row) for row in connection.execute(bound)]

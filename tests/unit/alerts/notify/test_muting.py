@@ -189,3 +189,19 @@ def test_receivers_that_follow_alerts_hear_of_answers(scene: Scene, monkeypatch:
     assert [subject.partition(" - ")[0] for _, subject in scene.subjects][1:] == ["[resolved] eve"]
     with scene.database.read() as connection:
         assert connection.execute(select(alerts.c.revision).order_by(alerts.c.id)).scalars().all() == [1, 2]
+
+
+def test_an_answer_does_not_overtake_the_message_that_it_ends(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RECEIVERS, "smtp", RECEIVERS["smtp"].__class__("tocsin.alerts.notify.smtp:SmtpChannel",
+                        RECEIVERS["smtp"].check, takes_updates=True))  # fmt: skip
+    scene.index(60)
+    scene.close_windows(NOON + MINUTE)
+    scene.server.answer_mail = lambda _: "450 try later"
+    scene.send()
+    scene.server.answer_mail = lambda _: "250 OK"
+    act(scene, lambda connection: actions.resolve(connection, [1], ANN, Verdict.FALSE))
+    scene.send()
+    assert scene.subjects == [], "the first waits for its next try"
+    scene.send_later()
+    subjects = [subject.partition(": ")[0].partition(" - ")[0] for _, subject in scene.subjects]
+    assert subjects == ["mallory", "[resolved] mallory"]
