@@ -47,15 +47,19 @@ def index(database: Database, *users: str) -> None:
         record(connection, [one for user in users or ("mallory",) for one in burst(60, user=user)], RULES, NOON)
 
 
-def test_a_db_of_an_older_tocsin_is_brought_up_with_all_that_it_holds(database: Database) -> None:
-    index(database)
-    before = queries.list_findings(database, FindingFilter()), queries.list_alerts(database, AlertFilter())
+def downgrade(database: Database, schema: str) -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))
     config.set_main_option("path_separator", "os")
     with database.write() as connection:
         config.attributes["connection"] = connection
-        command.downgrade(config, "0007")
+        command.downgrade(config, schema)
+
+
+def test_a_db_of_an_older_tocsin_is_brought_up_with_all_that_it_holds(database: Database) -> None:
+    index(database)
+    before = queries.list_findings(database, FindingFilter()), queries.list_alerts(database, AlertFilter())
+    downgrade(database, "0007")
     assert not database.is_ready()
     database.migrate()
     after = queries.list_findings(database, FindingFilter()), queries.list_alerts(database, AlertFilter())
@@ -64,6 +68,21 @@ def test_a_db_of_an_older_tocsin_is_brought_up_with_all_that_it_holds(database: 
     with database.read() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
+
+
+def test_what_an_older_tocsin_has_tried_to_send_stays_the_same_message(database: Database) -> None:
+    index(database, "tried", "claimed", "new", "waits")
+    downgrade(database, "0011")
+    changes = ("attempts = 1", f"claimed_until = '{NOON:%Y-%m-%d %H:%M:%S}'", "attempts = 0")
+    with database.write() as connection:
+        for number, change in enumerate(changes, start=1):
+            values = f"state = 'pending', {change}"
+            connection.execute(text(f"UPDATE notifications SET {values} WHERE alert_id = {number}"))
+    database.migrate()
+    with database.read() as connection:
+        rows = connection.execute(text("SELECT state, detector FROM notifications ORDER BY alert_id")).all()
+    assert [row.state for row in rows] == ["leaving", "leaving", "pending", "waiting"]
+    assert {row.detector for row in rows} == {"failed_logins"}
 
 
 def test_a_transaction_that_reads_sees_one_state(database: Database) -> None:

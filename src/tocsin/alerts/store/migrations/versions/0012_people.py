@@ -20,8 +20,9 @@ def upgrade() -> None:
     own = "SELECT alerts.detector FROM alerts WHERE alerts.id = notifications.alert_id"
     op.execute(f"UPDATE notifications SET detector = ({own}) WHERE alert_id IS NOT NULL")
     op.create_index(_NOTIFICATION_INDEX, "notifications", ["state", "recipient", "detector", "kind"])
-    # Their messages are composed, or fixed since a first attempt.
-    op.execute("UPDATE notifications SET state = 'leaving' WHERE state = 'pending' AND kind IN ('notice', 'delayed')")
+    # Their messages are composed, or fixed since a first attempt: a receiver may have taken one already.
+    tried = "kind IN ('notice', 'delayed') OR attempts > 0 OR claimed_until IS NOT NULL"
+    op.execute(f"UPDATE notifications SET state = 'leaving' WHERE state = 'pending' AND ({tried})")
     _make_history()
     _make_silences()
     _make_groups()
