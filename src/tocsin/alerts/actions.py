@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from tocsin.alerts import alert_states
 from tocsin.alerts.alert_states import AlertState, AlertStatus, CannotChange, Change, Verdict
@@ -158,10 +158,9 @@ def transition_values(alert: int, change: Change, now: datetime) -> dict[str, An
 
 def write_changes(connection: Connection, changes: Mapping[int, Change], now: datetime) -> None:
     """Store the new status of each alert, and its line of history."""
-    for alert, change in changes.items():
-        values = status_values(change.status) | {"updated_at": now}
-        connection.execute(update(alerts).where(alerts.c.id == alert).values(values))
     if changes:
+        own = update(alerts).where(alerts.c.id == bindparam("alert")).values(updated_at=now)
+        connection.execute(own, [{"alert": alert} | status_values(change.status) for alert, change in changes.items()])
         rows = [transition_values(alert, change, now) for alert, change in changes.items()]
         connection.execute(insert(alert_transitions), rows)
 

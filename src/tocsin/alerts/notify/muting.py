@@ -68,8 +68,8 @@ class Mutes:
         """Say what mutes an alert; empty if nothing does. `labels` may be None unless `asks_labels`."""
         if status.state is AlertState.ACKNOWLEDGED:
             return f"{_ACKNOWLEDGED} by {status.by}"
-        if status.verdict:
-            return f"resolved by {status.by} ({status.verdict})"
+        if status.by:
+            return f"resolved by {status.by} ({status.verdict or 'no verdict'})"
         if labels is None:
             return ""
         for silence in self._silences:
@@ -91,7 +91,7 @@ def read_mutes(connection: Connection, inhibitions: Sequence[Inhibition], now: d
 
 def judge(connection: Connection, about: Sequence[int], mutes: Mutes) -> dict[int, str]:
     """Find what mutes some alerts, by id; those that nothing mutes are absent."""
-    answered = or_(alerts.c.state == AlertState.ACKNOWLEDGED.value, alerts.c.verdict != "")
+    answered = or_(alerts.c.state == AlertState.ACKNOWLEDGED.value, alerts.c.acknowledged_by != "")
     muted = {}
     for ids in chunks(about):
         own = select(alerts).where(alerts.c.id.in_(ids))

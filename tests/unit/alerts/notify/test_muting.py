@@ -48,6 +48,7 @@ MUTES = Mutes(SILENCES, [OUTAGE], [WiderAlert(17, labels("outage", region="eu"))
         (OPEN, labels(user="eve"), ""),
         (AlertStatus(AlertState.ACKNOWLEDGED, "urgent", NOON, "ann"), labels(user="eve"), "acknowledged by ann"),
         (AlertStatus(AlertState.RESOLVED, "email", None, "ann", "true"), labels(user="eve"), "resolved by ann (true)"),
+        (AlertStatus(AlertState.RESOLVED, "email", None, "ann"), labels(user="eve"), "resolved by ann (no verdict)"),
         (AlertStatus(AlertState.RESOLVED, "email"), labels(user="eve"), ""),
         (OPEN, labels(), "silence 3 of ann: load test"),
         (OPEN, labels(region="eu", user="eve"), "alert 17, which is wider: outage"),
@@ -55,7 +56,10 @@ MUTES = Mutes(SILENCES, [OUTAGE], [WiderAlert(17, labels("outage", region="eu"))
         (OPEN, labels(level="email", region="eu"), ""),
         (OPEN, labels("outage", region="eu", zone="b"), ""),
     ],
-    ids=["nothing", "acknowledged", "verdict", "returned", "silence", "wider", "elsewhere", "not narrower", "both"],
+    ids=[
+        "nothing", "acknowledged", "verdict", "no verdict", "returned", "silence", "wider", "elsewhere",
+        "not narrower", "both",
+    ],
 )  # fmt: skip
 def test_what_mutes_an_alert(status: AlertStatus, about: AlertLabels, why: str) -> None:
     assert MUTES.why(status, about) == why
@@ -160,6 +164,17 @@ def test_what_is_muted_until_its_alert_ends_is_dropped(scene: Scene) -> None:
     scene.notifier.tidy()
     scene.send()
     assert (scene.subjects, states(scene)) == ([], {("urgent", "dropped", "acknowledged by ann@example.com")})
+
+
+def test_what_waits_about_an_alert_that_somebody_has_resolved_is_dropped(scene: Scene) -> None:
+    scene.index(60)
+    act(scene, lambda connection: actions.resolve(connection, [1], ANN, None))
+    scene.close_windows(NOON + MINUTE)
+    scene.send()
+    assert (scene.subjects, states(scene)) == ([], {("email", "dropped", "resolved by ann@example.com (no verdict)")})
+    scene.index(120)
+    scene.send_later()
+    assert {subject[:8] for _, subject in scene.subjects} == {"[URGENT]"}
 
 
 def test_a_higher_level_breaks_through_an_acknowledgement(scene: Scene) -> None:
