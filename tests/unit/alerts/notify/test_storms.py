@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from sqlalchemy import Connection
 from tests.rig.mail_server import MailServer
 from tests.unit.alerts.notifier_scene import OWNER, Scene
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, SECOND, finding
+from tocsin.alerts import actions
+from tocsin.alerts.actions import By
 from tocsin.alerts.alert_states import Action
 from tocsin.alerts.notify import notifier, outbox
 from tocsin.alerts.notify.channel import Message
@@ -22,6 +25,7 @@ from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.database import Database
 from tocsin.declare.blocks.web_settings import WebSettings
 from tocsin.declare.model.errors import TransientError
+from tocsin.declare.receivers import RECEIVERS
 from tocsin.declare.setting_blocks import SmtpSettings
 from tocsin.declare.settings import Settings
 
@@ -74,9 +78,9 @@ def test_a_storm_is_three_mails_and_an_urgent_alert_of_another_detector_leaves_i
         assert outbox.counts(connection) == {}
 
 
-def test_the_lines_of_a_message_about_several_begin_with_the_highest(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
+    """Messages about several alerts."""
     composed, sent = compose.summary_mail, list[Message]()
 
     def compose_and_keep(*what: Any) -> Message:
@@ -84,6 +88,10 @@ def test_the_lines_of_a_message_about_several_begin_with_the_highest(
         return sent[-1]
 
     monkeypatch.setattr(compose, "summary_mail", compose_and_keep)
+    return sent
+
+
+def test_the_lines_of_a_message_about_several_begin_with_the_highest(scene: Scene, sent: list[Message]) -> None:
     found(scene, range(1))
     scene.send()
     scores = ((60, "email", "low"), (80, "urgent", "high"), (300, "urgent", "highest"), (90, "email", "mid"))
@@ -112,6 +120,22 @@ def test_a_message_about_several_that_could_not_leave_stays_the_same(scene: Scen
         "[URGENT] 3 alerts of failed_logins",
         "[URGENT] 2 alerts of failed_logins",
     ]
+
+
+def test_an_answer_meanwhile_does_not_change_what_a_message_about_several_says_happened(
+    scene: Scene, sent: list[Message], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follows = replace(RECEIVERS["smtp"], takes_updates=True)
+    monkeypatch.setitem(RECEIVERS, "smtp", follows)
+    found(scene, range(3))
+    scene.server.answer_mail = lambda _: "451 later"
+    scene.send()
+    with scene.database.write() as connection:
+        actions.acknowledge(connection, [1], By("ann@example.com", scene.now))
+    scene.server.answer_mail = lambda _: "250 OK"
+    scene.send_later()
+    assert {facts.happened for facts in sent[-1].several} == {Action.OPENED}
+    assert [subject.split()[0] for _, subject in scene.subjects] == ["[URGENT]", "[acknowledged]"]
 
 
 def test_a_database_that_is_locked_while_a_message_is_bound_costs_nothing(

@@ -182,16 +182,16 @@ def summary_mail(shown: list[AlertDetails], overview: Overview, envelope: Envelo
         foot=f"{foot}Sent {_moment(envelope.date)} to {plain(envelope.recipient)}.",
     )
     series = "delayed" if overview.delayed else _series(overview.detectors[0])
-    own = [(details, _notification_to(details, envelope.recipient)) for details in shown]
+    own = [(details, _notification_in(details, envelope)) for details in shown]
     several = tuple(AlertFacts.of(details, sent, envelope.date) for details, sent in own if sent is not None)
     changes = {"series": series, "urgent": urgent, "several": several, "alerts": count}
     return _message(letter, envelope).model_copy(update=changes)
 
 
-def _notification_to(details: AlertDetails, recipient: str) -> Notification | None:
-    """Return the one that leaves with a message about several alerts."""
-    own = (sent for sent in reversed(details.notifications) if sent.recipient == recipient)
-    return next((sent for sent in own if sent.state == "leaving"), None)
+def _notification_in(details: AlertDetails, envelope: Envelope) -> Notification | None:
+    """Return the latest one that leaves with a message about several alerts."""
+    own = (sent for sent in reversed(details.notifications) if sent.recipient == envelope.recipient)
+    return next((sent for sent in own if sent.message_id == envelope.message_id), None)
 
 
 def _why_several(overview: Overview, command: str) -> tuple[str, ...]:
