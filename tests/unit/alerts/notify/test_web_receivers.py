@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -261,13 +263,18 @@ def test_apprise_gets_title_text_and_kind(settings: Settings, sqlite: Database, 
     ("text", "fault"),
     [("json://127.0.0.1:1/a\njson://127.0.0.1:1/b", "must hold one URL"), ("what://x", "must hold one URL")],
 )
-def test_a_file_of_apprise_holds_one_url_for_its_owner_alone(settings: Settings, text: str, fault: str) -> None:
+def test_a_file_of_apprise_holds_one_url_for_its_owner_alone(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, text: str, fault: str
+) -> None:
+    lines = StringIO()  # of a job: pytest also captures what does not reach the root
+    monkeypatch.setattr(logging.getLogger(), "handlers", [logging.StreamHandler(lines)])
     (settings.project / "chat").write_text(text)
     message = plain("apprise:chat")
     with Channels(settings) as channels:
         assert fault in channels.send(message).reason
         (settings.project / "chat").chmod(0o644)
         assert "can be read by others" in channels.send(message).reason
+    assert "://" not in lines.getvalue(), "the URL is a secret"
 
 
 @pytest.mark.parametrize(

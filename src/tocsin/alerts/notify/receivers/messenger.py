@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import apprise
@@ -13,6 +14,8 @@ from tocsin.declare.model.sizes import printable
 from tocsin.declare.setting_blocks import secret_in
 from tocsin.declare.settings import Settings
 
+# It logs a URL that it cannot read, with its password; of messages a `Delivery` says the same.
+logging.getLogger("apprise").propagate = False
 _OTHERS = 0o077
 _SECONDS = 60.0
 
