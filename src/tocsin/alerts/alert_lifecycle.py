@@ -18,6 +18,7 @@ from tocsin.alerts import actions, alert_policy, alert_states
 from tocsin.alerts.alert_policy import LastReports, NotificationKind
 from tocsin.alerts.alert_states import Action, AlertState, AlertStatus, Change
 from tocsin.alerts.notify import outbox
+from tocsin.alerts.notify.outbox import CHUNK
 from tocsin.alerts.store.alert_rows import further_notifications, notified, planned_notification, read_facts
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import (
@@ -32,9 +33,6 @@ from tocsin.alerts.store.schema import (
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.job_report import JobReport
 from tocsin.declare.model.names import INDEXER, detector_job
-
-CHUNK = 500
-"""Rows of one transaction that writes."""
 
 _LOOKS_BACK = timedelta(days=1)
 """So long after the next window has ended an alert may still end this way."""
@@ -143,7 +141,7 @@ def resolve(connection: Connection, ids: Sequence[int], now: datetime) -> None:
     """Resolve alerts, if they are over still."""
     own = select(alerts).where(alerts.c.id.in_(ids), _is_over(now)).order_by(alerts.c.id).with_for_update()
     rows = connection.execute(own).mappings()
-    ends = {row["id"]: alert_states.quiet(actions.status_of(row)) for row in rows}
+    ends = {row["id"]: alert_states.end_quietly(actions.status_of(row)) for row in rows}
     changes = {alert: change for alert, change in ends.items() if change}
     actions.write_changes(connection, changes, now)
     outbox.add_updates(connection, list(changes), now)

@@ -66,11 +66,6 @@ class AlertStatus:
     by: str = ""
     verdict: str = ""
 
-    @property
-    def notifies(self) -> bool:
-        """Whether a finding at its level may notify people."""
-        return self.state is AlertState.OPEN
-
 
 @dataclass(frozen=True)
 class Change:
@@ -108,7 +103,7 @@ def resolve(status: AlertStatus, who: str, verdict: Verdict | None, why: str) ->
     return Change(after, Action.RESOLVED, who, ": ".join(filter(None, (said, why))))
 
 
-def found(status: AlertStatus, level: str, version: str) -> Change | None:
+def raise_level(status: AlertStatus, level: str, version: str) -> Change | None:
     """Take one more finding of `level`: a higher level breaks through what people said; None if nothing changes."""
     if LEVELS[level] <= LEVELS[status.level]:
         return None
@@ -117,7 +112,7 @@ def found(status: AlertStatus, level: str, version: str) -> Change | None:
     return Change(raised, action, f"detector {version}", f"{status.level} to {level}")
 
 
-def news(status: AlertStatus, version: str) -> Change | None:
+def renew(status: AlertStatus, version: str) -> Change | None:
     """Open an alert again, of which people are to be notified once more; what a person has said of it stays."""
     return None if status.verdict else reopen(status, version)
 
@@ -145,7 +140,7 @@ def follow(before: AlertStatus, level: str, now: datetime) -> AlertStatus:
     return AlertStatus(AlertState.OPEN, level)
 
 
-def quiet(status: AlertStatus) -> Change | None:
+def end_quietly(status: AlertStatus) -> Change | None:
     """Resolve an alert whose period is over and which has nothing left to send; None if it is resolved."""
     if status.state is AlertState.RESOLVED:
         return None

@@ -96,7 +96,7 @@ class _Alert:
 
     def plan(self, kind: NotificationKind, finding: Finding) -> None:
         """Plan a notification. A mail of its own replaces all that was planned before, a delayed line another one."""
-        self.change(alert_states.news(self.status, finding.version))
+        self.change(alert_states.renew(self.status, finding.version))
         self.sent, self.changed = self.sent.plus(kind, finding.level), True
         others = [plan for plan in self.planned if plan[0] is not kind] if kind is NotificationKind.DELAYED else []
         self.planned = [*others, (kind, finding)]
@@ -181,7 +181,7 @@ class _Work:
             if row.alert is None:
                 row.alert, row.changed = self._alert(finding, facts), True
             alert = row.alert
-            alert.change(alert_states.found(alert.status, finding.level, finding.version))
+            alert.change(alert_states.raise_level(alert.status, finding.level, finding.version))
             if alert.returned_at is not None and (finding.window_end or finding.moment) > alert.returned_at:
                 # Missing again: that is news, also of what a person has judged.
                 alert.change(alert_states.reopen(alert.status, finding.version))
@@ -284,11 +284,8 @@ class _Work:
 
     def _store_notifications(self, planned: list[_Alert]) -> None:
         """Fill the outbox; a mail of its own replaces all that waits there for its alert, a delayed line another."""
-        table, ids, delayed = (
-            notifications.c,
-            [alert.id for alert in planned if alert.id is not None],
-            NotificationKind.DELAYED,
-        )
+        table, delayed = notifications.c, NotificationKind.DELAYED
+        ids = [alert.id for alert in planned if alert.id is not None]
         alone = {alert.id for alert in planned if any(kind is not delayed for kind, _ in alert.planned)}
         # By the alert alone: by the state SQLite would look through all that waits in the outbox.
         own = select(table.id, table.alert_id, table.kind, table.state).where(table.alert_id.in_(ids))

@@ -33,7 +33,7 @@ def resolved(verdict: Verdict, who: str = "ann") -> Step:
 
 
 def found(level: str) -> Step:
-    return lambda status: alert_states.found(status, level, "v1")
+    return lambda status: alert_states.raise_level(status, level, "v1")
 
 
 def expires(after: timedelta) -> Step:
@@ -41,7 +41,7 @@ def expires(after: timedelta) -> Step:
 
 
 def news(status: AlertStatus) -> alert_states.Change | None:
-    return alert_states.news(status, "v1")
+    return alert_states.renew(status, "v1")
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def news(status: AlertStatus) -> alert_states.Change | None:
         ([resolved(Verdict.FALSE), found("email")], RESOLVED, ""),
         ([resolved(Verdict.FALSE), news], RESOLVED, ""),
         ([resolved(Verdict.FALSE), found("urgent")], OPEN, "reopened by detector v1"),
-        ([alert_states.quiet], RESOLVED, "quiet by tocsin"),
-        ([alert_states.quiet, news], OPEN, "reopened by detector v1"),
-        ([alert_states.quiet, alert_states.quiet], RESOLVED, ""),
-        ([alert_states.quiet, resolved(Verdict.EXPECTED)], RESOLVED, "resolved by ann"),
-        ([acknowledged(), alert_states.quiet], RESOLVED, "quiet by tocsin"),
+        ([alert_states.end_quietly], RESOLVED, "quiet by tocsin"),
+        ([alert_states.end_quietly, news], OPEN, "reopened by detector v1"),
+        ([alert_states.end_quietly, alert_states.end_quietly], RESOLVED, ""),
+        ([alert_states.end_quietly, resolved(Verdict.EXPECTED)], RESOLVED, "resolved by ann"),
+        ([acknowledged(), alert_states.end_quietly], RESOLVED, "quiet by tocsin"),
     ],
 )
 def test_an_alert_moves_from_state_to_state(steps: list[Step], state: AlertState, last: str) -> None:
@@ -75,7 +75,6 @@ def test_an_alert_moves_from_state_to_state(steps: list[Step], state: AlertState
         status = status if change is None else change.status
     assert (status.state, happened) == (state, last)
     assert (status.until is not None) == (state is ACKNOWLEDGED), "an acknowledgement ends with its state"
-    assert status.notifies == (state is OPEN)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +82,7 @@ def test_an_alert_moves_from_state_to_state(steps: list[Step], state: AlertState
     [
         ([resolved(Verdict.FALSE)], acknowledged("bob"), "resolved by ann (false)"),
         ([resolved(Verdict.FALSE)], resolved(Verdict.FALSE, "bob"), "resolved by ann (false) already"),
-        ([alert_states.quiet], acknowledged(), "nothing more was found"),
+        ([alert_states.end_quietly], acknowledged(), "nothing more was found"),
         ([], acknowledged(until=timedelta(0)), "later than now"),
     ],
 )

@@ -6,12 +6,12 @@ import getpass
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from tocsin.alerts.alert_states import AlertState, Verdict
 from tocsin.cli import options
 from tocsin.cli.detectors import findings_command
 from tocsin.cli.operate import route_command
@@ -42,22 +42,6 @@ class _ListOrShow(TyperGroup):
 app = typer.Typer(cls=_ListOrShow, help="List, show and answer alerts.")
 
 
-class State(StrEnum):
-    """States of an alert, as an option takes them."""
-
-    OPEN = "open"
-    ACKNOWLEDGED = "acknowledged"
-    RESOLVED = "resolved"
-
-
-class Verdict(StrEnum):
-    """Verdicts, as an option takes them."""
-
-    TRUE = "true"
-    EXPECTED = "expected"
-    FALSE = "false"
-
-
 _Alerts = Annotated[list[int], typer.Argument(metavar="ALERT...", help="Their numbers, from the list.")]
 _Detector = Annotated[str | None, typer.Option(help="Of this detector.")]
 _By = Annotated[str | None, typer.Option("--by", help="Who acts, as pages and history show it; else the login here.")]
@@ -66,7 +50,7 @@ _Why = Annotated[str, typer.Option("--why", help="The reason, for the history.")
 
 @app.command("list")
 def list_(
-    state: Annotated[State | None, typer.Option(help="In this state.")] = None,
+    state: Annotated[AlertState | None, typer.Option(help="In this state.")] = None,
     detector: _Detector = None,
     level: Annotated[options.Level | None, typer.Option(help="Of this level.")] = None,
     entity: Annotated[str | None, typer.Option(help="With exactly this value in its entity.")] = None,
@@ -142,10 +126,10 @@ def resolve(
 
     Exit code 1 when one of them cannot be resolved; the others are.
     """
-    from tocsin.alerts import actions, alert_states
+    from tocsin.alerts import actions
 
     with _acting(by, why) as (connection, who):
-        done = actions.resolve(connection, alerts, who, alert_states.Verdict(verdict))
+        done = actions.resolve(connection, alerts, who, verdict)
     _write_done(done, json=json)
 
 
