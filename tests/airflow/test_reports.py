@@ -53,3 +53,11 @@ def test_no_name_leads_out_of_the_reports(asked: Asked) -> None:
         "/quality/logins/../20260201T020000Z.html",
     ]
     assert set(asked(["history__logins", "history_", "backfill__"], *wrong).values()) <= {404, 422}
+
+
+def test_a_link_in_a_mail_leads_to_the_login_and_a_frame_of_airflow_does_not(
+    interpreter: Interpreter, tmp_path: Path
+) -> None:
+    found = interpreter.ask("ask_logged_out.py", str(tmp_path), AIRFLOW_HOME=str(tmp_path / "airflow"))
+    login = "/api/v2/auth/login?next=/tocsin/alerts/1%3Fa%3Db%26c%3Dd"
+    assert found == {"document": [303, login], "iframe": [401, ""], "empty": [401, ""], "is_safe": True}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import quote
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
@@ -12,11 +13,12 @@ from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from airflow.models.dag import DagModel
 from airflow.utils.session import create_session
 from fastapi import HTTPException, Request, Response, status
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, RedirectResponse
 from fastapi.security import HTTPAuthorizationCredentials
 from fastapi.security.utils import get_authorization_scheme_param
 from sqlalchemy import select
 
+from tocsin.airflow.addresses import PREFIX
 from tocsin.declare.model.names import PLATFORM_DAG
 from tocsin.web.access import Rights, Role, User
 
@@ -41,8 +43,11 @@ class AirflowAccess:
         return User(found.get_name(), await asyncio.to_thread(_role, found), found)
 
     def refusal(self, request: Request) -> Response:
-        """See `Access`; a frame of Airflow must show no login."""
-        del request
+        """See `Access`: who follows a link in a mail is led to Airflow's login; a frame of Airflow must show none."""
+        if request.method == "GET" and request.headers.get("sec-fetch-dest") == "document":
+            root, place = request.scope.get("root_path", ""), request.url
+            path = quote(f"{place.path}?{place.query}" if place.query else place.path)
+            return RedirectResponse(f"{root.removesuffix(PREFIX)}/api/v2/auth/login?next={path}", 303, _PRIVATE)
         return JSONResponse({"detail": "Not authenticated"}, status.HTTP_401_UNAUTHORIZED, _PRIVATE)
 
     def check(self, request: Request, user: User, *, logs: bool = False) -> None:
