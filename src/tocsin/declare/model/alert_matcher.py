@@ -51,9 +51,10 @@ class AlertMatcher(BaseModel):
 
     @property
     def takes_all(self) -> bool:
-        """Whether it takes every alert, also by patterns that say nothing (`*`)."""
-        given = [self.detector, self.owner, self.level, self.tags, *self.entity.values()]
-        return all(not patterns or "*" in patterns for patterns in given)
+        """Whether it takes every alert, also by patterns that say nothing (`*`, `?*`), or by naming every level."""
+        given = [self.detector, self.owner, self.tags, *self.entity.values()]
+        levels = not self.level or {*self.level} == {*get_args(Level)}
+        return levels and all(not patterns or any(map(_says_nothing, patterns)) for patterns in given)
 
     def matches(self, labels: AlertLabels) -> bool:
         """Return whether it takes an alert with `labels`."""
@@ -79,6 +80,10 @@ class AlertMatcher(BaseModel):
         parts = [(name, getattr(self, name)) for name in ("detector", "owner", "level", "tags")]
         parts += list(self.entity.items())
         return ", ".join(f"{name} {' or '.join(values)}" for name, values in parts if values) or "every alert"
+
+
+def _says_nothing(pattern: str) -> bool:
+    return "*" in pattern and not pattern.strip("*?")
 
 
 def _fits(patterns: tuple[str, ...], value: str) -> bool:
