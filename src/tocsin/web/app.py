@@ -9,6 +9,7 @@ from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import HTTPException, RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.datastructures import MutableHeaders
+from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 
 from tocsin.declare.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.declare.settings import Settings
@@ -23,6 +24,8 @@ _App = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 
 _OPEN = ("/static/", "/answer/", "/login", "/receivers/")
 """What is for everybody: our own files, and pages that look at a signature or a password themselves."""
+_LONGEST_BODY = 256 * 1024
+"""Bytes; no form of ours and no webhook of PagerDuty is longer."""
 # Nothing from elsewhere, nothing inline, framed by Airflow alone. Everything is asked for anew: a page must not outlive
 # a login, and never mix two versions of itself.
 _HEADERS = {
@@ -40,6 +43,7 @@ def pages(settings: Settings, access: Access, opened: tuple[str, ...] = ()) -> F
     """The application for one installation; what begins with one of `opened` looks itself who asks."""
     app = FastAPI(title="Tocsin", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(_check)])
     app.state.site = Site(settings, access)
+    app.add_middleware(RequestBodyLimitMiddleware, max_body_size=_LONGEST_BODY)
     app.add_middleware(Gate, access=access, opened=(*_OPEN, *opened))
     for page in (alerts, alert, answer, detectors, silences, jobs, reports, receivers):
         app.include_router(page.routes)
@@ -73,9 +77,13 @@ async def _explain(request: Request, error: Exception) -> Response:
         status = 500
     elif not isinstance(error, ValueError):
         status, text = 500, f"This page failed ({type(error).__name__}); the log of its server has all of it."
-    if "text/html" not in request.headers.get("accept", ""):
-        return JSONResponse({"detail": text}, status, headers)
-    return request.app.state.site.message(request, text, status, headers)  # type: ignore[no-any-return]
+    is_page = "text/html" in request.headers.get("accept", "")
+    site: Site = request.app.state.site
+    answer = (
+        site.message(request, text, status, headers) if is_page else JSONResponse({"detail": text}, status, headers)
+    )
+    answer.headers.update(_HEADERS)  # an unexpected error is answered outside of the gate, which adds them
+    return answer
 
 
 class Gate:

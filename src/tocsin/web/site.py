@@ -13,13 +13,14 @@ from fastapi.responses import HTMLResponse
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 from starlette.datastructures import FormData
 
 from tocsin.alerts.actions import list_silences
 from tocsin.alerts.links import Links
 from tocsin.alerts.notify.mail.plain_text import duration, named, plain, times, value
 from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.schema import alerts, silences
 from tocsin.declare.model.detector_guide import link_of
 from tocsin.declare.model.errors import TocsinError, TransientError
 from tocsin.declare.model.finding_text import number, score_text
@@ -28,10 +29,12 @@ from tocsin.declare.model.sizes import printable
 from tocsin.declare.settings import Settings
 from tocsin.platform.state_file import read_or_make_secret
 from tocsin.web.access import Access, User
+from tocsin.web.background_value import BackgroundValue
 from tocsin.web.page_data import Installation
 
 _FORM_SECONDS = 12 * 3600
 _MOST_FIELDS = 1000
+_VERSION_SECONDS = 1.0
 _FORMER = "this form is too old, or not from here; go back, load the page anew and send it again"
 
 
@@ -43,6 +46,8 @@ class Site:
         self.installation = Installation(settings)
         self.installation.prepare()
         self.has_views = False
+        # One read serves everybody who looks: while the DB hangs, a read for each would take all threads.
+        self.version = BackgroundValue(self._read_version, _VERSION_SECONDS)
 
     @cached_property
     def database(self) -> Database:
@@ -67,19 +72,32 @@ class Site:
         if not self.database.is_ready():  # to write there would make an empty file
             raise TransientError("There is no alerts DB yet; the indexer makes it when it starts")
 
+    def _read_version(self) -> str:
+        """Return what differs when a list of alerts would."""
+        alert, silence = alerts.c, silences.c
+        parts = (func.max(alert.updated_at), func.count(alert.id), func.max(silence.id), func.max(silence.ends_at))
+        with self.read() as connection:
+            row = connection.execute(select(*(select(part).scalar_subquery() for part in parts))).one()
+            return " ".join(map(str, row))
+
     def page(self, request: Request, template: str, status: int = 200, /, **facts: Any) -> HTMLResponse:
         """Fill a template."""
         user: User | None = request.scope.get("tocsin.user")
         facts |= {"root": request.scope.get("root_path", ""), "path": request.url.path, "user": user, "site": self}
         facts |= {"now": datetime.now(UTC), "csrf": self._forms.dumps(user.name if user else "")}
-        facts["mutes_all"] = self._mutes_all(facts["now"]) if user else []
+        if "mutes_all" not in facts:
+            facts["mutes_all"] = self._mutes_all(facts["now"]) if user else []
         return HTMLResponse(_templates().get_template(template).render(facts), status)
 
     def message(
         self, request: Request, text: str, status: int = 200, headers: Mapping[str, str] | None = None
     ) -> HTMLResponse:
-        """Fill a page that says one thing; with `Retry-After` it is loaded again."""
-        page = self.page(request, "message.html", status, text=text, retry=(headers or {}).get("Retry-After"))
+        """Fill a page that says one thing; with `Retry-After` it is loaded again. It does not read the alerts DB.
+
+        Errors are handled on the event loop, often because that DB is away: reading it again would block every page.
+        """
+        facts: dict[str, Any] = {"text": text, "retry": (headers or {}).get("Retry-After"), "mutes_all": []}
+        page = self.page(request, "message.html", status, **facts)
         page.headers.update(headers or {})
         return page
 

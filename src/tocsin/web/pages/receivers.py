@@ -10,8 +10,6 @@ from starlette.concurrency import run_in_threadpool
 from tocsin.alerts.notify.receivers import pagerduty
 from tocsin.web.site import Here, Site
 
-_LONGEST = 256 * 1024
-"""Bytes; PagerDuty sends nothing longer."""
 routes = APIRouter()
 
 
@@ -21,12 +19,7 @@ async def take_pagerduty(request: Request, site: Here) -> Response:
 
     An error of 5xx lets PagerDuty send it again.
     """
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _LONGEST:
-            raise HTTPException(413, f"a webhook of PagerDuty has {_LONGEST:,} bytes at most")
-    await run_in_threadpool(_act, site, dict(request.headers), body)
+    await run_in_threadpool(_act, site, dict(request.headers), await request.body())
     return Response(status_code=204)
 
 
