@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.middleware.sessions import SessionMiddleware
@@ -20,6 +22,7 @@ from tocsin.web.passwords import FIRST_USER, Guesses, first_password_file, hash_
 from tocsin.web.site import Form, Here, Site, field
 
 _SESSION_SECONDS = 12 * 3600
+_HASHED_AT_ONCE = 2  # 16 MiB and a core each; the others wait without a thread, since pages need those
 _NOBODY = hash_password("")  # an unknown name takes as long as a wrong password
 routes = APIRouter()
 
@@ -33,21 +36,25 @@ class LoginAccess:
         """ConfigError if the secret of the client of OpenID Connect cannot be read."""
         web = settings.web
         self.guesses, self.issuer, self.oidc = Guesses(), None, web.oidc
+        self.hashing = CapacityLimiter(_HASHED_AT_ONCE)
         self.users, self.password_file = dict(web.users), first_password_file(settings)
+        marks = {name: user.password for name, user in self.users.items()}
         if self.password_file is not None:
-            password = hash_password(read_or_make_secret(self.password_file))
-            self.users = {FIRST_USER: WebUser(password=password, role="operate")}
+            password = read_or_make_secret(self.password_file)
+            self.users = {FIRST_USER: WebUser(password=hash_password(password), role="operate")}
+            marks = {FIRST_USER: password}
+        self.marks = {name: hashlib.sha256(mark.encode()).hexdigest() for name, mark in marks.items()}
         if web.oidc is not None:
             self.issuer = _client(web.oidc)
         self._roles = {name: Role[user.role.upper()] for name, user in self.users.items()}
 
     async def user(self, request: Request) -> User | None:
-        """See `Access`. A name that has left the settings is nobody at once."""
+        """See `Access`. A name that has left the settings, or has got another password, is nobody at once."""
         session = request.session
         if "issuer" in session and self.oidc is not None and session["issuer"] == self.oidc.issuer:
             return User(session["name"], Role(session["role"]))
-        role = self._roles.get(session.get("name", "")) if "issuer" not in session else None
-        return User(session["name"], role) if role is not None else None
+        name, mark = session.get("name", ""), session.get("mark")
+        return User(name, self._roles[name]) if name in self.marks and mark == self.marks[name] else None
 
     def refusal(self, request: Request) -> Response:
         """See `Access`: people are led to the login."""
@@ -74,7 +81,7 @@ class LoginAccess:
         assert self.oidc is not None
         given = claims.get(self.oidc.claim) or []
         groups = [given] if isinstance(given, str) else given
-        roles = [Role[self.oidc.roles[group].upper()] for group in groups if group in self.oidc.roles]
+        roles = [Role[role.upper()] for group, role in self.oidc.roles.items() if group in groups]
         return max(roles, default=None)
 
 
@@ -82,7 +89,7 @@ def add_login(app: FastAPI, settings: Settings) -> None:
     """Add the login to the application; the outermost of its middleware reads the session."""
     app.include_router(routes)
     secret = read_or_make_secret(settings.state / "web.secret")
-    is_https = settings.web.public_address.startswith("https:")
+    is_https = settings.web.certificate_file is not None or settings.web.public_address.startswith("https:")
     app.add_middleware(
         SessionMiddleware, secret_key=f"session {secret}", session_cookie="tocsin", max_age=_SESSION_SECONDS,
         same_site="lax", https_only=is_https,
@@ -116,7 +123,8 @@ def _page(request: Request, site: Site, place: str, status: int = 200, fault: st
     access = _access(site)
     hint = f"The password of {FIRST_USER} is in {access.password_file}." if access.password_file else ""
     by_issuer = access.oidc.issuer if access.oidc else ""
-    facts = {
+    facts: dict[str, Any] = {
+        "mutes_all": [],  # the event loop must not wait for the alerts DB
         "next": _inside(place),
         "fault": fault,
         "hint": hint,
@@ -132,20 +140,21 @@ def _inside(place: str) -> str:
 
 
 @routes.post("/login")
-def log_in(request: Request, site: Here, form: Form) -> Response:
+async def log_in(request: Request, site: Here, form: Form) -> Response:
     """Begin a session for who knows the password."""
     access, name = _access(site), field(form, "name")
     keys = (f"name {name}", f"address {request.client.host if request.client else ''}")
     place = _inside(field(form, "next"))
     if access.guesses.blocked(*keys):
         return _page(request, site, place, 429, "Too many wrong passwords. Wait ten minutes, then try again.")
-    known = access.users.get(name)
-    if not is_password(str(form.get("password", "")), known.password if known else _NOBODY) or known is None:
-        access.guesses.add(*keys)
+    access.guesses.add(*keys)  # before the hash: guesses sent at once must not pass the bound
+    known, password = access.users.get(name), str(form.get("password", ""))
+    hashed = known.password if known else _NOBODY
+    if not await to_thread.run_sync(is_password, password, hashed, limiter=access.hashing) or known is None:
         return _page(request, site, place, 401, "This name or password is wrong.")
     access.guesses.forget(*keys)
     request.session.clear()
-    request.session["name"] = name
+    request.session.update({"name": name, "mark": access.marks[name]})
     return RedirectResponse(place, 303)
 
 

@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -101,7 +102,9 @@ def come_back(client: TestClient, issuer: Issuer, **claims: Any) -> Any:
     return client.get("/login/done", params={"code": "c", "state": query["state"]})
 
 
-@pytest.mark.parametrize(("groups", "may"), [(["staff", "oncall"], 422), ("staff", 403)])
+@pytest.mark.parametrize(
+    ("groups", "may"), [(["staff", "oncall"], 422), ("staff", 403), ([{"name": "oncall"}, "staff"], 403)]
+)
 def test_who_has_a_role_there_has_it_here(client: TestClient, issuer: Issuer, groups: Any, may: int) -> None:
     assert "Name" not in client.get("/login").text, "there are no passwords beside it"
     answer = come_back(client, issuer, groups=groups)
@@ -144,3 +147,13 @@ def test_an_issuer_that_is_away_is_said(client: TestClient, issuer: Issuer) -> N
     issuer.server.server_close()
     answer = client.get("/login/issuer")
     assert (answer.status_code, "does not answer" in answer.text) == (502, True)
+
+
+@pytest.mark.parametrize(
+    ("issuer_url", "is_safe"),
+    [("https://login.example.com", True), ("http://localhost:1", True), ("http://a.b", False)],
+)
+def test_an_issuer_is_asked_over_https(issuer_url: str, is_safe: bool) -> None:
+    settings = {"issuer": issuer_url, "client_id": "a", "client_secret_file": "b", "roles": {}}
+    with nullcontext() if is_safe else pytest.raises(ValueError, match="must begin with https://"):
+        OidcSettings.model_validate(settings)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
 import re
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -15,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from starlette.testclient import TestClient
 
@@ -43,6 +46,7 @@ from tocsin.views.rest.open_views import OpenViews
 from tocsin.web import passwords
 from tocsin.web.access import Rights
 from tocsin.web.server import application
+from tocsin.web.site import Site
 
 NOW = datetime.now(UTC)
 EVIL = "<script>alert(1)</script>\u202e\"'&[x]"
@@ -147,6 +151,79 @@ def test_a_wrong_password_is_refused_and_guesses_are_bounded(pages: Pages, monke
     assert guess("ann", "right") == 303
 
 
+def test_of_guesses_that_come_together_no_more_are_looked_at(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    now: list[int] = []
+    most: list[int] = []
+
+    def is_password(*_: str) -> bool:
+        now.append(1)
+        most.append(len(now))
+        time.sleep(0.05)
+        now.pop()
+        return False
+
+    monkeypatch.setattr("tocsin.web.login.is_password", is_password)
+    found = re.search('name="csrf" value="([^"]+)"', pages.client().get("/login").text)
+    assert found is not None
+    fields = {"csrf": found[1], "name": "ann", "password": "wrong"}
+    transport = httpx.ASGITransport(pages.app)
+
+    async def guess() -> list[int]:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8431") as client:
+            answers = await asyncio.gather(*(client.post("/login", data=fields) for _ in range(30)))
+            return [answer.status_code for answer in answers]
+
+    assert Counter(asyncio.run(guess())) == {401: passwords.GUESSES, 429: 30 - passwords.GUESSES}
+    assert (len(most), max(most)) == (passwords.GUESSES, 2)
+
+
+def test_a_session_ends_with_the_password_that_began_it(pages: Pages, hashed: dict[str, WebUser]) -> None:
+    client = pages.log_in("ann")
+    for users, status in ((hashed, 200), (hashed | {"ann": hashed["bob"]}, 303)):
+        settings = pages.settings.model_copy(update={"web": WebSettings(users=users)})
+        restarted = TestClient(
+            application(settings, OpenViews(settings)), base_url="http://127.0.0.1:8431", follow_redirects=False
+        )
+        restarted.headers.update({"Accept": "text/html", "Cookie": f"tocsin={client.cookies['tocsin']}"})
+        assert restarted.get("/alerts").status_code == status
+
+
+@pytest.mark.parametrize(
+    ("web", "secure"),
+    [
+        ({}, False),
+        ({"address": "https://tocsin.example.com"}, True),
+        ({"host": "0.0.0.0", "certificate_file": "cert", "key_file": "key"}, True),
+    ],
+)
+def test_the_session_is_for_https_alone_where_that_is_spoken(
+    pages: Pages, hashed: dict[str, WebUser], web: Any, secure: bool
+) -> None:
+    settings = pages.settings.model_copy(update={"web": WebSettings(users=hashed, **web)})
+    client = TestClient(application(settings, OpenViews(settings)), follow_redirects=False)
+    answer = post(client, "/login", "/login", name="ann", password=PASSWORDS["ann"])
+    assert ("; secure" in answer.headers["set-cookie"]) == secure
+
+
+def test_what_is_sent_is_bounded(pages: Pages) -> None:
+    for path in ("/login", "/receivers/pagerduty"):
+        for content in (b"a=" + b"x" * 300_000, (b"&a=" + b"x" * 10_000 for _ in range(40))):
+            client = pages.client(**{"Content-Type": "application/x-www-form-urlencoded"})
+            assert client.post(path, content=content).status_code == 413
+
+
+def test_what_nobody_foresaw_is_said_with_the_headers_of_every_page(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tocsin.web.pages.detectors.verdicts", lambda connection: 1 / 0)
+    client = TestClient(pages.app, "http://127.0.0.1:8431", raise_server_exceptions=False)
+    client.cookies = pages.log_in("eve").cookies
+    answer = client.get("/detectors", headers={"Accept": "text/html"})
+    assert (answer.status_code, "ZeroDivisionError" in answer.text) == (500, True)
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+    assert answer.headers["cache-control"] == "no-store"
+
+
 @pytest.mark.parametrize("token", ["", "forged", "of another"])
 def test_a_form_of_another_site_or_user_does_nothing(pages: Pages, token: str) -> None:
     client = pages.log_in("bob")
@@ -242,6 +319,7 @@ def test_many_are_acknowledged_at_once_and_the_list_is_as_it_was(pages: Pages) -
 def test_an_event_is_sent_when_an_alert_or_a_silence_changes(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tocsin.web.pages.alerts._STREAM_SECONDS", 0.1)
     monkeypatch.setattr("tocsin.web.pages.alerts._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(pages.app.state.site.version, "_seconds", 0.01)
     client = pages.log_in("eve")
     told = [client.get("/alerts/events").text]
     with pages.database.write() as connection:
@@ -252,6 +330,23 @@ def test_an_event_is_sent_when_an_alert_or_a_silence_changes(pages: Pages, monke
     told.append(client.get("/alerts/events").text)
     assert [text.count("data: ") for text in told] == [1, 1, 1]
     assert len(set(told)) == 3
+
+
+def test_of_all_who_wait_for_changes_one_asks_the_database(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tocsin.web.pages.alerts._STREAM_SECONDS", 0.1)
+    asked: list[float] = []
+
+    def read_slowly() -> str:
+        asked.append(time.monotonic())
+        time.sleep(0.3)
+        return ""
+
+    monkeypatch.setattr(pages.app.state.site.version, "_get", read_slowly)
+    client, begun = pages.log_in("eve"), time.monotonic()
+    with ThreadPoolExecutor(10) as threads:
+        for answer in threads.map(client.get, ["/alerts/events"] * 20):
+            assert answer.text == "retry: 1000\n\n"
+    assert (len(asked) <= 2, time.monotonic() - begun < 20 * 0.3) == (True, True)
 
 
 def test_who_may_not_see_a_detector_sees_and_answers_none_of_its_alerts(
@@ -285,6 +380,9 @@ def test_what_comes_from_logs_is_text_on_every_page(pages: Pages) -> None:
 
 def test_a_silence_of_everything_is_asked_back_and_is_on_every_page(pages: Pages) -> None:
     client = pages.log_in("ann")
+    for wide in ({"level": "email, urgent"}, {"detector": "**"}, {"owner": "?*"}, {"entity": "user_id=*"}):
+        answer = post(pages.log_in("bob"), "/silences", "/silences", hours="1", why="moving", **wide)
+        assert (answer.status_code, "Yes, mute every alert" in answer.text) == (422, True)
     fields = {"hours": "1", "why": "moving", "detector": "*"}
     asked = post(client, "/silences", "/silences", **fields)
     assert (asked.status_code, "Yes, mute every alert" in asked.text, 'value="moving"' in asked.text) == (
@@ -404,10 +502,21 @@ def test_evidence_of_an_alert_is_on_its_page(pages: Pages) -> None:
     assert "<td>&lt;script&gt;alert(1)" in page
 
 
-def test_without_its_database_a_page_says_so_and_comes_back_by_itself(pages: Pages) -> None:
+def test_without_its_database_a_page_says_so_and_comes_back_by_itself(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Site] = []
+    check = Site._check_database
+
+    def count(site: Site) -> None:
+        asked.append(site)
+        check(site)
+
     client = pages.log_in("ann")
     (pages.settings.state / "alerts.db").rename(pages.settings.state / "moved")
+    monkeypatch.setattr(Site, "_check_database", count)
     answer = client.get("/alerts")
+    assert len(asked) == 1, "the page that says so does not wait for it once more, and with it the event loop"
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
     assert "There is no alerts DB yet" in answer.text
     assert '<meta http-equiv="refresh" content="10">' in answer.text

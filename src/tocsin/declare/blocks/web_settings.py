@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from tocsin.declare.blocks.receiver_settings import Url
 from tocsin.declare.setting_blocks import ListenSettings, SettingBlock
 
 WebRole = Literal["read", "answer", "operate"]
@@ -28,7 +29,7 @@ class OidcSettings(SettingBlock):
     """Logins by OpenID Connect.
 
     Attributes:
-        issuer: its address, below which `/.well-known/openid-configuration` is.
+        issuer: its address, below which `/.well-known/openid-configuration` is; https, or of this machine.
         client_id: our name there, with `<web.address>/login/done` as redirect address.
         client_secret_file: holds the secret that goes with it.
         name: the claim that names a person.
@@ -36,7 +37,7 @@ class OidcSettings(SettingBlock):
         roles: by one of these, the role here; the highest counts, and who has none may not log in.
     """
 
-    issuer: str = Field(pattern=r"^https?://[^\s?#]+$")
+    issuer: Url
     client_id: str
     client_secret_file: Path
     name: str = "email"
