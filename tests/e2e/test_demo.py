@@ -132,7 +132,7 @@ def test_the_demo_does_what_it_says_and_leaves_nothing_behind(tmp_path: Path) ->
     assert email["subject"].startswith(f"{EMAIL_USER}: {BURSTS[EMAIL_USER]} (limit 50)")
     assert urgent["subject"].startswith(f"[URGENT] {URGENT_USER}: ")
     assert email["to"] == urgent["to"] == "security@example.com"
-    assert f"{EMAIL_USER} has a score of {BURSTS[EMAIL_USER]}" in text_of(email)
+    assert f"{EMAIL_USER}, {BURSTS[EMAIL_USER]} above the limit of 50" in text_of(email)
     assert {part.get_content_type() for part in email.walk()} >= {"text/plain", "text/html", "image/png"}
     assert f"Subject: {email['subject']}" in written
 

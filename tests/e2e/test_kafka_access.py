@@ -278,11 +278,11 @@ def test_the_other_kinds_do_their_work_with_their_logins(secured: Secured) -> No
 
 
 def test_a_job_without_a_right_ends_and_says_which(secured: Secured) -> None:
-    settings = secured.configure(detector="notifier")
+    settings = secured.configure(detector="drain")
     with secured.running(settings, "detector:failed_logins") as processes:
         assert processes["detector:failed_logins"].wait(patient(60)) == ExitCode.MISCONFIGURED
     said = secured.said(settings, "detector:failed_logins")
-    assert "User:tocsin-notifier lacks" in said
+    assert "User:tocsin-drain lacks" in said
     assert "Write on topic acme.findings" in said
     assert "Read on topic acme.events.logins" in said
     assert "docs/run/kafka-security.md" in said
