@@ -128,7 +128,7 @@ def _templates() -> Environment:
         loader=PackageLoader("tocsin.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, finalize=lambda text: printable(text) if type(text) is str else text,
     )  # fmt: skip
-    made.filters |= {"named": named, "plain": plain, "value": value, "number": number, "ago": _ago}
+    made.filters |= {"named": named, "plain": plain, "value": value, "number": number}
     made.filters |= {"moment": _moment, "until": _until, "linked": _linked}
     made.globals |= {"score_text": score_text, "times": times, "job_dag": _job_dag}
     return made
@@ -166,11 +166,6 @@ def _linked(text: str) -> str:
     """Write a tag or a reference, as a link if it stands for an address."""
     link, shown = link_of(text), printable(text)
     return Markup('<a href="{}" rel="noreferrer">{}</a>').format(link, shown) if link else shown
-
-
-def _ago(time: datetime, now: datetime) -> str:
-    seconds = (now - time).total_seconds()
-    return "just now" if seconds < 5 else f"{_round(seconds)} ago"
 
 
 def _until(time: datetime, now: datetime) -> str:
