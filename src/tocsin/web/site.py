@@ -73,12 +73,8 @@ class Site:
             raise TransientError("There is no alerts DB yet; the indexer makes it when it starts")
 
     def _read_version(self) -> str:
-        """Return what differs when a list of alerts would."""
-        alert, silence = alerts.c, silences.c
-        parts = (func.max(alert.updated_at), func.count(alert.id), func.max(silence.id), func.max(silence.ends_at))
         with self.read() as connection:
-            row = connection.execute(select(*(select(part).scalar_subquery() for part in parts))).one()
-            return " ".join(map(str, row))
+            return version_of(connection)
 
     def page(self, request: Request, template: str, status: int = 200, /, **facts: Any) -> HTMLResponse:
         """Fill a template."""
@@ -179,3 +175,11 @@ def _round(seconds: float) -> str:
 
 def _job_dag(detector: str) -> str:
     return dag_of(detector_job(detector))
+
+
+def version_of(connection: Connection) -> str:
+    """Return what differs when a list of alerts would."""
+    alert, silence = alerts.c, silences.c
+    parts = (func.max(alert.updated_at), func.count(alert.id), func.max(silence.id), func.max(silence.ends_at))
+    row = connection.execute(select(*(select(part).scalar_subquery() for part in parts))).one()
+    return " ".join("-" if part is None else str(part) for part in row)

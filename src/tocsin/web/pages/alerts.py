@@ -21,7 +21,7 @@ from tocsin.alerts.store.queries import AlertFilter, list_alerts
 from tocsin.alerts.store.schema import alerts
 from tocsin.declare.model.names import dag_of, detector_job
 from tocsin.web.access import Answerer, User, Visitor
-from tocsin.web.site import Form, Here, Site, field
+from tocsin.web.site import Form, Here, Site, field, version_of
 
 ROWS = 50
 # Silences are patterns, which no DB knows: so many of the latest alerts are compared with them.
@@ -52,13 +52,15 @@ def show(request: Request, site: Here, user: Visitor, choice: Annotated[Choice, 
     with site.read() as connection:
         now = datetime.now(UTC)
         active = [silence for silence in actions.list_silences(connection, now) if silence.is_active(now)]
-        counts = connection.execute(_counts()).all()
+        # Before the list is read: what changes in between is taken for news, and the page asks once more.
+        counts, version = connection.execute(_counts()).all(), version_of(connection)
     seen = seen_detectors(site, user, {row.detector for row in counts})
     found = _find(site, choice, seen, active)
     facts = {
         "counts": [row for row in counts if row.detector in seen],
         "detectors": [(name, name) for name in sorted(seen)],
         "choice": choice,
+        "version": version,
     }
     muted = {alert.id: muting(active, alert) for alert in found}
     return site.page(request, "alerts.html", alerts=found[:ROWS], more=len(found) > ROWS, muted=muted, **facts)

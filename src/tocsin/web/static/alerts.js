@@ -4,7 +4,8 @@ import "./theme.js";
 
 const place = (id) => document.getElementById(id);
 const ticks = () => [...document.querySelectorAll('input[name="alert"]')];
-let known = null;
+const version = (page) => page.querySelector("[data-version]").dataset.version;
+let known = version(document); // of which the list was made, so that nothing is lost between page and stream
 let asking = 0;
 
 document.addEventListener("change", ({ target }) => {
@@ -12,7 +13,7 @@ document.addEventListener("change", ({ target }) => {
   if (target.form?.classList.contains("filters") && target.localName === "select") target.form.requestSubmit();
 });
 
-async function refresh(version) {
+async function refresh() {
   const mine = ++asking;
   const answer = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => null);
   if (!answer?.ok || mine !== asking || ticks().some((tick) => tick.checked)) return;
@@ -23,10 +24,9 @@ async function refresh(version) {
     if (other && other.innerHTML !== part.innerHTML) part.innerHTML = other.innerHTML;
   }
   if (focused && document.activeElement === document.body) document.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
-  known = version;
+  known = version(fresh);
 }
 
 new EventSource("alerts/events").addEventListener("message", ({ data }) => {
-  if (known === null) known = data; // what the page was made of, or a moment later
-  else if (data !== known) refresh(data);
+  if (data !== known) refresh();
 });
