@@ -112,7 +112,7 @@ class Alert(DetectorGuide):
     @property
     def labels(self) -> AlertLabels:
         """What matchers look at."""
-        return AlertLabels(self.detector, self.owner, self.level, self.entity, tuple(self.guide.get("tags") or ()))
+        return AlertLabels(self.detector, self.owner, self.level, self.entity, self.tags)
 
 
 class Transition(BaseModel, frozen=True):
