@@ -42,16 +42,22 @@ STOP_SECONDS = 20.0
 
 
 class MailSink:
-    """An SMTP server that keeps what it gets; it can go away and come back on the same port."""
+    """An SMTP server that keeps what it gets; it can go away and come back on the same port.
+
+    While it `drops`, it keeps a mail, and ends the connection instead of saying so.
+    """
 
     def __init__(self) -> None:
         self.mails: list[Mail] = []
+        self.drops = False
         (self.port,) = free_ports(1)
         self._controller: Controller | None = None
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
         content = envelope.content
         self.mails.append(message_from_bytes(content if isinstance(content, bytes) else (content or "").encode()))
+        if self.drops:
+            server.transport.abort()
         return "250 OK"
 
     def start(self) -> None:
