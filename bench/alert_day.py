@@ -132,7 +132,6 @@ def _run(day: Day, folder: Path) -> float:
         write_facts(connection, facts.values())
     clock = [_DAY]
     notifier = Notifier(settings, database, dict, lambda: clock[0])
-    notifier.begin()
     steps = int(timedelta(days=1) / _STEP)
     for step in range(steps + 240):
         clock[0] = _DAY + step * _STEP

@@ -157,7 +157,6 @@ def waits(site: Site, folder: Path, address: str, count: int) -> list[dict[str, 
     beside.start()
     answers.get()
     notifier, begun = site.notifier(), time.monotonic()
-    notifier.begin()
     while _unsent(site, "many"):
         notifier.send_due(threading.Event())
         notifier.tidy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -57,6 +58,7 @@ class MailSink:
         content = envelope.content
         self.mails.append(message_from_bytes(content if isinstance(content, bytes) else (content or "").encode()))
         if self.drops:
+            assert isinstance(server.transport, asyncio.WriteTransport)
             server.transport.abort()
         return "250 OK"
 

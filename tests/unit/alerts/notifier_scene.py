@@ -40,9 +40,7 @@ class Scene:
         self.notifier = self.new_notifier()
 
     def new_notifier(self) -> Notifier:
-        one = Notifier(self.settings, self.database, self.read_reports, lambda: self.now, self.enrich)
-        one.begin()
-        return one
+        return Notifier(self.settings, self.database, self.read_reports, lambda: self.now, self.enrich)
 
     def enrich(self, details: AlertDetails) -> AlertDetails:
         self.enriched.append(details.alert.entity["user_id"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -25,7 +25,7 @@ from tocsin.alerts.notify import muting, outbox
 from tocsin.alerts.notify.channel import SENDING_SECONDS, ChannelAway, Channels, Delivery, Message, Result, server_of
 from tocsin.alerts.notify.mail import compose
 from tocsin.alerts.notify.notices import NoticeFiles
-from tocsin.alerts.notify.outbox import ClaimFilter, Due, Group, OutgoingMail, WaitingWindow
+from tocsin.alerts.notify.outbox import Group, OutgoingMail, WaitingWindow
 from tocsin.alerts.notify.sending import Sends
 from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
@@ -36,7 +36,7 @@ from tocsin.declare.model.names import INDEXER, detector_job
 from tocsin.declare.settings import Settings
 from tocsin.platform.lock import LockHeld
 
-_PRUNE_EVERY, _LEASE = timedelta(hours=1), timedelta(seconds=SENDING_SECONDS)
+_PRUNE_EVERY = timedelta(hours=1)
 # The indexer waits for SQLite's lock by trying; without a pause between two chunks it never gets in.
 _PAUSE_SECONDS = 0.004
 _PATIENCE_SECONDS = 0.2
@@ -117,11 +117,6 @@ class Notifier:
             return  # the supervisor sends them, since this notifier was down
         except OSError as error:
             raise TransientError(f"messages about jobs cannot be taken from their files: {error}") from error
-
-    def begin(self) -> None:
-        """Give back the claims of a notifier that died: this one holds the lock, so there is no other."""
-        with self._database.write() as connection:
-            outbox.unclaim(connection)
 
     def has_work(self) -> bool:
         """Check whether anything is left to take, to send, or to write down; a round without does nothing."""
@@ -242,18 +237,19 @@ class Notifier:
 
     def _start_due(self, channels: Channels) -> None:
         """Begin to send what is due, one message for each recipient that has none under way."""
-        wanted = outbox.ClaimFilter(self._clock(), _LEASE)
         with self._database.read() as connection:
-            due = outbox.list_due(connection, wanted)
+            due = outbox.list_due(connection, self._clock())
         for item in due:
             if not self._sends.has_room(item.recipient) or server_of(item.recipient) in channels.away:
                 continue
-            mail = self._claim(item, wanted) if item.group is None else self._gather(item.group, wanted)
+            message_id = item.message_id if item.group is None else self._gather(item.group)
+            with self._database.read() as connection:
+                mail = outbox.bound_mail(connection, item.recipient, message_id)
             if mail is not None:
                 self._sends.start(channels, mail, self._compose)
 
-    def _gather(self, group: Group, wanted: ClaimFilter) -> OutgoingMail | None:
-        """Bind what leaves of a group now, but for what is muted, to one message; None if nothing does."""
+    def _gather(self, group: Group) -> str:
+        """Bind what leaves of a group now, but for what is muted, to one message; returns its id, empty for none."""
         with self._database.read() as connection:
             rows = outbox.rows_of(connection, group)
             mutes = muting.read_mutes(connection, self._routes.current().inhibit, self._clock())
@@ -266,40 +262,17 @@ class Notifier:
         urgent = [row for row in rows if row.kind == NotificationKind.URGENT]
         departure = group.decide(len({row.alert for row in rows}), len(urgent), self._clock())
         if departure is None:
-            return None
+            return ""
         rows = urgent if departure.urgent_alone else rows
         message_id = outbox.message_of_group(rows, self._domain)
         first, *others = outbox.chunks([row.id for row in rows])
 
         def begin(connection: Connection) -> None:
             outbox.write_state(connection, group, departure.after)
-            outbox.bind(connection, first, message_id, wanted)
+            outbox.bind(connection, first, message_id)
 
-        try:
-            self._write([begin, *(partial(outbox.bind, ids=ids, message=message_id, wanted=wanted) for ids in others)])
-        except TransientError:
-            self._unwritten += [partial(outbox.unclaim, ids=ids) for ids in (first, *others)]
-            raise
-        with self._database.read() as connection:
-            return outbox.bound_mail(connection, group.recipient, message_id)
-
-    def _claim(self, due: Due, wanted: ClaimFilter) -> OutgoingMail | None:
-        with self._database.read() as connection:
-            mail = outbox.bound_mail(connection, due.recipient, due.message_id)
-        if mail is None:
-            return None
-        mine: set[int] = set()
-
-        def claim(connection: Connection, ids: Sequence[int]) -> None:
-            mine.update(outbox.claim(connection, ids, wanted))
-
-        try:
-            self._write([partial(claim, ids=ids) for ids in outbox.chunks(mail.ids)])
-        except TransientError:
-            self._later(outbox.unclaim, mail)
-            raise
-        rows = [pair for pair in zip(mail.ids, mail.alerts, strict=True) if pair[0] in mine]
-        return replace(mail, ids=[row_id for row_id, _ in rows], alerts=[alert for _, alert in rows]) if rows else None
+        self._write([begin, *(partial(outbox.bind, ids=ids, message=message_id) for ids in others)])
+        return message_id
 
     def _write(self, steps: list[Callable[[Connection], None]]) -> None:
         """Take each step in a transaction of its own, and out of `steps`; others may write between two."""
@@ -326,10 +299,7 @@ class Notifier:
                     elif channels is not None:
                         channels.away.setdefault(server, delivery.reason)
                     self._note(sent.mail, delivery)
-                case TransientError() | ConfigError() as error:
-                    self._later(outbox.unclaim, sent.mail)
-                    errors.append(error)
-                case Exception() as error:
+                case Exception() as error if not isinstance(error, TransientError | ConfigError):
                     # One message that cannot be composed must not keep back all others.
                     _log.error("notification not sent", message_id=sent.mail.message_id, exc_info=error)
                     self._note(sent.mail, Delivery(Result.POSTPONED, f"{type(error).__name__}: {error}"[:1000]))
@@ -359,8 +329,6 @@ class Notifier:
                 until = now + min(pause, outbox.LONGEST_PAUSE)
                 _log.warning("notification postponed", error=delivery.reason, until=until.isoformat(), **who)
                 self._later(outbox.postpone, mail, error=delivery.reason, until=until)
-            case Result.AWAY:
-                self._later(outbox.unclaim, mail)
 
     def _later(self, step: Callable[..., None], mail: OutgoingMail, **how: object) -> None:
         """Keep a step with all notifications of `mail` to be written."""

@@ -53,14 +53,13 @@ class NotifierJob:
         evidence = EvidenceGatherer(self._settings, self._database)
         notifier = Notifier(self._settings, self._database, self._reports.latest, enrich=evidence.enrich)
         supervisor, switch = SupervisorWatch(self._settings), DeadMansSwitch(self._settings)
-        begun = False
+        migrated = False
         while not self._stop.is_set():
             supervisor.look()
             try:
-                if not begun:
+                if not migrated:
                     self._database.migrate()
-                    notifier.begin()
-                    begun = True
+                    migrated = True
                 self._reporter.goes_on()
                 trouble = self._pass(notifier)
             except TransientError as error:

@@ -6,6 +6,9 @@ What is `pending` gathers with the others of its group (see `grouping`) until a 
 first: its notifications become `leaving` and share its Message-ID, so that every attempt is the same message. A crash
 after its receiver accepted it and before the mark sends it a second time, with the same id; no crash loses one.
 
+Nothing here keeps two notifiers apart: an installation has one, by its lock or its StatefulSet. A second one, on
+another machine, makes messages leave twice, with the same id; it loses none, and no alert leaves under two ids.
+
 What grows with the outbox is read in transactions that only read. Those that write get ids, `CHUNK` at most: on SQLite
 the indexer waits for them.
 """
@@ -18,7 +21,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     and_,
     bindparam,
@@ -70,14 +72,6 @@ class WaitingWindow:
     detector: str
     window_end: datetime
     wait_until: datetime
-
-
-@dataclass(frozen=True)
-class ClaimFilter:
-    """Choice of what to claim: what is due `now`, for `lease`."""
-
-    now: datetime
-    lease: timedelta
 
 
 @dataclass(frozen=True)
@@ -225,11 +219,9 @@ def release(connection: Connection, emails: Mapping[int, str]) -> None:
     connection.execute(leaving, [{"email": email, "why": why} for email, why in emails.items()])
 
 
-def list_due(connection: Connection, wanted: ClaimFilter) -> list[Due]:
+def list_due(connection: Connection, now: datetime) -> list[Due]:
     """List what may leave now: the urgent first, summaries last; no update before what it is about."""
-    has_come = or_(
-        _table.attempts == 0, _table.next_attempt_at <= wanted.now, _table.next_attempt_at > wanted.now + LONGEST_PAUSE
-    )
+    has_come = or_(_table.attempts == 0, _table.next_attempt_at <= now, _table.next_attempt_at > now + LONGEST_PAUSE)
     earlier = notifications.alias()
     overtakes = and_(
         _table.kind == _UPDATE,
@@ -241,12 +233,12 @@ def list_due(connection: Connection, wanted: ClaimFilter) -> list[Due]:
         ),
     )
     bound = select(_table.recipient, func.min(_rank), _table.message_id).where(
-        _table.state == "leaving", has_come, _free(wanted.now), not_(overtakes)
+        _table.state == "leaving", has_come, not_(overtakes)
     )
     bound = bound.group_by(_table.recipient, _table.message_id).order_by(func.min(_table.next_attempt_at))
     due = [Due(*row) for row in connection.execute(bound)]
     for group in _groups(connection):
-        if group.decide(group.gathered, group.urgent, wanted.now) is not None:
+        if group.decide(group.gathered, group.urgent, now) is not None:
             kind = _DELAYED if group.oldest is not None else _URGENT if group.urgent else _EMAIL
             due.append(Due(group.recipient, _ORDER.index(kind), group=group))
     return sorted(due, key=lambda one: one.rank)
@@ -279,11 +271,10 @@ def rows_of(connection: Connection, group: Group) -> list[GatheredRow]:
     return [GatheredRow(*row) for row in connection.execute(own.order_by(_table.id))]
 
 
-def bind(connection: Connection, ids: Sequence[int], message: str, wanted: ClaimFilter) -> None:
-    """Make notifications part of a message, and claim it; not those that were replaced or muted since."""
+def bind(connection: Connection, ids: Sequence[int], message: str) -> None:
+    """Make notifications part of a message; not those that were replaced or muted since."""
     still = and_(_table.id.in_(ids), _table.state.in_(("waiting", "pending")))
-    bound = {"state": "leaving", "message_id": message, "claimed_until": wanted.now + wanted.lease}
-    connection.execute(update(notifications).where(still).values(bound))
+    connection.execute(update(notifications).where(still).values(state="leaving", message_id=message))
 
 
 def write_state(connection: Connection, group: Group, state: GroupState) -> None:
@@ -308,7 +299,7 @@ def message_of_group(rows: Sequence[GatheredRow], domain: str) -> str:
 
 
 def bound_mail(connection: Connection, recipient: str, message: str) -> OutgoingMail | None:
-    """Read a message that is bound; None if it has left, or another notifier has it."""
+    """Read a message that is bound; None if there is none, or it has left."""
     own = (_table.state == "leaving", _table.recipient == recipient, _table.message_id == message)
     rows = connection.execute(select(_table.id, _table.alert_id).where(*own).order_by(_table.id)).all()
     first = select(notifications).where(*own).order_by(_rank, _table.revision.desc()).limit(1)
@@ -319,13 +310,6 @@ def bound_mail(connection: Connection, recipient: str, message: str) -> Outgoing
     ids, about = [row.id for row in rows], [row.alert_id or 0 for row in rows]
     detector = "" if row["kind"] == _DELAYED else row["detector"]
     return OutgoingMail(recipient, message, detector, notification_of(row), ids, about, notice)
-
-
-def claim(connection: Connection, ids: Sequence[int], wanted: ClaimFilter) -> set[int]:
-    """Claim notifications of a message that is bound, so that other notifiers leave it alone; returns the free ones."""
-    free = and_(_table.id.in_(ids), _table.state == "leaving", _free(wanted.now))
-    claimed = update(notifications).where(free).values(claimed_until=wanted.now + wanted.lease)
-    return set(connection.execute(claimed.returning(_table.id)).scalars())
 
 
 def overview(connection: Connection, mail: OutgoingMail, most: int) -> Overview:
@@ -354,19 +338,18 @@ def overview(connection: Connection, mail: OutgoingMail, most: int) -> Overview:
 
 def mark_sent(connection: Connection, ids: Sequence[int], now: datetime) -> None:
     """Their message was accepted."""
-    sent = {"state": "sent", "sent_at": now, "claimed_until": None, "error": ""}
-    connection.execute(update(notifications).where(_table.id.in_(ids)).values(sent))
+    connection.execute(update(notifications).where(_table.id.in_(ids)).values(state="sent", sent_at=now, error=""))
 
 
 def mark_failed(connection: Connection, ids: Sequence[int], error: str, now: datetime) -> None:
-    """They were refused for good, at `next_attempt_at`; see `forget_refused` for what `claimed_until` says then."""
-    failed = {"state": "failed", "claimed_until": now + LONGEST_PAUSE, "error": error, "attempts": _table.attempts + 1}
+    """They were refused for good, at `next_attempt_at`; `forget_refused` follows after `refused_until`."""
+    failed = {"state": "failed", "refused_until": now + LONGEST_PAUSE, "error": error, "attempts": _table.attempts + 1}
     connection.execute(update(notifications).where(_table.id.in_(ids)).values(failed | {"next_attempt_at": now}))
 
 
 def find_refused(connection: Connection, now: datetime) -> list[int]:
     """Notifications that were refused a while ago: by now their address may be mended."""
-    refused = and_(_table.state == "failed", not_(_table.claimed_until > now))
+    refused = and_(_table.state == "failed", not_(_table.refused_until > now))
     return list(connection.execute(select(_table.id).where(refused).limit(CHUNK)).scalars())
 
 
@@ -376,7 +359,7 @@ def forget_refused(connection: Connection, ids: Sequence[int]) -> None:
     for column, kinds in (("told_delayed", (_DELAYED,)), ("told_at_once", (_URGENT, _EMAIL))):
         own = alerts.c.id.in_(refused.where(_table.kind.in_(kinds)))
         connection.execute(update(alerts).where(own).values({column: ""}))
-    connection.execute(update(notifications).where(_table.id.in_(ids)).values(claimed_until=None))
+    connection.execute(update(notifications).where(_table.id.in_(ids)).values(refused_until=None))
 
 
 def refused_recipients(connection: Connection, now: datetime) -> list[RefusedRecipient]:
@@ -407,21 +390,15 @@ def resend(connection: Connection, about: int | str, now: datetime) -> int:
         newer.c.state.in_(("waiting", "pending", "leaving", "sent")),
     )
     own = _table.alert_id == about if isinstance(about, int) else _table.recipient == about
-    again = {"state": "leaving", "attempts": 0, "error": "", "claimed_until": None, "next_attempt_at": now}
+    again = {"state": "leaving", "attempts": 0, "error": "", "refused_until": None, "next_attempt_at": now}
     refused = update(notifications).where(_table.state == "failed", own, not_(since))
     return connection.execute(refused.values(again)).rowcount
 
 
 def postpone(connection: Connection, ids: Sequence[int], error: str, until: datetime) -> None:
     """They were refused for now."""
-    later = {"next_attempt_at": until, "claimed_until": None, "error": error, "attempts": _table.attempts + 1}
+    later = {"next_attempt_at": until, "error": error, "attempts": _table.attempts + 1}
     connection.execute(update(notifications).where(_table.id.in_(ids)).values(later))
-
-
-def unclaim(connection: Connection, ids: Sequence[int] | None = None) -> None:
-    """Give claims back without an attempt: those of `ids`, or all (at the start of the only notifier)."""
-    which = _table.claimed_until.is_not(None) if ids is None else _table.id.in_(ids)
-    connection.execute(update(notifications).where(_table.state == "leaving", which).values(claimed_until=None))
 
 
 def counts(connection: Connection) -> dict[str, int]:
@@ -446,7 +423,3 @@ def chunks(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 def _state_of(row: Mapping[Any, Any]) -> GroupState:
     return GroupState(**{name: row[name] for name in GroupState.__dataclass_fields__})
-
-
-def _free(now: datetime) -> ColumnElement[bool]:
-    return or_(_table.claimed_until.is_(None), _table.claimed_until < now)

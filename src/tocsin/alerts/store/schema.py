@@ -233,7 +233,8 @@ notifications = Table(
     Column("message_id", Text, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("next_attempt_at", UtcDateTime, nullable=False),
-    Column("claimed_until", UtcDateTime),
+    # Of what was refused: until when its alert counts as notified; NULL once that is over.
+    Column("refused_until", UtcDateTime),
     Column("attempts", Integer, nullable=False),
     Column("sent_at", UtcDateTime),
     Column("error", Text, nullable=False),

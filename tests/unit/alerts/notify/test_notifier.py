@@ -22,7 +22,6 @@ from tocsin.alerts.notify.sending import Sends
 from tocsin.alerts.notify.smtp import SmtpChannel
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter
-from tocsin.alerts.store.schema import notifications
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.job_report import REFUSED_RECIPIENTS
 
@@ -361,18 +360,6 @@ def test_a_database_that_is_locked_after_the_send_does_not_send_twice(
     scene.send()
     assert len(scene.server.mails) == 2
     assert {n.state for n in scene.notifications} == {"sent"}
-
-
-def test_the_claim_of_another_notifier_holds_until_its_lease_ends_and_holds_nothing_else_up(scene: Scene) -> None:
-    scene.index(120)
-    with scene.database.write() as connection:
-        claimed = notifications.update().values(state="leaving", claimed_until=scene.now + MINUTE)
-        connection.execute(claimed)
-    scene.index(120, user="trent")
-    scene.send()
-    assert {subject[:15] for _, subject in scene.subjects} == {"[URGENT] trent:"}
-    scene.send_later(2 * MINUTE)
-    assert len(scene.server.mails) == 4
 
 
 # --- resolving --------------------------------------------------------------------------------------------------------

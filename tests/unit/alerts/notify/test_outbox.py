@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, select
 
-from tests.rig.sink_servers import emptied
-from tests.rig.waiting import await_that
 from tests.unit.alerts.scene import MINUTE, NOON, RULES, SECOND, burst
 from tocsin.alerts.notify import outbox
-from tocsin.alerts.notify.outbox import ClaimFilter
 from tocsin.alerts.recording import record
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import notifications
@@ -39,56 +34,18 @@ def test_a_pause_that_is_longer_than_any_was_set_by_a_clock_that_was_ahead(
 ) -> None:
     with database.write() as connection:
         bind(connection, NOON + 8 * SECOND)
-        (found,) = outbox.list_due(connection, ClaimFilter(NOON + 8 * SECOND, MINUTE))
+        (found,) = outbox.list_due(connection, NOON + 8 * SECOND)
         mail = outbox.bound_mail(connection, found.recipient, found.message_id)
         assert mail is not None
         outbox.postpone(connection, mail.ids, "try again", NOON + pause)
-        again = outbox.list_due(connection, ClaimFilter(NOON + 9 * SECOND, MINUTE))
+        again = outbox.list_due(connection, NOON + 9 * SECOND)
     assert bool(again) == due
 
 
 def bind(connection: Connection, now: datetime) -> None:
-    """Make a message of all that has gathered for the owner, and claim it for no time."""
+    """Make a message of all that has gathered for the owner."""
     record(connection, burst(120), ALONE, now)
-    (found,) = outbox.list_due(connection, ClaimFilter(now, MINUTE))
+    (found,) = outbox.list_due(connection, now)
     assert found.group is not None
     (row,) = outbox.rows_of(connection, found.group)
-    outbox.bind(connection, [row.id], row.message_id, ClaimFilter(now, timedelta(0)))
-    outbox.unclaim(connection)
-
-
-def test_of_two_notifiers_that_claim_at_the_same_time_one_gets_the_mail(
-    postgres: str, opened: Callable[..., Database]
-) -> None:
-    """On PostgreSQL both read that it is free, and the second waits for the first to write; SQLite has one writer."""
-    database = opened(emptied(postgres))
-    database.migrate()
-    now = NOON + 8 * SECOND
-    with database.write() as connection:
-        bind(connection, now)
-    second: list[set[int]] = []
-    wanted = ClaimFilter(now, MINUTE)
-    with database.read() as connection:
-        (found,) = outbox.list_due(connection, wanted)
-        mail = outbox.bound_mail(connection, found.recipient, found.message_id)
-    assert mail is not None
-
-    def claim(connection: Connection) -> set[int]:
-        return outbox.claim(connection, mail.ids, wanted)
-
-    def claim_second() -> None:
-        with database.write() as connection:
-            second.append(claim(connection))
-
-    def is_blocked() -> bool:
-        with database.read() as connection:
-            return connection.execute(text("SELECT 1 FROM pg_locks WHERE NOT granted")).first() is not None
-
-    other = threading.Thread(target=claim_second)
-    with database.write() as connection:
-        first = claim(connection)
-        other.start()
-        await_that(is_blocked)
-    other.join()
-    assert first == set(mail.ids)
-    assert second == [set()]
+    outbox.bind(connection, [row.id], row.message_id)

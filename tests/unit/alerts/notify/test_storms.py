@@ -20,7 +20,6 @@ from tocsin.alerts.alert_states import Action
 from tocsin.alerts.notify import notifier, outbox
 from tocsin.alerts.notify.channel import Message
 from tocsin.alerts.notify.mail import compose
-from tocsin.alerts.notify.outbox import ClaimFilter
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.database import Database
 from tocsin.declare.blocks.web_settings import WebSettings
@@ -144,10 +143,10 @@ def test_a_database_that_is_locked_while_a_message_is_bound_costs_nothing(
     monkeypatch.setattr(outbox, "CHUNK", 5)
     bind, calls = outbox.bind, iter(range(100))
 
-    def locked_once(connection: Connection, ids: Sequence[int], message: str, wanted: ClaimFilter) -> None:
+    def locked_once(connection: Connection, ids: Sequence[int], message: str) -> None:
         if next(calls) == 1:
             raise TransientError("database is locked")
-        bind(connection, ids, message, wanted)
+        bind(connection, ids, message)
 
     monkeypatch.setattr(outbox, "bind", locked_once)
     found(scene, range(12))

@@ -23,6 +23,7 @@ def upgrade() -> None:
     # Their messages are composed, or fixed since a first attempt: a receiver may have taken one already.
     tried = "kind IN ('notice', 'delayed') OR attempts > 0 OR claimed_until IS NOT NULL"
     op.execute(f"UPDATE notifications SET state = 'leaving' WHERE state = 'pending' AND ({tried})")
+    op.execute("ALTER TABLE notifications RENAME COLUMN claimed_until TO refused_until")
     _make_history()
     _make_silences()
     _make_groups()
@@ -90,6 +91,7 @@ def downgrade() -> None:
     op.execute("UPDATE notifications SET state = 'pending' WHERE state IN ('leaving', 'muted')")
     op.execute("DELETE FROM notifications WHERE state = 'dropped' OR kind = 'update'")
     op.drop_index(_NOTIFICATION_INDEX, "notifications")
+    op.execute("ALTER TABLE notifications RENAME COLUMN refused_until TO claimed_until")
     for name in ("muted_by", "detector"):
         op.drop_column("notifications", name)
     for name in ("verdict", "acknowledged_by", "acknowledged_until"):
