@@ -26,7 +26,6 @@ from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.indexer import BATCH, Indexer
 from tocsin.alerts.intake import FindingRecord
 from tocsin.alerts.notify.channel import Delivery, Message, Result
-from tocsin.alerts.notify.mail import compose
 from tocsin.alerts.notify.notifier import Notifier
 from tocsin.alerts.notify.notifier_job import POLL_SECONDS
 from tocsin.alerts.store.alert_rows import write_facts
@@ -247,7 +246,6 @@ def latency(folder: Path, address: str, rate: float, seconds: float, detectors: 
 
     def notify() -> None:
         notifier = site.notifier()
-        compose.warm_up()
         while not stop.is_set():
             if notifier.has_work():
                 notifier.send_due(stop)

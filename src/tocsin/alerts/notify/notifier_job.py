@@ -11,7 +11,6 @@ from tocsin.alerts.evidence.gathering import EvidenceGatherer
 from tocsin.alerts.job_usage import CountedReports
 from tocsin.alerts.notify.channel import ChannelAway
 from tocsin.alerts.notify.dead_mans_switch import SUPERVISOR_SECONDS, DeadMansSwitch
-from tocsin.alerts.notify.mail import compose
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.alerts.notify.notices import operators, post, send_overdue
 from tocsin.alerts.notify.notifier import Notifier
@@ -48,8 +47,6 @@ class NotifierJob:
     def run(self) -> None:
         """Notify until asked to stop; ConfigError if a setting, a secret or the schema of the alerts DB is wrong."""
         self._settings.smtp.password()
-        # Drawing loads a large library: do it before the first urgent mail waits for it.
-        threading.Thread(target=compose.warm_up, name="warm-up", daemon=True).start()
         evidence = EvidenceGatherer(self._settings, self._database)
         notifier = Notifier(self._settings, self._database, self._reports.latest, enrich=evidence.enrich)
         supervisor, switch = SupervisorWatch(self._settings), DeadMansSwitch(self._settings)

@@ -1,12 +1,17 @@
 """The chart in a mail: how the score rose, the limits it crossed, and what the entity scored before.
 
-PNG, 900 by 450 pixels, some 30 kB.
+PNG, 900 by 450 pixels, some 20 kB. Threads may draw at the same time.
 """
 
 from __future__ import annotations
 
 import io
-from datetime import datetime, timedelta
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from itertools import chain, count, pairwise
 from typing import TYPE_CHECKING
 
 from tocsin.alerts.finding_merging import StoredFinding, time_of
@@ -14,12 +19,57 @@ from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.declare.model.finding_text import number
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from PIL.Image import Image
+    from PIL.ImageDraw import ImageDraw
+    from PIL.ImageFont import FreeTypeFont
 
+_WIDTH, _HEIGHT = 900, 450
+_TOP, _BOTTOM, _MARGIN = 8, 376, 20
 _INK, _GRID = "#3c4250", "#e3e6eb"
-_LINE = "#2457c5"
-_LIMITS = {"email": "#b26a00", "urgent": "#c62828"}
-_MOST_WINDOWS = 12
+_LINE, _WINDOW = "#2457c5", "#f2f5fc"
+_LIMITS, _EARLIER = {"email": "#b26a00", "urgent": "#c62828"}, {"email": "#d5ad73", "urgent": "#e08989"}
+_TEXT, _SMALL, _LARGE = 21, 20, 23
+_MOST_WINDOWS, _MOST_SCORES = 12, 5
+_TIME_LABEL = 130
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_TIME_STEPS = (
+    *(1, 2, 5, 10, 15, 30), *(minutes * _MINUTE for minutes in (1, 2, 5, 10, 15, 30)),
+    *(hours * _HOUR for hours in (1, 2, 3, 6, 12)), *(days * _DAY for days in (1, 2, 7)),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """A part of the picture: `left` and `right` in pixels, and what its edges stand for."""
+
+    pen: ImageDraw
+    left: float
+    right: float
+    begin: float
+    end: float
+    low: float
+    high: float
+
+    def x(self, place: float) -> float:
+        return self.left + (place - self.begin) / (self.end - self.begin) * (self.right - self.left)
+
+    def y(self, score: float) -> float:
+        return _BOTTOM - (score - self.low) / (self.high - self.low) * (_BOTTOM - _TOP)
+
+    def level_line(self, score: float, colour: str, width: int, dash: int = 0) -> None:
+        """Draw a line from edge to edge; with dashes of so many pixels if there are any."""
+        y, step = self.y(score), dash * 1.6 or self.right - self.left
+        for n in range(math.ceil((self.right - self.left) / step)):
+            left = self.left + n * step
+            self.pen.line([(left, y), (min(left + (dash or step), self.right), y)], colour, width)
+
+    def words(self, place: tuple[float, float], text: str, anchor: str, colour: str = _INK, size: int = _SMALL) -> None:
+        """Write a line in the picture, `anchor` as of Pillow, moved to the left if it would leave it."""
+        length = self.pen.textlength(text, _font(size))
+        beyond = place[0] + length * {"l": 1.0, "m": 0.5, "r": 0.0}[anchor[0]] - (_WIDTH - 4)
+        bold = 0.6 if size == _LARGE else 0
+        place = (place[0] - max(0.0, beyond), place[1])
+        self.pen.text(place, text, colour, _font(size), anchor, stroke_width=bold)
 
 
 def draw(details: AlertDetails) -> bytes:
@@ -27,125 +77,167 @@ def draw(details: AlertDetails) -> bytes:
 
     Earlier findings of the entity stand to their left, in order, by the same scale.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from PIL import Image, ImageDraw
 
-    figure = Figure(figsize=(5.0, 2.5), dpi=180, facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
     shown = list({stored.finding.finding_id: stored for stored in [*details.findings, details.highest]}.values())
     shown.sort(key=_begin)
-    if details.earlier:
-        before, axes = figure.subplots(1, 2, sharey=True, width_ratios=(1, 2.6))
-        _draw_earlier(before, details)
-    else:
-        axes = figure.subplots()
+    picture = Image.new("RGB", (_WIDTH, _HEIGHT), "white")
+    main, *others = panels = _panels(ImageDraw.Draw(picture), details, shown)
     if _is_close(shown):
         for stored in shown:
-            _draw_trajectory(axes, stored)
+            left, right = (main.x(time.timestamp()) for time in (_begin(stored), _end(stored)))
+            main.pen.rectangle((left, _TOP, right, _BOTTOM), _WINDOW)
+    for score in _score_ticks(main.low, main.high):
+        panels[-1].words((panels[-1].left - 8, main.y(score)), number(score), "rm")
+        for panel in panels:
+            panel.level_line(score, _GRID, 2)
+    for panel in others:
+        _draw_earlier(panel, details)
+    for level, limit in _limits_of(details).items():
+        for panel in panels:
+            panel.level_line(limit, _LIMITS[level], 3 if panel is main else 2, 15)
+    if _is_close(shown):
+        for stored in shown:
+            _draw_trajectory(main, stored)
     else:
-        _draw_stems(axes, shown)
-    _draw_limits(axes, details, [*(stored.finding.score for stored in shown), *(f.score for f in details.earlier)])
-    _dress(axes, shown, "" if details.earlier else "score")
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()
+        _draw_stems(main, shown)
+    _label_limits(main, _limits_of(details))
+    _label_times(main, shown)
+    picture.paste(_upright("score"), (6, (_TOP + _BOTTOM) // 2 - 28))
+    png = io.BytesIO()
+    picture.save(png, "PNG")
+    return png.getvalue()
 
 
-def _draw_earlier(axes: Axes, details: AlertDetails) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    places = range(len(details.earlier))
-    colours = [_LIMITS[finding.level] for finding in details.earlier]
-    axes.bar(places, [finding.score for finding in details.earlier], color=colours, alpha=0.55, width=0.6)
-    for level, limit in _limits_of(details):
-        axes.axhline(limit, color=_LIMITS[level], lw=0.8, ls=(0, (5, 3)))
-    axes.set_xlim(min(-0.8, len(places) / 2 - 4), max(len(places) - 0.2, len(places) / 2 + 3))
-    first, last = details.earlier[0].moment, details.earlier[-1].moment
-    days = f"{first:%d %b}" + ("" if first.date() == last.date() else f" to {last:%d %b}")
-    count = len(details.earlier)
-    axes.set_xticks([])
-    axes.set_xlabel(f"{count} earlier finding{'s' * (count != 1)}\n{days}", color=_INK, fontsize=8.5)
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda score, _: number(float(score))))
-    _frame(axes, "score")
+def _panels(pen: ImageDraw, details: AlertDetails, shown: Sequence[StoredFinding]) -> list[_Panel]:
+    """Divide the picture: the panel of what is shown, and one of earlier findings, if there are any, to its left."""
+    scores = [*(stored.finding.score for stored in shown), *(finding.score for finding in details.earlier)]
+    scores += _limits_of(details).values()
+    low, top = min(0.0, *scores), max(scores)
+    high = top + 0.18 * (top - low) if top > low else low + 1.0
+    left = 44 + min(_WIDTH / 3, max(pen.textlength(number(score), _font(_SMALL)) for score in _score_ticks(low, high)))
+    begin, end = _begin(shown[0]), max(_end(stored) for stored in shown)
+    room, many = max((end - begin) * 0.06, timedelta(seconds=0.5)), len(details.earlier)
+    border = left + 0.28 * (_WIDTH - left) if many else left
+    times = (begin - room).timestamp(), (end + room).timestamp()
+    panels = [_Panel(pen, border, _WIDTH - _MARGIN, *times, low, high)]
+    if many:
+        places = min(-0.8, many / 2 - 4), max(many - 0.2, many / 2 + 3)
+        panels.append(_Panel(pen, left, border - 1.5 * _MARGIN, *places, low, high))
+    return panels
 
 
 def _begin(finding: StoredFinding) -> datetime:
     return finding.finding.window_start or finding.finding.event_time_max or finding.first_detected_at
 
 
-def _place(time: datetime) -> float:
-    """Convert `time` to a place on the axis: days since 1970, as matplotlib counts."""
-    return time.timestamp() / 86_400
-
-
 def _end(finding: StoredFinding) -> datetime:
     return finding.finding.window_end or _begin(finding)
 
 
-def _is_close(shown: list[StoredFinding]) -> bool:
+def _is_close(shown: Sequence[StoredFinding]) -> bool:
     length = _end(shown[0]) - _begin(shown[0])
     return bool(length) and _end(shown[-1]) - _begin(shown[0]) <= _MOST_WINDOWS * length
 
 
-def _draw_trajectory(axes: Axes, finding: StoredFinding) -> None:
-    start, end = _begin(finding), _end(finding)
-    axes.axvspan(_place(start), _place(end), color=_LINE, alpha=0.06, lw=0)
-    points = [(time_of(micros), score) for micros, score in finding.trajectory]
-    # Events of one instant raise the score at once; what came first within it is not known.
-    times = [_place(min(max(time, start), end)) for time, _ in points]
-    scores = [score for _, score in points]
-    axes.plot(times, scores, color=_LINE, lw=1.8, marker="o", ms=2.6, drawstyle="steps-post")
-    if times:
-        axes.annotate(number(scores[-1]), (times[-1], scores[-1]), (4, 4), textcoords="offset points",
-                      color=_LINE, fontsize=9, fontweight="bold")  # fmt: skip
-
-
-def _draw_stems(axes: Axes, shown: list[StoredFinding]) -> None:
-    times, scores = [_place(_begin(finding)) for finding in shown], [finding.finding.score for finding in shown]
-    axes.vlines(times, 0, scores, color=_LINE, lw=1.4)
-    axes.plot(times, scores, color=_LINE, ls="", marker="o", ms=4)
-
-
-def _draw_limits(axes: Axes, details: AlertDetails, scores: list[float]) -> None:
-    limits = _limits_of(details)
-    for level, limit in limits:
-        axes.axhline(limit, color=_LIMITS[level], lw=1.2, ls=(0, (5, 3)))
-        words = f"{level} above {number(limit)}"
-        axes.annotate(words, (0.01, limit), (0, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
-                      color=_LIMITS[level], fontsize=8, ha="left", va="bottom")  # fmt: skip
-    places = [*scores, *(limit for _, limit in limits)]
-    lowest, top = min(0.0, *places), max(places)
-    axes.set_ylim(lowest, top + (top - lowest) * 0.18 or 1.0)
-
-
-def _limits_of(details: AlertDetails) -> list[tuple[str, float]]:
+def _limits_of(details: AlertDetails) -> dict[str, float]:
     limits = {"email": details.alert.email_limit, "urgent": details.alert.urgent_limit}
-    return [(level, limit) for level, limit in limits.items() if limit is not None]
+    return {level: limit for level, limit in limits.items() if limit is not None}
 
 
-def _dress(axes: Axes, shown: list[StoredFinding], scale: str) -> None:
-    from matplotlib.dates import AutoDateLocator, DateFormatter
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+def _score_ticks(low: float, high: float) -> list[float]:
+    powers = (10.0**n for n in count(math.floor(math.log10((high - low) / _MOST_SCORES))))
+    return _ticks(low, high, _MOST_SCORES, (share * power for power in powers for share in (1, 2, 2.5, 5)))
 
-    begin, end = _begin(shown[0]), max(_end(stored) for stored in shown)
-    room = max((end - begin) * 0.06, timedelta(seconds=0.5))
-    axes.set_xlim(_place(begin - room), _place(end + room))
-    axes.xaxis.set_major_locator(AutoDateLocator(minticks=4, maxticks=8))  # type: ignore[no-untyped-call]  # theirs
-    span = end - begin
+
+def _ticks(begin: float, end: float, most: float, steps: Iterable[float]) -> list[float]:
+    """Return the multiples of a step from `begin` to `end`: of the first one with at most `most` of them."""
+    step = next(step for step in steps if (end - begin) / step <= most)
+    return [n * step for n in range(math.ceil(begin / step), math.floor(end / step) + 1)]
+
+
+def _draw_trajectory(panel: _Panel, finding: StoredFinding) -> None:
+    start, end = _begin(finding), _end(finding)
+    # Events of one instant raise the score at once; what came first within it is not known.
+    points = [
+        (panel.x(min(max(time_of(micros), start), end).timestamp()), panel.y(score))
+        for micros, score in finding.trajectory
+    ]
+    corners = [corner for (_, y), (x, after) in pairwise(points) for corner in ((x, y), (x, after))]
+    panel.pen.line([*points[:1], *corners], _LINE, 4, joint="curve")
+    _draw_dots(panel.pen, points, 7)
+    if points:
+        x, y = points[-1]
+        panel.words((x + 10, y - 10), number(finding.trajectory[-1][1]), "ls", _LINE, _LARGE)
+
+
+def _draw_stems(panel: _Panel, shown: Sequence[StoredFinding]) -> None:
+    tops = [(panel.x(_begin(stored).timestamp()), panel.y(stored.finding.score)) for stored in shown]
+    for x, y in tops:
+        panel.pen.line([(x, panel.y(0)), (x, y)], _LINE, 3)
+    _draw_dots(panel.pen, tops, 11)
+
+
+def _draw_dots(pen: ImageDraw, places: Iterable[tuple[float, float]], width: int) -> None:
+    for x, y in places:
+        pen.bitmap((round(x - width / 2), round(y - width / 2)), _dot(width), _LINE)
+
+
+def _label_limits(panel: _Panel, limits: dict[str, float]) -> None:
+    right, above = panel.left + 8, math.inf
+    for level, limit in limits.items():
+        words, y = f"{level} above {number(limit)}", panel.y(limit)
+        x = right if above - y < _SMALL else panel.left + 8
+        panel.words((x, y - 6), words, "ls", _LIMITS[level])
+        right, above = x + panel.pen.textlength(words, _font(_SMALL)) + _MARGIN, y
+
+
+def _label_times(panel: _Panel, shown: Sequence[StoredFinding]) -> None:
+    begin, span = _begin(shown[0]), max(_end(stored) for stored in shown) - _begin(shown[0])
     form = "%H:%M:%S" if span <= timedelta(minutes=10) else "%H:%M" if span <= timedelta(days=1) else "%m-%d %H:%M"
-    axes.xaxis.set_major_formatter(DateFormatter(form))  # type: ignore[no-untyped-call]  # theirs
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda score, _: number(float(score))))
-    axes.set_xlabel(f"event time on {begin:%Y-%m-%d}, UTC", color=_INK, fontsize=8.5)
-    _frame(axes, scale)
+    most, steps = (panel.right - panel.left) / _TIME_LABEL, chain(_TIME_STEPS, (14 * _DAY * 2**n for n in count()))
+    for time in _ticks(panel.begin, panel.end, most, steps):
+        panel.words((panel.x(time), _BOTTOM + 8), f"{datetime.fromtimestamp(time, UTC):{form}}", "mt")
+    middle = (panel.left + panel.right) / 2
+    panel.words((middle, _HEIGHT - 12), f"event time on {begin:%Y-%m-%d}, UTC", "ms", size=_TEXT)
 
 
-def _frame(axes: Axes, scale: str) -> None:
-    axes.set_ylabel(scale, color=_INK, fontsize=8.5)
-    axes.tick_params(colors=_INK, labelsize=8, length=0)
-    axes.grid(axis="y", color=_GRID, lw=0.8)
-    axes.set_axisbelow(True)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side == "bottom")
-        spine.set_color(_GRID)
+def _draw_earlier(panel: _Panel, details: AlertDetails) -> None:
+    for place, finding in enumerate(details.earlier):
+        ends = panel.y(finding.score), panel.y(0)
+        bar = panel.x(place - 0.3), min(ends), panel.x(place + 0.3), max(ends)
+        panel.pen.rectangle(bar, _EARLIER[finding.level])
+    first, last = details.earlier[0].moment, details.earlier[-1].moment
+    days = f"{first:%d %b}" + ("" if first.date() == last.date() else f" to {last:%d %b}")
+    many, middle = len(details.earlier), (panel.left + panel.right) / 2
+    panel.words((middle, _HEIGHT - 40), f"{many} earlier finding{'s' * (many != 1)}", "ms", size=_TEXT)
+    panel.words((middle, _HEIGHT - 12), days, "ms", size=_TEXT)
+
+
+@cache
+def _font(size: int) -> FreeTypeFont:
+    from PIL import ImageFont
+
+    font = ImageFont.load_default(size)
+    assert isinstance(font, ImageFont.FreeTypeFont)  # the wheels of Pillow have FreeType
+    return font
+
+
+@cache
+def _dot(width: int) -> Image:
+    """Make the mask of a round dot with smooth edges."""
+    from PIL import Image, ImageDraw
+
+    large = Image.new("L", (8 * width, 8 * width))
+    ImageDraw.Draw(large).ellipse((0, 0, 8 * width - 1, 8 * width - 1), 255)
+    return large.reduce(8)
+
+
+@cache
+def _upright(text: str) -> Image:
+    """Write `text` from bottom to top."""
+    from PIL import Image, ImageDraw
+
+    picture = Image.new("RGB", (56, 28), "white")
+    ImageDraw.Draw(picture).text((28, 14), text, _INK, _font(_TEXT), "mm")
+    return picture.transpose(Image.Transpose.ROTATE_90)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -48,8 +47,6 @@ from tocsin.declare.model.names import detector_job
 _log = structlog.get_logger()
 SUMMARY_LINES = 50
 _OTHER_WINDOWS = 8
-_DRAWING = threading.Lock()
-"""matplotlib is for one thread at a time."""
 _EVENT_COLUMNS = 3
 _BUTTONS = {
     "alert": "Open the alert",
@@ -92,12 +89,6 @@ class Notice:
     output: Sequence[str] = ()
     output_of: str = ""
     links: Sequence[tuple[str, str]] = ()
-
-
-def warm_up() -> None:
-    """Load what drawing needs, so that the first mail does not wait for it."""
-    import matplotlib.backends.backend_agg
-    import matplotlib.figure  # noqa: F401  # loading it is the purpose
 
 
 def alert_mail(details: AlertDetails, notification: Notification, envelope: Envelope) -> Message:
@@ -293,8 +284,7 @@ def _series(detector: str) -> str:
 
 def _draw_chart(details: AlertDetails) -> bytes:
     try:
-        with _DRAWING:
-            return chart.draw(details)
+        return chart.draw(details)
     except Exception:
         # A mail without its chart still says everything; a mail that never leaves says nothing.
         _log.exception("chart failed", alert=details.alert.id)
