@@ -361,8 +361,8 @@ def test_a_summary_lists_what_was_found_late(sqlite: Database) -> None:
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_a_hostile_reason_in_a_notice_stays_text_in_one_line(hostile: str) -> None:
     told = Notice(
-        subject=f"[tocsin] {hostile}", paragraphs=(hostile,), commands=(hostile,), output=(hostile, "the end"),
-        output_of="The end of its log", days=[(("logins", hostile), "http://airflow/report")],
+        subject=f"[tocsin] {hostile}", paragraphs=(hostile, "one", "two"), commands=(hostile,),
+        output=(hostile, "the end"), output_of="The end of its log", days=[(("logins", hostile), "http://airflow/report")],
     )  # fmt: skip
     mail = sent(compose.notice_mail(told, envelope()))
     assert mail["Bcc"] is None
@@ -376,6 +376,7 @@ def test_a_hostile_reason_in_a_notice_stays_text_in_one_line(hostile: str) -> No
     ):
         assert not re.search(r"[\x00-\x1f\x7f\u200b\u202a-\u202e\u2028\u2029\u2066-\u2069\ufeff]", shown)
     assert "the end" in page.words
+    assert "one\r\n\r\ntwo\r\n\r\n- logins" in text_part.get_content()
     assert "http://airflow/report" in text_part.get_content()
 
 
