@@ -201,7 +201,9 @@ def _sqlite(url: URL, read_only: bool, busy_seconds: float) -> Engine:
         connection.isolation_level = None
         connection.execute("PRAGMA foreign_keys=ON")
         if not read_only:
-            _keep_wal(connection, busy_seconds)
+            # Of programs that open a new file together only one may change its journal, and SQLite refuses the others
+            # at once, without the wait that holds for statements.
+            _retry_busy(connection, "PRAGMA journal_mode=WAL", busy_seconds)
             # Offsets are committed to Kafka after the transaction, so it must survive a power cut.
             connection.execute("PRAGMA synchronous=FULL")
 
@@ -218,33 +220,23 @@ def _sqlite(url: URL, read_only: bool, busy_seconds: float) -> Engine:
 def _lock(connection: sqlite3.Connection, busy_seconds: float) -> None:
     # SQLite's own wait tries ever more seldom, every 0.1 s in the end: it misses the moments that another program
     # leaves between two of its transactions.
-    end = time.monotonic() + busy_seconds
     connection.execute("PRAGMA busy_timeout=0")
     try:
-        while True:
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
-                    raise
-            time.sleep(_TRY_SECONDS)
+        _retry_busy(connection, "BEGIN IMMEDIATE", busy_seconds)
     finally:
         connection.execute(f"PRAGMA busy_timeout={int(busy_seconds * 1000)}")
 
 
-def _keep_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
-    # Of programs that open a new file together only one may change its journal, and SQLite refuses the others at once,
-    # without the wait that holds for statements.
+def _retry_busy(connection: sqlite3.Connection, statement: str, busy_seconds: float) -> None:
     end = time.monotonic() + busy_seconds
     while True:
         try:
-            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute(statement)
             return
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                 raise
-        time.sleep(0.02)
+        time.sleep(_TRY_SECONDS)
 
 
 def _postgres(url: URL, busy_seconds: float) -> Engine:
