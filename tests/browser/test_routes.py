@@ -9,7 +9,6 @@ import urllib.parse
 import urllib.request
 from email.message import Message
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,6 @@ from tocsin.setup.paths import here
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 DAG = "detector__failed_logins"
-LOG = f"/tocsin/api/log?dag_id={DAG}&job=detector:failed_logins"
 REPORT = f"findings.{DETECTOR}/{DAY}/{RUN}"
 # Each route with what it takes to be answered, and the type of the answer.
 HTML, JSON = "text/html; charset=utf-8", "application/json"
@@ -29,10 +27,6 @@ ROUTES = {
     "/tocsin/silences": ("/tocsin/silences", HTML),
     "/tocsin/jobs": ("/tocsin/jobs", HTML),
     "/tocsin/job": (f"/tocsin/job?dag_id={DAG}", HTML),
-    "/tocsin/api/jobs": ("/tocsin/api/jobs", JSON),
-    "/tocsin/api/job": (f"/tocsin/api/job?dag_id={DAG}", JSON),
-    "/tocsin/api/parity": (f"/tocsin/api/parity?dag_id={DAG}", JSON),
-    "/tocsin/api/log": (LOG, JSON),
     "/tocsin/quality/index.html": ("/tocsin/quality/index.html", HTML),
     "/tocsin/quality/{subject}/{day}/{name}": (f"/tocsin/quality/{REPORT}.json", JSON),
 }
@@ -51,7 +45,7 @@ ACTIONS = {
     "/tocsin/silences": "/tocsin/silences",
     "/tocsin/silences/{silence_id:int}/end": "/tocsin/silences/1/end",
 }
-UNKNOWN = ["/tocsin/nothing", "/tocsin/api", "/tocsin/openapi.json", "/tocsin/docs"]
+UNKNOWN = ["/tocsin/nothing", "/tocsin/api/jobs", "/tocsin/openapi.json", "/tocsin/docs"]
 ASKED = [path for path, _ in ROUTES.values()]
 
 
@@ -125,7 +119,7 @@ def test_a_viewer_is_answered_with_the_right_type_and_no_page_may_load_from_else
 
 def test_the_cookie_of_the_browser_is_enough_to_read(running: Running) -> None:
     cookie = f"_token={token(running, 'viewer')}"
-    assert Asked(running, "GET", "/tocsin/api/jobs", Cookie=cookie).status == 200
+    assert Asked(running, "GET", "/tocsin/jobs", Cookie=cookie).status == 200
 
 
 @pytest.mark.parametrize("path", sorted({*ASKED, *ACTIONS.values()}))
@@ -155,13 +149,12 @@ def test_what_does_not_exist_is_not_found(running: Running, bearer: dict[str, st
         f"/tocsin/quality/%2e%2e/{DAY}/{RUN}.html",
         f"/tocsin/quality/..%2fquality%2ffindings.{DETECTOR}/{DAY}/{RUN}.html",
         f"/tocsin/quality/findings./{DAY}/{RUN}.html",
-        f"/tocsin/api/log?dag_id={DAG}&job=..%2f..%2falerts.db",
-        f"/tocsin/api/log?dag_id={DAG}&job=detector:none",
-        f"/tocsin/api/log?dag_id={DAG}&job=airflow-api-server",
-        f"/tocsin/api/log?dag_id={DAG}&job=indexer",
-        f"/tocsin/api/log?dag_id={DAG}&job=",
-        "/tocsin/api/log?dag_id=housekeeping&job=detector:failed_logins",
-        "/tocsin/api/log?dag_id=..%2f..&job=detector:failed_logins",
+        f"/tocsin/job?dag_id={DAG}&job=..%2f..%2falerts.db",
+        f"/tocsin/job?dag_id={DAG}&job=detector:none",
+        f"/tocsin/job?dag_id={DAG}&job=airflow-api-server",
+        f"/tocsin/job?dag_id={DAG}&job=indexer",
+        "/tocsin/job?dag_id=housekeeping&job=detector:failed_logins",
+        "/tocsin/job?dag_id=..%2f..&job=detector:failed_logins",
     ],
 )
 def test_only_our_files_and_the_logs_of_declared_jobs_are_given(
@@ -174,6 +167,7 @@ def test_only_our_files_and_the_logs_of_declared_jobs_are_given(
 
 def test_a_dag_without_jobs_has_none(running: Running, bearer: dict[str, str]) -> None:
     for dag in ("housekeeping", "none", "<script>"):
-        path = f"/tocsin/api/job?dag_id={urllib.parse.quote(dag)}"
-        told: dict[str, Any] = json.loads(Asked(running, "GET", path, Authorization=bearer["viewer"]).body)
-        assert told["jobs"] == []
+        path = f"/tocsin/job?dag_id={urllib.parse.quote(dag)}"
+        page = Asked(running, "GET", path, Authorization=bearer["viewer"]).body
+        assert b"No job belongs to this DAG" in page
+        assert b"<script>" not in page

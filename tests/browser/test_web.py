@@ -16,20 +16,28 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.visiting import find, shot
+from tests.browser.visiting import compared, find, shot
 from tests.rig.samples.project import copy_project
+from tests.rig.waiting import await_that
+from tests.unit.supervise.dummies import SLEEP, launch
 from tocsin.alerts import actions
 from tocsin.alerts.actions import By
 from tocsin.alerts.links import LinkAction, Links
 from tocsin.alerts.store.database import Database
 from tocsin.declare.blocks.web_settings import WebSettings
+from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.settings import Settings
 from tocsin.dev.servers.ports import free_ports
+from tocsin.platform.heartbeat import beat
+from tocsin.supervise.incidents.event_log import EventKind, JobEvent, record
+from tocsin.supervise.runners.local import LocalRunner
+from tocsin.supervise.runners.process_labels import Labels, instance_of
 from tocsin.views.rest.open_views import OpenViews
 from tocsin.web.passwords import first_password_file
 from tocsin.web.server import application
 
 NOW = datetime.now(UTC)
+JOB, JOB_PAGE = "detector:failed_logins", "/job?dag_id=detector__failed_logins"
 EVIL = "<img src=x onerror=\"document.title='taken over'\">" + "x" * 200
 # Moves everything into the page that a reader would see jump.
 SHIFTS = """new PerformanceObserver(list => { for (const one of list.getEntries())
@@ -66,6 +74,18 @@ class Web:
         find(self.settings, self.database, highest, {"entity": {"user_id": user}} | changes)
 
 
+def work(settings: Settings, runner: LocalRunner) -> None:
+    """Let the detector run, once it has crashed several times; what it logs is not nice."""
+    labels = Labels(instance_of(settings), JOB, "v1")
+    pid = runner.start(launch(settings.state, labels, SLEEP))
+    crash: dict[str, Any] = {"what": EventKind.END, "reason": EVIL, "exit_code": -9, "ran_seconds": 5, "failed": True}
+    record(settings.state, [(JOB, JobEvent(at=NOW.timestamp() - 600 + at, **crash)) for at in range(9)])
+    about: dict[str, Any] = {"pid": pid, "started_at": NOW, "mode": "real-time", "rss_bytes": 10**9, "cpu_seconds": 9}
+    beat(settings.state, JobReport(job=JOB, state=JobState.RUNNING, at=datetime.now(UTC), lag_records=7, **about))
+    with settings.log(JOB).open("a") as log:
+        log.writelines(f"line {number} {EVIL}\x1b[31m\n" for number in range(300))
+
+
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
     folder, (port,) = tmp_path_factory.mktemp("web"), free_ports(1)
@@ -77,6 +97,9 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
         made = Web(settings, database)
         for score, user in ((60, "mallory"), (130, "trudy"), (99, EVIL)):
             made.find(score, user)
+        runner = LocalRunner(instance_of(settings), settings.log)
+        work(settings, runner)
+        compared(settings.state)
         app = application(settings, OpenViews(settings))
         server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", lifespan="off"))
         thread = threading.Thread(target=server.run)
@@ -88,6 +111,9 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
         finally:
             server.should_exit = True
             thread.join()
+            for process in runner.list():
+                runner.stop(process, force=True)
+            await_that(lambda: runner.list() == [])
     assert made.faults == []
 
 
@@ -141,6 +167,47 @@ def test_the_list_follows_what_happens_and_takes_no_tick_away(web: Web, page: Pa
     expect(page.locator("tr", has_text="newcomer")).to_contain_text("acknowledged")
 
 
+def test_a_job_is_followed_and_its_log_searched_while_one_types_and_nothing_moves(web: Web, page: Page) -> None:
+    page.add_init_script(SHIFTS)
+    web.log_in(page)
+    web.open(page, JOB_PAGE)
+    lines, search = page.locator("#lines"), page.get_by_label("Search the log")
+    expect(lines).to_contain_text("line 299 <img src=x onerror=")
+    expect(lines).to_contain_text(r"\x1b[31m")
+    assert lines.locator("*").count() == 0
+    assert page.locator(".log").evaluate("log => log.scrollTop === 0 && log.scrollHeight > log.clientHeight"), "its end"
+    search.press_sequentially("line 29")
+    expect(lines).not_to_contain_text("line 280")
+    expect(lines).to_contain_text("line 290")
+    with web.settings.log(JOB).open("a") as log:
+        log.write("line 29, a later one\n")
+    expect(lines).to_contain_text("a later one")
+    expect(search).to_be_focused()
+    expect(search).to_have_value("line 29")
+    expect(page.locator("#crash-rows tr")).to_have_count(5)
+    assert page.evaluate("window.shifted ?? 0") < 0.1
+    page.get_by_role("link", name="Show all 9").click()
+    expect(page.locator("#crash-rows tr")).to_have_count(9)
+
+
+def test_the_list_of_jobs_is_filtered_while_one_types_and_says_when_it_is_out_of_date(web: Web, page: Page) -> None:
+    web.log_in(page)
+    web.open(page, "/jobs")
+    rows, search = page.locator("tr.job"), page.get_by_label("Filter jobs")
+    expect(rows).to_have_count(5)
+    search.press_sequentially("bursts live")
+    expect(rows).to_have_count(1)
+    search.fill("nothing like this")
+    expect(page.locator("#empty")).to_have_text("No job matches the filter.")
+    page.context.set_offline(True)
+    expect(page.locator("#stale")).to_contain_text("The server does not answer; the jobs keep running.")
+    page.context.set_offline(False)
+    expect(page.locator("#stale")).to_be_hidden()
+    web.faults[:] = [fault for fault in web.faults if "ERR_INTERNET_DISCONNECTED" not in fault]
+    page.context.clear_cookies()
+    expect(page.locator("#stale")).to_contain_text("Your login has expired. Log in again.")
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1280])
 def test_every_page_fits_and_nothing_in_it_jumps(web: Web, browser: Browser, theme: str, width: int) -> None:
@@ -152,8 +219,8 @@ def test_every_page_fits_and_nothing_in_it_jumps(web: Web, browser: Browser, the
     with closing(context):
         page = context.new_page()
         web.log_in(page)
-        places = ("alerts", "alerts/2", "alerts/3", "silences", "detectors", "job?dag_id=platform", "views.html")
-        for path in (*places, "runbooks/failed_logins"):
+        places = ("alerts", "alerts/2", "alerts/3", "silences", "detectors", "jobs", "views.html")
+        for path in (*places, "runbooks/failed_logins", "job?dag_id=platform", "job?dag_id=detector__failed_logins"):
             page.goto(f"{web.url}/{path}")
             page.wait_for_timeout(300)
             assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), path
@@ -162,4 +229,4 @@ def test_every_page_fits_and_nothing_in_it_jumps(web: Web, browser: Browser, the
             assert (page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)") == (
                 theme == "light"
             )
-            shot(page, f"{path.partition('?')[0].replace('/', '-')}-{theme}-{width}")
+            shot(page, f"{path.replace('?dag_id=', '-').replace('/', '-')}-{theme}-{width}")

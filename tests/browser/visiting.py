@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, ConsoleMessage, FrameLocator, Page, Request, StorageState
 
+from tests.rig.samples.findings import NOON, V1, found, streamed
 from tests.rig.stack import Stack
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.recording import Rules, record
@@ -20,6 +21,8 @@ from tocsin.alerts.store.database import Database
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.finding import Finding, finding_id
 from tocsin.declare.settings import Settings
+from tocsin.history.backfill.parity.comparison import DifferenceReason, compare
+from tocsin.history.backfill.parity.parity_report import ParityReport, keep, summed
 
 DRAFTS = [f"draft_{number:02}" for number in range(50)]
 BROKEN = "worse"
@@ -127,6 +130,23 @@ def shot(page: Page, name: str) -> None:
         page.screenshot(path=Path(folder) / f"{name}.png")
 
 
+def compared(state: Path) -> ParityReport:
+    """A day on which one finding agrees, one was late, and nobody knows why the stream has not found a third one."""
+    comparison = compare(
+        [streamed(60), streamed(70, 10, user="late")],
+        [found(60), found(90, 10, user="late"), found(110, 20, user="<img src=x>")],
+    )
+    late, hidden = comparison.differences
+    differences = [
+        late.because(DifferenceReason.LATE, "late"),
+        hidden.because(DifferenceReason.UNEXPLAINED, "no event was late"),
+    ]
+    about = {"detector": DETECTOR, "day": NOON.date(), "run": "r", "version": V1, "compared_at": datetime.now(UTC)}
+    report = ParityReport(**about, **summed(comparison, differences))
+    keep(state, report)
+    return report
+
+
 def find(settings: Settings, database: Database, highest: int, about: dict[str, Any]) -> None:
     """Let the detector find a burst of failures ten minutes ago, of an `entity`, that rises to `highest`."""
     start = datetime.now(UTC) - timedelta(minutes=10)
@@ -134,7 +154,7 @@ def find(settings: Settings, database: Database, highest: int, about: dict[str, 
     facts = DetectorFacts.of(read_catalog(settings.project).detector(DETECTOR))
     about = about | {"detector": DETECTOR, "version": facts.version, "window_start": start, "window_end": end}
     about["finding_id"] = finding_id(DETECTOR, about["entity"], start, end)
-    found = [
+    rising = [
         Finding(
             **about,
             score=score,
@@ -146,4 +166,4 @@ def find(settings: Settings, database: Database, highest: int, about: dict[str, 
         for score in range(51, highest + 1)
     ]
     with database.write() as connection:
-        record(connection, found, Rules(facts={DETECTOR: facts}, domain="example.com"), end)
+        record(connection, rising, Rules(facts={DETECTOR: facts}, domain="example.com"), end)

@@ -10,13 +10,65 @@ from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.flow import FlowSpec
 from tocsin.declare.model.job_kinds import KINDS, JobKind
 from tocsin.declare.model.names import DETECTOR, PLATFORM_DAG, JobName, dag_of
-from tocsin.declare.model.sizes import printable
 from tocsin.supervise.dag_specs import declared_facts
-from tocsin.supervise.incidents.process_ends import ProcessEnd, last_restart
+from tocsin.supervise.incidents.process_ends import ProcessEnd, Restart, last_restart
 from tocsin.supervise.job_kinds import declared
-from tocsin.supervise.job_status import Severity, Snapshot
-from tocsin.web.page_shapes import Fact, JobRow
-from tocsin.web.usage_query import JobActivity, Load
+from tocsin.supervise.job_status import JobStatus, Severity, Snapshot
+from tocsin.web.usage_query import JobActivity, Load, Today
+
+GROUPS = {
+    "problem": "Needs attention",
+    "detector": "Detectors",
+    "platform": "Platform",
+    "unrun": "Drafts and retired",
+}
+"""The groups of rows in the order of the page, with their titles."""
+
+
+class JobRow(JobStatus):
+    """One job: its status, and what the pages know besides.
+
+    Attributes:
+        name: of the file that declares it, such as failed_logins; its kind for a job of the platform.
+        stage: of a detector, a flow or a view; empty for other jobs, and for a file that cannot be read.
+        declared_bytes: the most memory that its file allows.
+        over_memory: whether it holds more than that.
+        cores, cores_seconds: how many it keeps busy, on average over that time.
+        busy: whether it uses a core.
+        today, today_at: None when not known; read from the alerts DB at that time, in epoch seconds.
+        last_restart: None for none.
+        unexplained: findings of which its stream and its backfill say something else, without a reason, on the days
+            that were compared last.
+        off: whether its switch is off; None for a job without one, or when it is not known.
+        may_switch, may_restart: what makes sense for it now, and the user who asks may do.
+    """
+
+    name: str
+    kind: str
+    title: str
+    dag: str
+    stage: str
+    declared_bytes: int | None = None
+    over_memory: bool = False
+    cores: float | None = None
+    cores_seconds: float | None = None
+    busy: bool = False
+    today: Today | None = None
+    today_at: float | None = None
+    last_restart: Restart | None = None
+    unexplained: int = 0
+    off: bool | None = None
+    may_switch: bool = False
+    may_restart: bool = False
+
+    @property
+    def group(self) -> str:
+        """The one of `GROUPS` that it is in."""
+        if self.standing is Severity.PROBLEM:
+            return "problem"
+        if self.standing is Severity.OFF and self.health == self.stage:
+            return "unrun"
+        return "detector" if self.kind == DETECTOR else "platform"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,25 +91,16 @@ class RowFacts:
 
 
 def rows(snapshot: Snapshot, facts: RowFacts) -> list[JobRow]:
-    """All jobs: problems first, then detectors, then the platform's, then what its stage keeps from running."""
-    return sorted((_row(snapshot, job, facts) for job in snapshot.jobs), key=_rank)
+    """All jobs, in the order of `GROUPS`."""
+    order = list(GROUPS)
+    return sorted((_row(snapshot, job, facts) for job in snapshot.jobs), key=lambda row: order.index(row.group))
 
 
-def shown_facts(spec: DetectorSpec, memory_limit: int) -> list[Fact]:
-    """List what the file of a detector declares, and how many bytes its job may hold."""
+def shown_facts(spec: DetectorSpec, memory_limit: int) -> dict[str, str]:
+    """List by name what the file of a detector declares, and how many bytes its job may hold."""
     origin = " (by the settings)" if spec.memory is None else ""
     memory = f"restarted above {memory_limit / 1e6:,.0f} MB{origin}"
-    facts = {"what it catches": spec.doc, **declared_facts(spec), "memory": memory}
-    return [Fact(name=name, text="\n".join(map(printable, text.split("\n")))) for name, text in facts.items()]
-
-
-def _rank(row: JobRow) -> int:
-    """The place of a row among the others; those of one rank keep their order."""
-    if row.standing is Severity.PROBLEM:
-        return 0
-    if row.standing is Severity.OFF and row.health == row.stage:
-        return 3
-    return 1 if row.kind == DETECTOR else 2
+    return {"what it catches": spec.doc, **declared_facts(spec), "memory": memory}
 
 
 def _row(snapshot: Snapshot, job: str, known: RowFacts) -> JobRow:
@@ -71,9 +114,9 @@ def _row(snapshot: Snapshot, job: str, known: RowFacts) -> JobRow:
     load = load if status.runs else None
     busy = load is not None and load.busy
     is_loud = (over or busy) and status.standing is Severity.OK
-    shown = {"reason": printable(status.reason), "standing": Severity.WARNING if is_loud else status.standing}
+    standing = Severity.WARNING if is_loud else status.standing
     return JobRow(
-        **dict(status) | shown,
+        **dict(status) | {"standing": standing},
         name=own.name or own.kind,
         kind=own.kind,
         title=_title(snapshot.catalog, KINDS.get(own.kind), own.name),
@@ -98,4 +141,4 @@ def _title(catalog: Catalog, kind: JobKind | None, name: str) -> str:
     if kind is None or not kind.folder:
         return kind.title if kind else ""
     spec = declared(kind, catalog).get(name)
-    return printable(spec.title) if spec else kind.file(name)
+    return spec.title if spec else kind.file(name)

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from tocsin.declare.catalog import Catalog
@@ -34,9 +35,8 @@ from tocsin.supervise.job_status import Severity, Snapshot, look, unsupervised_r
 from tocsin.supervise.planning.desired_inputs import memory_limit
 from tocsin.supervise.runners.runner_choice import process_reader
 from tocsin.web.background_value import BackgroundValue
-from tocsin.web.job_rows import RowFacts, rows, shown_facts
-from tocsin.web.page_shapes import JobDetails, JobList, JobPage, JobPlace, JobRow, LogTail, Note, Parity
-from tocsin.web.parity_page import Comparisons
+from tocsin.web.job_rows import JobRow, RowFacts, rows, shown_facts
+from tocsin.web.parity_page import Comparisons, Parity
 from tocsin.web.usage_query import Loads, read_usage
 
 # Everybody who looks at the same time shares one look.
@@ -49,6 +49,41 @@ LOG_LINES = 200
 _LOG_BYTES = 128 * 1024
 _SEARCHED_BYTES = 8 * 1024 * 1024
 _LONGEST_LINE = 2000
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something about the whole: what is not known, and why."""
+
+    severity: Severity
+    text: str
+
+
+@dataclass(frozen=True)
+class JobList:
+    """All jobs, at one moment.
+
+    Attributes:
+        looked_at: when files and processes were looked at with success, in epoch seconds; None for never.
+        rows: in the order of `GROUPS`.
+    """
+
+    looked_at: float | None
+    notes: list[Note]
+    rows: list[JobRow]
+
+
+@dataclass(frozen=True)
+class LogTail:
+    """The end of the log of a job; `cut` if there is more in the file.
+
+    `lines` are oldest first, the very long ones cut; `written_at` is None when there is no file, else in epoch seconds.
+    """
+
+    path: Path
+    lines: list[str]
+    written_at: float | None = None
+    cut: bool = False
 
 
 class Installation:
@@ -74,29 +109,28 @@ class Installation:
     def jobs(self, off: Mapping[str, bool]) -> JobList:
         """List all jobs; `off` says by DAG whether it is paused, as in `RowFacts`."""
         snapshot = self._look()
-        looked_at = snapshot.at if snapshot else None
-        return JobList(
-            now=time.time(), looked_at=looked_at, notes=self._notes(snapshot), rows=self._rows(snapshot, off)
-        )
+        return JobList(snapshot.at if snapshot else None, self._notes(snapshot), self._rows(snapshot, off))
 
-    def jobs_in_detail(self, dag: str, off: Mapping[str, bool]) -> JobPage:
-        """The jobs of `dag` in detail."""
+    def crashes(self, job: str) -> list[ProcessEnd]:
+        """The crashes of `job`, the newest first: no hand-overs, and no stops that somebody asked for."""
+        return [end for end in self._process_ends(job) if end.failed]
+
+    def declaration(self, job: str) -> dict[str, str]:
+        """List by name what the file of the detector `job` declares; nothing for other jobs."""
+        snapshot, own = self._look(), JobName.parse(job)
+        spec = snapshot.catalog.detectors.get(own.name) if snapshot and own.kind == DETECTOR else None
+        if snapshot is None or spec is None:
+            return {}
+        return shown_facts(spec, memory_limit(self.settings, snapshot.catalog.sources_of(spec), spec.memory))
+
+    def parity(self, detector: str) -> Parity:
+        """Compare the findings of stream and backfill of `detector`."""
+        return self._comparisons.of(detector)
+
+    def beside(self, dag: str) -> list[str]:
+        """The jobs on whose events or findings the batches of `dag` work; none for a DAG without batches."""
         snapshot = self._look()
-        own = [row for row in self._rows(snapshot, off) if row.dag == dag]
-        jobs = [self._details(snapshot, row) for row in own if snapshot]
-        return JobPage(
-            now=time.time(),
-            looked_at=snapshot.at if snapshot else None,
-            notes=self._notes(snapshot),
-            jobs=jobs,
-            beside=[] if jobs or snapshot is None else _beside(dag, snapshot.catalog),
-        )
-
-    def parity(self, dag: str) -> Parity:
-        """Compare the findings of stream and backfill for the detector that `dag` handles."""
-        own = map(JobName.parse, self.jobs_of(dag))
-        detector = next((job.name for job in own if job.kind == DETECTOR), None)
-        return Parity(now=time.time(), detector="") if detector is None else self._comparisons.of(detector)
+        return _beside(dag, snapshot.catalog) if snapshot else []
 
     def detectors(self) -> dict[str, DetectorSpec]:
         """The declarations of detectors that can be read, by name."""
@@ -108,11 +142,6 @@ class Installation:
         snapshot = self._look()
         return {dag_of(job) for job in snapshot.jobs} if snapshot else set()
 
-    def jobs_of(self, dag: str) -> list[str]:
-        """The jobs that `dag` handles; none when it handles none, or when nothing could be read yet."""
-        snapshot = self._look()
-        return [job for job in snapshot.jobs if dag_of(job) == dag] if snapshot else []
-
     def _rows(self, snapshot: Snapshot | None, off: Mapping[str, bool]) -> list[JobRow]:
         if snapshot is None:
             return []
@@ -121,7 +150,7 @@ class Installation:
             activity=usage.value or {},
             activity_at=usage.at,
             load=self._loads.of,
-            unexplained=self._comparisons.unexplained,
+            unexplained=lambda detector: self._comparisons.of(detector).unexplained,
             ends=self._process_ends,
             off=off,
         )
@@ -167,15 +196,6 @@ class Installation:
             found.append(Note(severity=warning, text=text))
         return found
 
-    def _details(self, snapshot: Snapshot, row: JobRow) -> JobDetails:
-        spec = snapshot.catalog.detectors.get(row.name) if row.kind == DETECTOR else None
-        facts = []
-        if spec is not None:
-            sources = snapshot.catalog.sources_of(spec)
-            facts = shown_facts(spec, memory_limit(self.settings, sources, spec.memory))
-        crashes = [end for end in self._process_ends(row.job) if end.failed]
-        return JobDetails(row=row, crashes=crashes, facts=facts)
-
     def _process_ends(self, job: str) -> list[ProcessEnd]:
         """List how the processes of `job` ended, the newest first; read again only when something was added."""
         path = event_log_path(self.settings.state, job)
@@ -185,14 +205,13 @@ class Installation:
         return self._ends[job][1]
 
 
-def _beside(dag: str, catalog: Catalog) -> list[JobPlace]:
-    """List the jobs on whose events or findings the batches of `dag` work."""
+def _beside(dag: str, catalog: Catalog) -> list[str]:
     by_dag = {history_dag(name): [feeder.job for feeder in catalog.upstream(name)[:1]] for name in catalog.sources}
     for name in catalog.sources:
         by_dag[history_dag(name)] += [detector_job(spec.name) for spec in catalog.detectors_of(name)]
     by_dag |= {backfill_dag(name): [detector_job(name)] for name in catalog.detectors}
     by_dag |= {rebuild_dag(name): [compute_job(name), view_job(name)] for name in catalog.views}
-    return [JobPlace(job=job, dag=dag_of(job)) for job in by_dag.get(dag, [])]
+    return by_dag.get(dag, [])
 
 
 def tail_of(log: Path, text: str = "") -> LogTail:
@@ -208,7 +227,7 @@ def tail_of(log: Path, text: str = "") -> LogTail:
             read = file.read(most)
             written_at = os.fstat(file.fileno()).st_mtime
     except OSError:
-        return LogTail(now=time.time(), path=printable(log), lines=[], written_at=None, cut=False)
+        return LogTail(log, [])
     lines = read.decode(errors="replace").split("\n")
     if size > most:
         lines = lines[1:]  # its beginning was not read
@@ -217,8 +236,7 @@ def tail_of(log: Path, text: str = "") -> LogTail:
     if text:
         lines = [line for line in lines if text.lower() in line.lower()]
     shown = [_short(line.rstrip("\r")) for line in lines[-LOG_LINES:]]
-    cut = size > most or len(lines) > LOG_LINES
-    return LogTail(now=time.time(), path=printable(log), lines=shown, written_at=written_at, cut=cut)
+    return LogTail(log, shown, written_at, cut=size > most or len(lines) > LOG_LINES)
 
 
 def _short(line: str) -> str:

@@ -2,18 +2,48 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
-from tocsin.declare.model.finding_text import entity_text
-from tocsin.declare.model.sizes import printable
-from tocsin.history.backfill.parity.comparison import Difference, DifferenceReason, ReportedFinding
+from tocsin.history.backfill.parity.comparison import Difference, DifferenceReason
 from tocsin.history.backfill.parity.parity_report import ParityReport, latest, read
-from tocsin.web.page_shapes import ComparedDay, Parity, ParityDifference, ReportedSide
 
 FEW_DAYS = 7
 FEW_DIFFERENCES = 5  # so many of one day are shown
+
+
+@dataclass(frozen=True)
+class Parity:
+    """The comparisons of stream and backfill of one detector that were made last.
+
+    Attributes:
+        days: by UTC day, the day that was compared last first; a text says why a stored one cannot be read. Of the
+            differences of a report only some are left, all of them without a reason.
+        earlier: how many more are stored.
+        fault: why nothing can be read; empty else.
+    """
+
+    detector: str
+    days: Mapping[date, ParityReport | str] = field(default_factory=dict)
+    earlier: int = 0
+    fault: str = ""
+
+    @property
+    def unexplained(self) -> int:
+        """How many findings differ without a reason on these days."""
+        return sum(report.unexplained for report in self.reports)
+
+    @property
+    def differences(self) -> list[Difference]:
+        """Some of them."""
+        return [difference for report in self.reports for difference in report.differences]
+
+    @property
+    def reports(self) -> list[ParityReport]:
+        """Those that can be read."""
+        return [report for report in self.days.values() if isinstance(report, ParityReport)]
 
 
 class Comparisons:
@@ -27,16 +57,11 @@ class Comparisons:
         """The days that were compared last. Never raises: what cannot be read says so."""
         try:
             stamp = self._stamp(detector)
-            entry = self._parities.get(detector)
-            if entry is None or entry[0] != stamp:
-                entry = self._parities[detector] = (stamp, _parity(self._state, detector))
+            if detector not in self._parities or self._parities[detector][0] != stamp:
+                self._parities[detector] = stamp, _parity(self._state, detector)
         except OSError as error:
-            return Parity(now=time.time(), detector=detector, fault=printable(error))
-        return entry[1].model_copy(update={"now": time.time()})
-
-    def unexplained(self, detector: str) -> int:
-        """Count the findings that differ without a reason on these days."""
-        return sum(day.unexplained for day in self.of(detector).days)
+            return Parity(detector, fault=str(error))
+        return self._parities[detector][1]
 
     def _stamp(self, detector: str) -> int:
         """Changes whenever a report comes in: each is put in its place whole."""
@@ -46,54 +71,15 @@ class Comparisons:
 
 def _parity(state: Path, detector: str) -> Parity:
     days = latest(state, detector)
-    compared: list[ComparedDay] = []
-    unexplained_rows: list[ParityDifference] = []
-    for day in days[:FEW_DAYS]:
-        report = _report(state, detector, day)
-        compared.append(_compared(day, report))
-        if isinstance(report, ParityReport):
-            unexplained = [
-                difference for difference in report.differences if difference.reason is DifferenceReason.UNEXPLAINED
-            ]
-            unexplained_rows += [_unexplained_row(day, difference) for difference in unexplained[:FEW_DIFFERENCES]]
-    earlier = len(days) - len(compared)
-    return Parity(now=0, detector=detector, days=compared, earlier=earlier, unexplained=unexplained_rows)
+    return Parity(detector, {day: _report(state, detector, day) for day in days[:FEW_DAYS]}, len(days[FEW_DAYS:]))
 
 
 def _report(state: Path, detector: str, day: date) -> ParityReport | str:
     try:
-        return read(state, detector, day) or "what was kept cannot be read; compare the day again"
+        report = read(state, detector, day)
     except OSError as error:
-        return printable(error)
-
-
-def _compared(day: date, report: ParityReport | str) -> ComparedDay:
-    if isinstance(report, str):
-        return ComparedDay(day=str(day), fault=report)
-    return ComparedDay(
-        day=str(day),
-        same=report.same,
-        reasons={str(reason): count for reason, count in report.reasons.items()},
-        unexplained=report.unexplained,
-        compared_at=report.compared_at.timestamp(),
-    )
-
-
-def _unexplained_row(day: date, difference: Difference) -> ParityDifference:
-    return ParityDifference(
-        day=str(day),
-        entity=printable(entity_text(difference.entity)),
-        start=difference.start.timestamp(),
-        end=difference.end.timestamp(),
-        stream=_side(difference.stream),
-        batch=_side(difference.batch),
-        why=printable(difference.why),
-    )
-
-
-def _side(finding: ReportedFinding | None) -> ReportedSide | None:
-    return (
-        None
-        if finding is None
-        else ReportedSide(level=printable(finding.level), score=finding.score, at_least=finding.at_least)
-    )
+        return str(error)
+    if report is None:
+        return "what was kept cannot be read; compare the day again"
+    few = [one for one in report.differences if one.reason is DifferenceReason.UNEXPLAINED][:FEW_DIFFERENCES]
+    return report.model_copy(update={"differences": tuple(few)})

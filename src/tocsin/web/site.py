@@ -22,6 +22,7 @@ from tocsin.alerts.notify.mail.plain_text import duration, named, plain, times, 
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import alerts, silences
 from tocsin.declare.model.detector_guide import link_of
+from tocsin.declare.model.durations import span
 from tocsin.declare.model.errors import TocsinError, TransientError
 from tocsin.declare.model.finding_text import number, score_text
 from tocsin.declare.model.names import dag_of, detector_job
@@ -125,7 +126,8 @@ def _templates() -> Environment:
         lstrip_blocks=True, finalize=lambda text: printable(text) if type(text) is str else text,
     )  # fmt: skip
     made.filters |= {"named": named, "plain": plain, "value": value, "number": number}
-    made.filters |= {"moment": _moment, "until": _until, "linked": _linked}
+    made.filters |= {"moment": _moment, "until": _until, "ago": _ago, "linked": _linked}
+    made.filters |= {"span": span, "brief": _brief, "megabytes": lambda size: f"{size / 1e6:,.0f} MB"}
     made.globals |= {"score_text": score_text, "times": times, "job_dag": _job_dag}
     return made
 
@@ -154,8 +156,27 @@ def field(form: FormData, name: str) -> str:
     return str(form.get(name, "")).strip()
 
 
-def _moment(time: datetime) -> str:
-    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+def _moment(time: datetime | float) -> str:
+    return f"{_time(time).astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _time(time: datetime | float) -> datetime:
+    return time if isinstance(time, datetime) else datetime.fromtimestamp(time, UTC)
+
+
+def _ago(time: datetime | float, now: datetime) -> str:
+    """Write how long ago it was; the time itself is in the title."""
+    seconds = (now - _time(time)).total_seconds()
+    text = "just now" if seconds < 2 else f"{span(round(seconds)).replace('.0', '')} ago"
+    return Markup('<time datetime="{}" title="{}Z">{}</time>').format(_time(time).isoformat(), _moment(time), text)
+
+
+def _brief(count: int) -> str:
+    """Write a count for a narrow column: 950, 12.3 k, 4.5 M."""
+    for size, unit, least in ((1e9, "G", 1e9), (1e6, "M", 1e6), (1e3, "k", 1e4)):
+        if count >= least:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:,}"
 
 
 def _linked(text: str) -> str:

@@ -7,13 +7,24 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from pydantic import BaseModel
+
 from tocsin.alerts.store.queries import list_usage, open_store
 from tocsin.declare.model.job_report import BUSY_CORES, JobReport
 from tocsin.declare.settings import Settings
-from tocsin.web.page_shapes import Today
 
 # A detector that was paused for longer than this has no known last finding.
 _DAYS = 31
+
+
+class Today(BaseModel, frozen=True):
+    """The resources that the job took today, UTC, as far as the alerts DB knows."""
+
+    cpu_seconds: float
+    rows_in: int
+    rows_out: int
+    findings: int
+    restarts: int
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.process_labels import Labels, instance_of
 from tocsin.supervise.switches import ask_switches
 from tocsin.web import page_data as module
-from tocsin.web.page_data import Installation
-from tocsin.web.page_shapes import JobList, JobRow, Today
-from tocsin.web.usage_query import JobActivity
+from tocsin.web.job_rows import JobRow
+from tocsin.web.page_data import Installation, JobList
+from tocsin.web.usage_query import JobActivity, Today
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB = "detector:failed_logins"
@@ -290,37 +290,19 @@ def test_the_last_restart_has_its_cause_and_the_tab_the_whole_story(place: Place
     restart = place.row(JOB).last_restart
     assert restart is not None
     assert (restart.at, restart.cause) == (12, "was killed by signal 9")
-    (story,) = place.page.jobs_in_detail(DAG, {}).jobs
-    assert [one.exit_code for one in story.crashes] == [-9]
-    facts = {fact.name: fact.text for fact in story.facts}
+    assert [one.exit_code for one in place.page.crashes(JOB)] == [-9]
+    facts = place.page.declaration(JOB)
     assert facts["limits"] == "e-mail above 50, urgent above 100"
     assert facts["memory"] == "restarted above 2,012 MB (by the settings)"
     record(place.settings.state, [(JOB, JobEvent(at=20, what=EventKind.END, reason="again", failed=True))])
-    place.page._looked_at = float("-inf")
-    assert [one.cause for one in place.page.jobs_in_detail(DAG, {}).jobs[0].crashes] == [
-        "again",
-        "was killed by signal 9",
-    ]
-
-
-def test_a_dag_has_its_own_jobs_and_no_others(place: Place) -> None:
-    assert place.page.jobs_of(DAG) == [JOB]
-    assert place.page.jobs_of("platform") == PLATFORM
-    assert place.page.jobs_of("housekeeping") == []
-    alone = place.page.jobs_in_detail("housekeeping", {})
-    assert (alone.jobs, alone.beside) == ([], [])
+    assert [one.cause for one in place.page.crashes(JOB)] == ["again", "was killed by signal 9"]
+    assert (place.page.crashes("notifier"), place.page.declaration("notifier")) == ([], {})
 
 
 def test_a_dag_of_batches_names_the_jobs_that_it_works_on(place: Place) -> None:
-    def beside(dag: str) -> list[tuple[str, str]]:
-        told = place.page.jobs_in_detail(dag, {})
-        assert told.jobs == []
-        return [(one.job, one.dag) for one in told.beside]
-
-    assert beside("backfill__failed_logins") == [(JOB, DAG)]
-    assert beside("history__logins")[0] == ("ingest:logins", "platform")
-    assert (JOB, DAG) in beside("history__logins")
-    assert place.page.jobs_in_detail(DAG, {}).beside == []
+    assert place.page.beside("backfill__failed_logins") == [JOB]
+    assert place.page.beside("history__logins") == ["ingest:logins", JOB]
+    assert place.page.beside(DAG) == place.page.beside("housekeeping") == []
 
 
 def test_when_kafka_is_away_the_page_says_so_and_shows_what_it_knows(place: Place) -> None:
@@ -361,7 +343,7 @@ def test_before_the_first_look_there_is_nothing_but_the_reason(tmp_path: Path, p
     board = page.jobs({})
     assert (board.rows, board.looked_at) == ([], None)
     assert "cannot be read" in board.notes[0].text
-    assert (page.jobs_of(DAG), page.dags()) == ([], set())
+    assert (page.beside(DAG), page.dags(), page.declaration(JOB)) == ([], set(), {})
     for value in (page._usage, page._kafka):
         value.wait(patient(10))
 

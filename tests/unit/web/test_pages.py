@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import HTTPException
 from starlette.testclient import TestClient
 
 from tests.rig.samples.project import copy_project
@@ -121,7 +122,7 @@ def test_nobody_sees_anything_and_is_led_back_after_the_login(pages: Pages) -> N
     client = pages.client()
     answer = client.get("/alerts?state=all")
     assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=/alerts%3Fstate%3Dall")
-    for path in ("/alerts/1", "/api/jobs", "/silences", "/nothing", "/alerts/events"):
+    for path in ("/alerts/1", "/jobs", "/silences", "/nothing", "/alerts/events"):
         assert client.get(path, headers={"Accept": "*/*"}).json() == {"detail": "Not authenticated"}
     assert client.post("/alerts/1", data={"action": "acknowledge"}).status_code == 401
     assert client.get("/views", headers={"Accept": "*/*"}).status_code == 401
@@ -522,6 +523,60 @@ def test_without_its_database_a_page_says_so_and_comes_back_by_itself(
     assert '<meta http-equiv="refresh" content="10">' in answer.text
     assert not (pages.settings.state / "alerts.db").exists(), "looking makes none"
     assert client.get("/jobs").status_code == 200
+
+
+def test_the_pages_of_jobs_have_those_that_the_user_may_see_and_only_their_logs(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages.settings.log("notifier").parent.mkdir()
+    pages.settings.log("notifier").write_text(f"a line\n{EVIL}\n")
+    client = pages.log_in("eve")
+    assert re.findall('data-job="([^"]+)"', client.get("/jobs?find=LIVE+detector").text) == ["detector:failed_logins"]
+    assert 'data-job="ingest:logins"' in client.get("/job?dag_id=platform").text, "the first unless another is named"
+    page = client.get("/job?dag_id=platform&job=notifier&find=SCRIPT").text
+    assert ("a line" in page, r"&lt;script&gt;alert(1)&lt;/script&gt;\u202e" in page) == (False, True)
+    for job in ("detector:failed_logins", "..%2f..%2falerts.db", "airflow-api-server"):
+        assert client.get(f"/job?dag_id=platform&job={job}").status_code == 404
+    beside = client.get("/job?dag_id=history__logins").text
+    assert "No job belongs to this DAG" in beside
+    assert "/job?dag_id=platform&amp;job=ingest%3Alogins" in beside
+
+    def check(self: object, request: object, user: object, *, logs: bool = False) -> None:
+        if logs:
+            raise HTTPException(403)
+
+    monkeypatch.setattr("tocsin.web.login.LoginAccess.check", check)
+    page = client.get("/job?dag_id=platform&job=notifier").text
+    assert ("You may not see its log" in page, "a line" in page) == (True, False)
+    nothing = Rights(frozenset(["platform"]), frozenset(), runs=False)
+    monkeypatch.setattr("tocsin.web.login.LoginAccess.rights", lambda self, user, dags: nothing)
+    assert "failed_logins" not in client.get("/jobs").text
+    assert "failed_logins" not in client.get("/job?dag_id=history__logins").text
+
+
+@pytest.mark.parametrize(
+    ("paused", "runs", "buttons"),
+    [
+        (False, True, ["Pause detector", "Restart detector", "Restart ingest"]),
+        (True, True, ["Unpause detector", "Restart ingest"]),
+        (False, False, ["Pause detector"]),
+    ],
+)
+def test_in_airflow_the_buttons_of_a_job_call_its_api(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch, paused: bool, runs: bool, buttons: list[str]
+) -> None:
+    dag = "detector__failed_logins"
+    rights = Rights(frozenset([dag, "platform"]), frozenset([dag, "platform"]), runs=runs)
+    monkeypatch.setattr("tocsin.web.login.LoginAccess.rights", lambda self, user, dags: rights)
+    monkeypatch.setattr("tocsin.web.login.LoginAccess.switches", lambda self, dags: {dag: paused})
+    monkeypatch.setattr("tocsin.web.login.LoginAccess.is_airflow", True)
+    page = pages.log_in("bob").get("/jobs?find=logins").text
+    found = re.findall(r'<button[^>]*aria-label="(\w+ \w+)', page)
+    assert found == buttons
+    assert f'data-call="PATCH /../api/v2/dags/{dag}"' in page
+    assert f"""data-body='{{"is_paused": {str(not paused).lower()}}}'""" in page
+    assert ("""{"action": "restart", "job": "ingest:logins"}""" in page) == runs
+    assert f'href="/../dags/{dag}/plugin/job" data-airflow' in page
 
 
 def test_the_page_of_detectors_has_verdicts_and_a_runbook_is_rendered_without_its_html(pages: Pages) -> None:

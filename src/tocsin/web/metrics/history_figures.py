@@ -64,14 +64,12 @@ class DayFigures:
         results: list[Sample] = []
         compared = []
         for name in catalog.detectors:
-            days = [day for day in self._comparisons.of(name).days if not day.fault]
-            if days:
-                counts = Counter({"same": sum(day.same for day in days)})
-                for day in days:
-                    counts.update(day.reasons)
+            if reports := self._comparisons.of(name).reports:
+                counts = Counter({"same": sum(report.same for report in reports)})
+                for report in reports:
+                    counts.update(report.reasons)
                 results += [((name, result), counts[result]) for result in ("same", *map(str, DifferenceReason))]
-                last = max(day.compared_at or 0.0 for day in days)
-                compared.append(((name,), datetime.fromtimestamp(last, UTC)))
+                compared.append(((name,), max(report.compared_at for report in reports)))
         text = "Findings of the days compared last: the same on the stream and in the backfill, or why not"
         yield gauge("tocsin_parity_findings", text, ("detector", "result"), results)
         text = "When a day was compared last"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import FileResponse, HTMLResponse
 
-from tocsin.web.access import Rights, Visitor
-from tocsin.web.page_data import tail_of
-from tocsin.web.page_shapes import JobList, JobPage, JobRow, LogTail, Parity
-from tocsin.web.site import Here
+from tocsin.declare.model.names import DETECTOR
+from tocsin.web.access import Rights, User, Visitor
+from tocsin.web.job_rows import GROUPS, JobRow
+from tocsin.web.page_data import JobList, LogTail, tail_of
+from tocsin.web.site import Here, Site
 
 _STATIC = Path(__file__).parents[1] / "static"
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -27,49 +30,59 @@ def static(name: str) -> FileResponse:
 
 
 @routes.get("/jobs")
-def jobs(request: Request, site: Here) -> HTMLResponse:
-    """The page of all jobs."""
-    return site.page(request, "jobs.html")
+def jobs(request: Request, site: Here, user: Visitor, find: str = "") -> HTMLResponse:
+    """The page of all jobs whose DAGs the user may see; those in which all words of `find` occur."""
+    listed, words = _seen(site, user), find.lower().split()
+    texts = {row.job: f"{row.job} {row.stage} {row.health} {row.title} {row.mode}".lower() for row in listed.rows}
+    shown = [row for row in listed.rows if all(word in texts[row.job] for word in words)]
+    return site.page(request, "jobs.html", listed=listed, shown=shown, groups=GROUPS, find=find)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The query of a page about the jobs of `dag_id`: one of them, how many crashes, and what its log is searched for.
+
+    Without `job` it is the first.
+    """
+
+    dag_id: str
+    job: str = ""
+    find: str = ""
+    crashes: Annotated[int, Query(ge=1)] = 5
 
 
 @routes.get("/job")
-def job(request: Request, site: Here) -> HTMLResponse:
-    """The page of the jobs of the DAG that the query names."""
-    return site.page(request, "job.html")
+def job(request: Request, site: Here, user: Visitor, choice: Annotated[Choice, Depends()]) -> HTMLResponse:
+    """The page of one job among those of its DAG; 404 if the DAG handles no such job."""
+    listed, known = _seen(site, user), site.installation
+    own = [row for row in listed.rows if row.dag == choice.dag_id]
+    row = next((row for row in own if choice.job in ("", row.job)), None)
+    if row is None and choice.job:
+        raise HTTPException(404, "This DAG handles no such job")
+    facts: dict[str, Any] = {"listed": listed, "jobs": own, "row": row, "find": choice.find, "few": choice.crashes}
+    if row is None:
+        facts["beside"] = [row for row in listed.rows if row.job in known.beside(choice.dag_id)]
+    else:
+        facts |= {"crashes": known.crashes(row.job), "declared": known.declaration(row.job)}
+        facts["parity"] = known.parity(row.name) if row.kind == DETECTOR else None
+        facts["log"] = _log(request, site, user, row.job, choice.find)
+    return site.page(request, "job.html", **facts)
 
 
-@routes.get("/api/jobs")
-def list_jobs(user: Visitor, site: Here) -> JobList:
-    """All jobs whose DAGs the user may see."""
+def _log(request: Request, site: Site, user: User, job: str, find: str) -> LogTail | None:
+    """Read the end of a log; None if `user` may not see it."""
+    try:
+        site.access.check(request, user, logs=True)
+    except HTTPException:
+        return None
+    return tail_of(site.settings.log(job), find)
+
+
+def _seen(site: Site, user: User) -> JobList:
     dags = site.installation.dags()
     listed = site.installation.jobs(site.access.switches(dags))
     own = site.access.rights(user, dags)
-    return listed.model_copy(update={"rows": [_for(row, own) for row in listed.rows if row.dag in own.seen]})
-
-
-@routes.get("/api/job")
-def show_job(user: Visitor, site: Here, dag_id: str) -> JobPage:
-    """The jobs of one DAG, in detail."""
-    page = site.installation.jobs_in_detail(dag_id, site.access.switches([dag_id]))
-    own = site.access.rights(user, [dag_id, *(place.dag for place in page.beside)])
-    jobs = [details.model_copy(update={"row": _for(details.row, own)}) for details in page.jobs]
-    beside = [place for place in page.beside if place.dag in own.seen]
-    return page.model_copy(update={"jobs": jobs, "beside": beside})
-
-
-@routes.get("/api/parity")
-def parity(site: Here, dag_id: str) -> Parity:
-    """Compare the findings of stream and backfill for the detector of one DAG."""
-    return site.installation.parity(dag_id)
-
-
-@routes.get("/api/log")
-def log(request: Request, user: Visitor, site: Here, dag_id: str, job: str, text: str = "") -> LogTail:  # noqa: PLR0913, PLR0917 - each has its name in the query
-    """The end of the log of a job, or the last lines with `text`; 404 unless it is one of the jobs of the DAG."""
-    site.access.check(request, user, logs=True)
-    if job not in site.installation.jobs_of(dag_id):
-        raise HTTPException(404, "This DAG handles no such job")
-    return tail_of(site.settings.log(job), text)
+    return replace(listed, rows=[_for(row, own) for row in listed.rows if row.dag in own.seen])
 
 
 def _for(row: JobRow, own: Rights) -> JobRow:
