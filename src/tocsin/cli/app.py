@@ -27,6 +27,7 @@ from tocsin.cli.demo import demo_command
 from tocsin.cli.detectors import (
     backfill_command,
     check_command,
+    detectors_command,
     explain_command,
     findings_command,
     parity_command,
@@ -64,6 +65,7 @@ app.command("send")(send_command.send)
 app.command("replay")(replay_command.replay)
 app.command("status")(status_command.status)
 app.command("usage")(status_command.usage)
+app.command("detectors")(detectors_command.detectors)
 app.command("findings")(findings_command.findings)
 app.add_typer(alerts_command.app, name="alerts")
 app.command("quarantine")(quarantine_command.quarantine)

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from pydantic import BaseModel
 
+from tocsin.alerts.store.queries import AlertCounts
 from tocsin.declare.routes import Target, TriedRoute
 
 
@@ -31,6 +32,7 @@ class DetectorShape(BaseModel, frozen=True):
         memory_bytes: what its job may hold resident before it is restarted; null for that of the settings.
         version: of code, source, window and limits.
         path: the file.
+        alerts: how many there were and are; null when the alerts DB cannot be read.
     """
 
     name: str
@@ -49,6 +51,7 @@ class DetectorShape(BaseModel, frozen=True):
     memory_bytes: int | None
     version: str
     path: str
+    alerts: AlertCounts | None
 
 
 class ResentShape(BaseModel, frozen=True):

@@ -62,6 +62,7 @@ the call, a file or a setting is wrong and must be changed; 130 interrupted.
 SHAPES: dict[str, Any] = {
     "tocsin status": list[JobStatus],
     "tocsin usage": list[JobUsage],
+    "tocsin detectors": list[DetectorShape],
     "tocsin findings": list[StoredFinding] | list[InvalidFinding],
     "tocsin alerts list": list[Alert],
     "tocsin alerts resend": ResentShape,
@@ -82,7 +83,7 @@ SHAPES: dict[str, Any] = {
     "tocsin check": list[FaultShape],
     "tocsin plan": list[JobPlanShape],
     "tocsin doctor": list[Diagnosis],
-    "tocsin explain": list[DetectorShape] | DetectorExplanation | FindingExplanation | list[VersionShape],
+    "tocsin explain": DetectorExplanation | FindingExplanation | list[VersionShape],
     "tocsin backtest": Backtest | Diff,
     "tocsin parity": ParityReport,
     "tocsin test": TestReport,

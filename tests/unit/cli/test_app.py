@@ -153,7 +153,7 @@ def test_output_that_nobody_reads_any_more_is_no_fault() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "-m", "tocsin.cli", "explain", "--json"],
+        [sys.executable, "-m", "tocsin.cli", "detectors", "--json"],
         stdout=writer,
         stderr=subprocess.PIPE,
         text=True,

@@ -216,7 +216,7 @@ def test_what_is_sent_is_bounded(pages: Pages) -> None:
 def test_what_nobody_foresaw_is_said_with_the_headers_of_every_page(
     pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tocsin.web.pages.detectors.verdicts", lambda connection: 1 / 0)
+    monkeypatch.setattr("tocsin.web.pages.detectors.count_alerts", lambda database: 1 / 0)
     client = TestClient(pages.app, "http://127.0.0.1:8431", raise_server_exceptions=False)
     client.cookies = pages.log_in("eve").cookies
     answer = client.get("/detectors", headers={"Accept": "text/html"})

@@ -13,10 +13,10 @@ import json
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, computed_field
 from sqlalchemy import ColumnElement, Connection, FromClause, Select, case, func, or_, select
 
 from tocsin.alerts.backfilled.staging import visible
@@ -45,6 +45,7 @@ from tocsin.history.places import begin, end
 SHOWN_FINDINGS = 50
 EARLIER_FINDINGS = 20
 ALIKE = 5
+COUNTED_DAYS = 7
 _TOP = 3
 
 
@@ -236,6 +237,55 @@ def digest(database: Database, since: datetime, owner: str | None = None) -> lis
             for row in connection.execute(sums.group_by(table.detector)).mappings()
         ]
     return sorted(found, key=lambda one: (-one.urgent, -one.alerts, one.detector))
+
+
+class AlertCounts(BaseModel, frozen=True):
+    """The alerts of one detector: those opened in the last `COUNTED_DAYS`, and what people have judged at any time.
+
+    Attributes:
+        email, urgent: opened in these days, by the level that they have now.
+        active: not resolved, whenever they opened.
+        true, expected, false: verdicts.
+        precision: the share of the verdicts that is true; null without any.
+    """
+
+    email: int = 0
+    urgent: int = 0
+    active: int = 0
+    true: int = 0
+    expected: int = 0
+    false: int = 0
+
+    @computed_field  # type: ignore[prop-decorator]  # mypy has no decorated properties
+    @property
+    def precision(self) -> float | None:
+        """See above."""
+        return self.true / self.judged if self.judged else None
+
+    @property
+    def judged(self) -> int:
+        """How many have a verdict."""
+        return self.true + self.expected + self.false
+
+    @property
+    def precision_text(self) -> str:
+        """The precision in words."""
+        return "no verdicts yet" if self.precision is None else f"{100 * self.precision:.0f} % true of {self.judged}"
+
+
+def count_alerts(database: Database, detector: str | None = None) -> dict[str, AlertCounts]:
+    """Count the alerts of each detector that has some, or of one."""
+    if not database.is_ready():
+        return {}
+    table, since = alerts.c, datetime.now(UTC) - timedelta(days=COUNTED_DAYS)
+    tests: dict[str, ColumnElement[bool]] = {"active": table.state != "resolved"}
+    tests |= {level: (table.opened_at >= since) & (table.level == level) for level in ("email", "urgent")}
+    tests |= {verdict: table.verdict == verdict for verdict in ("true", "expected", "false")}
+    query = select(table.detector, *(func.count(case((test, 1))).label(name) for name, test in tests.items()))
+    query = query if detector is None else query.where(table.detector == detector)
+    with database.read() as connection:
+        rows = connection.execute(query.group_by(table.detector)).mappings()
+        return {row["detector"]: AlertCounts(**{name: row[name] for name in tests}) for row in rows}
 
 
 def show_alert(database: Database, alert_id: int) -> AlertDetails | None:

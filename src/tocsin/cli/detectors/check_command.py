@@ -1,8 +1,7 @@
-"""`tocsin check`: everything that is wrong with what is declared; and the list of the detectors."""
+"""`tocsin check`: everything that is wrong with what is declared."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,36 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import as_json, counted, line, write_list
-from tocsin.declare.model.durations import span
-from tocsin.declare.model.finding_text import number
+from tocsin.cli.output import as_json, counted, line
 
 if TYPE_CHECKING:
-    from tocsin.cli.json_shapes import DetectorShape
     from tocsin.declare.catalog import Catalog
-    from tocsin.declare.model.detector import DetectorSpec
     from tocsin.declare.model.errors import Fault
     from tocsin.declare.settings import Settings
     from tocsin.detect.spark.plan import DetectorPlan
     from tocsin.spark.query_plan import QueryPlan
 
 _Plan = Annotated[bool, typer.Option("--plan", help="Also have Spark plan all that is code; takes some seconds.")]
-
-
-def list_detectors(*, json: bool) -> None:
-    """List the detectors of the project, and how many have each tag; exit code 1 when a file is broken."""
-    catalog = _catalog()
-    shown = [_shape(spec) for spec in catalog.detectors.values()]
-    columns = ("DETECTOR", "STAGE", "SOURCE", "ENTITY", "WINDOW", "EMAIL >", "URGENT >", "OWNER", "WHAT")
-    empty = "no detectors; write detectors/<name>.py (docs/write/tutorial.md shows how)"
-    write_list(shown, columns, _row, json=json, empty=empty)
-    tags = Counter(tag for detector in shown for tag in detector.tags)
-    if tags and not json:
-        line(f"\ntags: {', '.join(f'{tag} {count}' for tag, count in sorted(tags.items()))}")
-    if catalog.broken:
-        if not json:
-            line("some files are broken; run: tocsin check", style="yellow")
-        raise typer.Exit(1)
 
 
 def check(plan: _Plan = False, json: options.Json = False) -> None:
@@ -54,7 +33,7 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
     from tocsin.cli.json_shapes import FaultShape
     from tocsin.ingest.network_ranges import faults_of_networks
 
-    catalog = _catalog()
+    catalog = project_catalog()
     others = _faults_of_suites(catalog) + _faults_of_settings(catalog) + faults_of_cases(catalog.detectors.values())
     others += faults_of_networks(catalog.sources.values()) + _faults_of_files(catalog) + _faults_of_receivers(catalog)
     faults = [fault for _, error in sorted(catalog.broken.items()) for fault in error.faults] + others
@@ -174,7 +153,7 @@ def _plans(catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
     )
 
 
-def _catalog() -> Catalog:
+def project_catalog() -> Catalog:
     """The catalog of the project; ConfigError when the folder is no project at all."""
     from tocsin.declare.catalog import read_catalog
     from tocsin.declare.model.errors import ConfigError
@@ -207,23 +186,3 @@ def _faults_of_settings(catalog: Catalog) -> list[Fault]:
     what = f"must be at least {longest.history_days}, the history_days of source '{longest.name}', not "
     what += f"{settings.alerts.history_days}: `tocsin parity` needs the findings of every day that is kept"
     return [Fault(str(settings.project / PROJECT_FILE), what, key="alerts.history_days")]
-
-
-def _row(shown: DetectorShape) -> tuple[object, ...]:
-    entity, window = ", ".join(shown.entity), span(shown.window_seconds) or "each event"
-    limits = (limit if limit is None else number(limit) for limit in (shown.email, shown.urgent))
-    return (shown.name, shown.stage, shown.source, entity, window, *limits, shown.owner, shown.title)
-
-
-def _shape(spec: DetectorSpec) -> DetectorShape:
-    from tocsin.cli.json_shapes import DetectorShape
-
-    derived = {
-        "source": ", ".join(spec.sources),
-        "window_seconds": spec.window.total_seconds() if spec.window else None,
-        "email": spec.levels.email,
-        "urgent": spec.levels.urgent,
-        "memory_bytes": spec.memory,
-        "path": str(spec.path),
-    }
-    return DetectorShape(**vars(spec) | derived)

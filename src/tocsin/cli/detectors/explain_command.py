@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from tocsin.declare.settings import Settings
     from tocsin.detect.explanation import DetectorExplanation
 
-_What = Annotated[
-    str | None,
-    typer.Argument(metavar="[NAME|FINDING]", help="A detector, or how the id of a finding begins; none: list all."),
-]
+_What = Annotated[str, typer.Argument(metavar="NAME|FINDING", help="A detector, or how the id of a finding begins.")]
 _Versions = Annotated[
     bool, typer.Option("--versions", help="Of a detector or a flow (flow:NAME): list the versions that ran here.")
 ]
@@ -34,7 +31,7 @@ _ID = re.compile("[0-9a-f]{4,64}")
 
 
 def explain(
-    what: _What = None,
+    what: _What,
     plan: _Plan = False,
     versions: _Versions = False,
     events: _Events = 10,
@@ -47,15 +44,13 @@ def explain(
     Of a finding: the code that made it, what other limits would change, the events of its entity in its window (from
     history, or from Kafka as far as it still holds them), its alert, and the mail about it. See `tocsin findings`.
 
-    Without a name all detectors are listed, and how many have each tag; exit code 1 when a file is broken.
     With --versions a copy of each version is named: to go back to one, copy it over the file in the project.
     """
-    from tocsin.cli.detectors.check_command import list_detectors
     from tocsin.cli.detectors.versions_command import list_versions
     from tocsin.declare.catalog import load_project
 
-    if what is None or versions:
-        list_detectors(json=json) if what is None else list_versions(what, json=json)
+    if versions:
+        list_versions(what, json=json)
         return
     settings, catalog = load_project()
     if _ID.fullmatch(what) and what not in catalog.detectors:

@@ -14,12 +14,11 @@ from tocsin.alerts.actions import By
 from tocsin.alerts.alert_states import Verdict
 from tocsin.alerts.notify.mail.compose import evidence_sections
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails
-from tocsin.alerts.store.queries import alert_details
+from tocsin.alerts.store.queries import AlertCounts, alert_details, count_alerts
 from tocsin.declare.model.alert_matcher import AlertMatcher
 from tocsin.web.access import Answerer, User, Visitor
 from tocsin.web.chart import draw
 from tocsin.web.pages.alerts import muting, seen_detectors
-from tocsin.web.pages.detectors import verdicts
 from tocsin.web.site import Form, Here, Site, field
 
 routes = APIRouter()
@@ -78,7 +77,7 @@ def _page(request: Request, site: Site, user: User, alert_id: int, refused: str 
     alert, now = details.alert, datetime.now(UTC)
     with site.read() as connection:
         active = [silence for silence in actions.list_silences(connection, now) if silence.is_active(now)]
-        judged = verdicts(connection, alert.detector).get(alert.detector)
+    judged = count_alerts(site.database, alert.detector).get(alert.detector, AlertCounts())
     facts = {"details": details, "alert": alert, "chart": draw(details), "verdicts": judged}
     facts["evidence"] = list(evidence_sections(details.evidence))
     facts |= {"silence": muting(active, alert), "refused": refused, "timeline": _timeline(details)}

@@ -2,68 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import RedirectResponse
 from markdown_it import MarkdownIt
 from markupsafe import Markup
-from sqlalchemy import Connection, case, func, select
 
-from tocsin.alerts.store.schema import alerts
+from tocsin.alerts.store.queries import COUNTED_DAYS, AlertCounts, count_alerts
 from tocsin.declare.model.detector_guide import link_of
 from tocsin.declare.model.names import DETECTOR
 from tocsin.web.access import Visitor
 from tocsin.web.pages.alerts import seen_detectors
 from tocsin.web.site import Here
 
-DAYS = 7
 routes = APIRouter()
-
-
-@dataclass(frozen=True)
-class Verdicts:
-    """The alerts of a detector: of the last days, not resolved, and of all that people have judged."""
-
-    recent: int = 0
-    active: int = 0
-    true: int = 0
-    expected: int = 0
-    false: int = 0
-
-    @property
-    def judged(self) -> int:
-        """How many have a verdict."""
-        return self.true + self.expected + self.false
-
-    @property
-    def precision(self) -> str:
-        """The share that was true, in words."""
-        return f"{100 * self.true / self.judged:.0f} % true of {self.judged}" if self.judged else "no verdicts yet"
-
-
-def verdicts(connection: Connection, detector: str | None = None) -> dict[str, Verdicts]:
-    """Count the alerts of each detector, or of one."""
-    table, since = alerts.c, datetime.now(UTC) - timedelta(days=DAYS)
-    conditions = [table.opened_at >= since, table.state != "resolved"]
-    conditions += [table.verdict == verdict for verdict in ("true", "expected", "false")]
-    query = select(table.detector, *(func.count(case((condition, 1))) for condition in conditions))
-    query = query if detector is None else query.where(table.detector == detector)
-    return {name: Verdicts(*counts) for name, *counts in connection.execute(query.group_by(table.detector))}
 
 
 @routes.get("/detectors")
 def show(request: Request, site: Here, user: Visitor) -> Response:
     """The page of all detectors that are declared or have alerts."""
-    with site.read() as connection:
-        counted = verdicts(connection)
+    with site.read():  # says so if there is no DB yet
+        counted = count_alerts(site.database)
     rows = {row.name: row for row in site.installation.jobs({}).rows if row.kind == DETECTOR}
     specs = site.installation.detectors()
     names = sorted(seen_detectors(site, user, counted.keys() | rows.keys()))
-    lines = [(name, counted.get(name, Verdicts()), rows.get(name), specs.get(name)) for name in names]
-    return site.page(request, "detectors.html", lines=lines, days=DAYS)
+    lines = [(name, counted.get(name, AlertCounts()), rows.get(name), specs.get(name)) for name in names]
+    return site.page(request, "detectors.html", lines=lines, days=COUNTED_DAYS)
 
 
 @routes.get("/runbooks/{detector}")

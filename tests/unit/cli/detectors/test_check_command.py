@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.command_line import invoke
-from tocsin.cli.json_shapes import DetectorShape, FaultShape
+from tocsin.cli.json_shapes import FaultShape
 from tocsin.declare.model.errors import ConfigError
 from tocsin.spark.query import gaps
 
@@ -146,27 +146,3 @@ def test_all_faults_of_all_files_are_told_at_once(project: Path) -> None:
     assert code == 1
     assert "did you mean 'owner'?" in written
     assert f"{len(faults)} faults in 2 files; 1 source and 0 detectors well declared" in written
-
-
-def test_detectors_are_listed_and_the_broken_are_not_hidden(project: Path) -> None:
-    (project / "detectors" / "broken.py").write_text("def detect(: pass")
-    code, written = call("explain")
-    assert code == 1
-    row = next(line for line in written.splitlines() if line.startswith("bursts"))
-    assert row.split() == ["bursts", "live", "logins", "user_id", "10", "s", "50", "100", "a@example.com", "Bursts."]
-    assert "run: tocsin check" in written
-
-
-def test_the_detectors_of_each_tag_are_counted(project: Path) -> None:
-    for name, tags in (("bursts", '["T1110", "logins"]'), ("others", '"T1110"')):
-        text = GOOD_DETECTOR.replace("stage=", f"tags={tags}, stage=", 1)
-        (project / "detectors" / f"{name}.py").write_text(text)
-    assert "tags: T1110 2, logins 1" in call("explain")[1]
-
-
-def test_detectors_as_json(project: Path) -> None:
-    code, written = call("explain", "--json")
-    (shown,) = json.loads(written)
-    assert code == 0
-    assert shown.keys() == DetectorShape.model_fields.keys()
-    assert (shown["name"], shown["window_seconds"], shown["email"], shown["urgent"]) == ("bursts", 10.0, 50.0, 100.0)
