@@ -19,7 +19,7 @@ import yaml  # type: ignore[import-untyped]  # comes with yamllint; its stubs ar
 from tocsin.cli.app import app
 from tocsin.declare.blocks.spark_settings import ResourceSettings, SparkSettings
 from tocsin.declare.catalog import read_catalog
-from tocsin.declare.settings import Settings
+from tocsin.declare.settings import Settings, load_settings
 from tocsin.dev.servers.airflow_servers import COMPONENTS
 from tocsin.platform.storage.s3_store import read_credentials
 from tocsin.setup.paths import here
@@ -100,6 +100,25 @@ def test_every_port_is_open_on_loopback_alone() -> None:
     ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
     assert ports
     assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
+
+
+@pytest.mark.parametrize(
+    ("service", "page"),
+    [("supervisor", ""), ("cluster-supervisor", ""), ("scheduler", "/tocsin"), ("api-server", "/tocsin")],
+)
+def test_the_pages_are_published_where_links_in_mails_lead(
+    service: str, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = yaml.safe_load(re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", TEXT))["services"]
+    for name, value in given[service]["environment"].items():
+        if name.startswith("TOCSIN_WEB__"):
+            monkeypatch.setenv(name, value)
+    web = load_settings().web
+    assert web.public_address.endswith(page)
+    published = {port.rpartition(":")[0]: port for one in given.values() for port in one.get("ports", [])}
+    port = published[web.public_address.removesuffix(page).removeprefix("http://")]
+    assert port.endswith(":8080" if page else f":{web.port}")
+    assert page or (web.host == "0.0.0.0" and port in given[service]["ports"])
 
 
 def test_it_holds_no_password() -> None:

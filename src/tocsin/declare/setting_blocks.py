@@ -211,19 +211,25 @@ class ListenSettings(SettingBlock):
     Attributes:
         host, port: with an address that is not loopback it needs a certificate.
         certificate_file, key_file: PEM files for TLS. What is not absolute begins in the project.
+        plain_http: allows any host without a certificate: only where a proxy in front of it adds TLS, or where the
+            port is published on loopback alone.
     """
 
     host: str = LOOPBACK
     port: int = Field(ge=1, le=65535)
     certificate_file: Path | None = None
     key_file: Path | None = None
+    plain_http: bool = False
 
     @model_validator(mode="after")
     def _safe(self) -> Self:
         if (self.certificate_file is None) != (self.key_file is None):
             raise ValueError("certificate_file and key_file go together")
-        if self.host != LOOPBACK and self.certificate_file is None:
-            raise ValueError(f"a host other than {LOOPBACK} needs certificate_file and key_file: passwords come in")
+        if self.host != LOOPBACK and self.certificate_file is None and not self.plain_http:
+            raise ValueError(
+                f"a host other than {LOOPBACK} needs certificate_file and key_file, since passwords come in; or "
+                "plain_http = true, if a proxy in front of it adds TLS"
+            )
         return self
 
 

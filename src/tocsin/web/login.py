@@ -172,6 +172,7 @@ async def ask_issuer(request: Request, site: Here, next: str = "/alerts") -> Any
     access = _access(site)
     if access.issuer is None:
         raise HTTPException(404)
+    request.session.clear()  # or who is logged in could begin a login again and again, and so stay for ever
     request.session["next"] = _inside(next)
     try:
         return await access.issuer.authorize_redirect(request, f"{site.settings.web.public_address}/login/done")

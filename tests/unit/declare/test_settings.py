@@ -161,6 +161,7 @@ def test_a_drain_without_encryption_is_on_loopback_alone(values: dict[str, str],
     with pytest.raises(ValueError, match=what):
         DrainSettings.model_validate(values)
     DrainSettings(host="0.0.0.0", certificate_file=Path("c"), key_file=Path("k"))
+    DrainSettings(host="0.0.0.0", plain_http=True)
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,15 @@ def test_who_has_a_role_there_has_it_here(client: TestClient, issuer: Issuer, gr
     assert client.post("/silences", data=fields).status_code == may
 
 
+def test_a_session_does_not_become_younger_by_another_login_that_is_not_completed(
+    client: TestClient, issuer: Issuer
+) -> None:
+    come_back(client, issuer, groups="staff")
+    assert client.get("/silences").status_code == 200
+    client.get("/login/issuer")
+    assert client.get("/silences").status_code == 303
+
+
 @pytest.mark.parametrize(
     ("claims", "reason"),
     [
@@ -150,10 +159,25 @@ def test_an_issuer_that_is_away_is_said(client: TestClient, issuer: Issuer) -> N
 
 
 @pytest.mark.parametrize(
-    ("issuer_url", "is_safe"),
-    [("https://login.example.com", True), ("http://localhost:1", True), ("http://a.b", False)],
+    ("issuer_url", "plain_http", "is_safe"),
+    [
+        ("https://login.example.com", False, True),
+        ("http://localhost:1", False, True),
+        ("http://keycloak.auth.svc", False, False),
+        ("http://keycloak.auth.svc", True, True),
+        ("ftp://keycloak.auth.svc", True, False),
+    ],
 )
-def test_an_issuer_is_asked_over_https(issuer_url: str, is_safe: bool) -> None:
-    settings = {"issuer": issuer_url, "client_id": "a", "client_secret_file": "b", "roles": {}}
-    with nullcontext() if is_safe else pytest.raises(ValueError, match="must begin with https://"):
+def test_an_issuer_is_asked_over_https_unless_the_settings_say_that_http_is_safe(
+    issuer_url: str, plain_http: bool, is_safe: bool
+) -> None:
+    settings: Any = {"issuer": issuer_url, "client_id": "a", "client_secret_file": "b", "roles": {}}
+    settings["plain_http"] = plain_http
+    with nullcontext() if is_safe else pytest.raises(ValueError, match=r"must begin with https://.*plain_http = true"):
         OidcSettings.model_validate(settings)
+
+
+def test_an_issuer_needs_an_address_to_lead_people_back_to() -> None:
+    oidc = {"issuer": "https://a.b", "client_id": "a", "client_secret_file": "b", "roles": {}}
+    with pytest.raises(ValueError, match="it also needs address"):
+        WebSettings.model_validate({"host": "0.0.0.0", "plain_http": True, "oidc": oidc})

@@ -19,12 +19,15 @@ def check_name(name: str) -> None:
         raise ValueError(f"must be the name of a block of settings, of small letters, digits, - and _, not {name!r}")
 
 
-def check_address(url: str) -> str:
-    """Return an address that messages may be posted to; ValueError for one that is not safe: others could read it."""
+def check_address(url: str, *, plain_http: bool = False) -> str:
+    """Return an address that messages may be posted to; ValueError for one that is not safe: others could read it.
+
+    With `plain_http` it need not be https.
+    """
     parts = urlsplit(url)
     if re.search(r"[\s\x00-\x1f\x7f]", url) or not parts.hostname or "@" in parts.netloc or len(url) > 2000:
         raise ValueError(f"must be an address such as https://example.com/alerts, without a login, not {url!r}")
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname)):
+    if parts.scheme != "https" and not (parts.scheme == "http" and (plain_http or _is_loopback(parts.hostname))):
         raise ValueError(f"must begin with https://, or lead to this machine, not {url!r}")
     _ = parts.port  # ValueError if it is none
     return url

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from tocsin.declare.blocks.receiver_settings import Url
+from tocsin.declare.blocks.receiver_settings import check_address
 from tocsin.declare.setting_blocks import ListenSettings, SettingBlock
 
 WebRole = Literal["read", "answer", "operate"]
@@ -30,6 +30,8 @@ class OidcSettings(SettingBlock):
 
     Attributes:
         issuer: its address, below which `/.well-known/openid-configuration` is; https, or of this machine.
+        plain_http: allows an issuer by http, such as a service of the same cluster: whoever can change what passes
+            between it and the job `web` can log in as anybody.
         client_id: our name there, with `<web.address>/login/done` as redirect address.
         client_secret_file: holds the secret that goes with it.
         name: the claim that names a person.
@@ -37,12 +39,21 @@ class OidcSettings(SettingBlock):
         roles: by one of these, the role here; the highest counts, and who has none may not log in.
     """
 
-    issuer: Url
+    issuer: str
+    plain_http: bool = False
     client_id: str
     client_secret_file: Path
     name: str = "email"
     claim: str = "groups"
     roles: dict[str, WebRole]
+
+    @model_validator(mode="after")
+    def _safe(self) -> Self:
+        try:
+            check_address(self.issuer, plain_http=self.plain_http)
+        except ValueError as error:
+            raise ValueError(f"issuer {error}; plain_http = true allows http inside a cluster") from error
+        return self
 
 
 class WebSettings(ListenSettings):
@@ -63,6 +74,12 @@ class WebSettings(ListenSettings):
     token_file: Path | None = None
     users: dict[str, WebUser] = Field(default_factory=dict)
     oidc: OidcSettings | None = None
+
+    @model_validator(mode="after")
+    def _reachable(self) -> Self:
+        if self.oidc is not None and not self.public_address:
+            raise ValueError(f"oidc leads people back to the pages: with the host {self.host} it also needs address")
+        return self
 
     @property
     def public_address(self) -> str:
