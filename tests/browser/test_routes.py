@@ -34,16 +34,16 @@ ROUTES = {
 OTHERS = {
     "/tocsin/",
     "/tocsin/alerts/events",
-    "/tocsin/alerts/{alert_id:int}",
+    "/tocsin/alerts/{alert_id:row}",
     "/tocsin/answer/{token}",
     "/tocsin/runbooks/{detector}",
     "/tocsin/static/{name}",
 }
 ACTIONS = {
     "/tocsin/alerts": "/tocsin/alerts",
-    "/tocsin/alerts/{alert_id:int}": "/tocsin/alerts/1",
+    "/tocsin/alerts/{alert_id:row}": "/tocsin/alerts/1",
     "/tocsin/silences": "/tocsin/silences",
-    "/tocsin/silences/{silence_id:int}/end": "/tocsin/silences/1/end",
+    "/tocsin/silences/{silence_id:row}/end": "/tocsin/silences/1/end",
 }
 UNKNOWN = ["/tocsin/nothing", "/tocsin/api/jobs", "/tocsin/openapi.json", "/tocsin/docs"]
 ASKED = [path for path, _ in ROUTES.values()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +20,6 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.visiting import compared, find, shot
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that
-from tests.unit.supervise.dummies import SLEEP, launch
 from tocsin.alerts import actions
 from tocsin.alerts.actions import By
 from tocsin.alerts.links import LinkAction, Links
@@ -32,6 +32,7 @@ from tocsin.platform.heartbeat import beat
 from tocsin.supervise.incidents.event_log import EventKind, JobEvent, record
 from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.process_labels import Labels, instance_of
+from tocsin.supervise.runners.runner import Launch
 from tocsin.views.rest.open_views import OpenViews
 from tocsin.web.passwords import first_password_file
 from tocsin.web.server import application
@@ -43,6 +44,8 @@ EVIL = "<img src=x onerror=\"document.title='taken over'\">" + "x" * 200
 SHIFTS = """new PerformanceObserver(list => { for (const one of list.getEntries())
   if (!one.hadRecentInput) window.shifted = (window.shifted ?? 0) + one.value; })
   .observe({ type: "layout-shift", buffered: true });"""
+
+UNREADABLE = Path(__file__).with_name("unreadable.js").read_text(encoding="utf-8")
 
 
 @dataclass
@@ -77,7 +80,9 @@ class Web:
 def work(settings: Settings, runner: LocalRunner) -> None:
     """Let the detector run, once it has crashed several times; what it logs is not nice."""
     labels = Labels(instance_of(settings), JOB, "v1")
-    pid = runner.start(launch(settings.state, labels, SLEEP))
+    command = (sys.executable, "-c", "import time; time.sleep(600)", *labels.arguments())
+    started = Launch(labels=labels, command=command, environment={}, directory=settings.state, log=settings.log(JOB))
+    pid = runner.start(started)
     crash: dict[str, Any] = {"what": EventKind.END, "reason": EVIL, "exit_code": -9, "ran_seconds": 5, "failed": True}
     record(settings.state, [(JOB, JobEvent(at=NOW.timestamp() - 600 + at, **crash)) for at in range(9)])
     about: dict[str, Any] = {"pid": pid, "started_at": NOW, "mode": "real-time", "rss_bytes": 10**9, "cpu_seconds": 9}
@@ -218,13 +223,17 @@ def test_every_page_fits_and_nothing_in_it_jumps(web: Web, browser: Browser, the
         actions.acknowledge(connection, [2], By("ann@example.com", datetime.now(UTC)))
     with closing(context):
         page = context.new_page()
+        web.open(page, "/login")
+        assert page.evaluate(UNREADABLE) == []
         web.log_in(page)
-        places = ("alerts", "alerts/2", "alerts/3", "silences", "detectors", "jobs", "views.html")
-        for path in (*places, "runbooks/failed_logins", "job?dag_id=platform", "job?dag_id=detector__failed_logins"):
+        places: tuple[str, ...] = ("alerts", "alerts/2", "alerts/3", "silences", "detectors", "jobs", "views.html")
+        places += ("runbooks/failed_logins", "job?dag_id=platform", "job?dag_id=history__logins", JOB_PAGE[1:])
+        for path in places:
             page.goto(f"{web.url}/{path}")
             page.wait_for_timeout(300)
             assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), path
             assert page.evaluate("window.shifted ?? 0") < 0.1, path
+            assert (path, page.evaluate(UNREADABLE)) == (path, [])
             assert page.title().endswith("Tocsin")
             assert (page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)") == (
                 theme == "light"

@@ -74,7 +74,7 @@ class Visit:
         """One of our pages inside Airflow, once it knows something."""
         self.page.goto(f"{self.url}/{path}")
         frame = self.page.frame_locator("iframe")
-        frame.locator("#freshness", has_text="updated").wait_for()
+        frame.locator("html[data-theme] #freshness", has_text="updated").wait_for()
         return frame
 
     def detectors(self) -> FrameLocator:

@@ -14,6 +14,7 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from sqlalchemy import Connection, func, select
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import FormData
 
 from tocsin.alerts.actions import list_silences
@@ -117,6 +118,23 @@ class Site:
                 return [silence for silence in list_silences(connection, now) if silence.matcher.takes_all]
         except TocsinError:
             return []  # the page says itself that the DB is away, if it needs it
+
+
+ROW_ID = "[0-9]{1,18}"
+"""The numbers of rows that pages take, as a pattern: SQLite fails on longer ones, which no row has."""
+
+
+class _RowId(Convertor[int]):
+    regex = ROW_ID
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("row", _RowId())
 
 
 @cache

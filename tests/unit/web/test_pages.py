@@ -307,6 +307,16 @@ def in_an_hour() -> datetime:
     return NOW + timedelta(hours=1)
 
 
+@pytest.mark.parametrize("number", ["99", "9" * 18, str(2**63), "9" * 5000])
+def test_a_number_that_no_alert_or_silence_has_is_not_found(pages: Pages, number: str) -> None:
+    client = pages.log_in("ann")
+    assert client.get(f"/alerts/{number}").status_code == 404
+    for path in (f"/alerts/{number}", f"/silences/{number}/end"):
+        assert post(client, "/silences", path, action="resolve", verdict="true").status_code == 404
+    many = post(client, "/alerts", "/alerts", alert=number, hours="4")
+    assert many.status_code == (303 if len(number) <= 18 else 422)
+
+
 def test_many_are_acknowledged_at_once_and_the_list_is_as_it_was(pages: Pages) -> None:
     client = pages.log_in("bob")
     found = re.search('name="csrf" value="([^"]+)"', client.get("/alerts").text)
@@ -360,6 +370,17 @@ def test_who_may_not_see_a_detector_sees_and_answers_none_of_its_alerts(
     assert "failed_logins" not in client.get("/alerts").text + client.get("/detectors").text
     assert (client.get("/alerts/1").status_code, client.get("/runbooks/failed_logins").status_code) == (403, 404)
     fields = {"action": "acknowledge", "hours": "4"}
+    with pages.database.write() as connection:
+        for name in ("failed_*", "other"):
+            actions.silence(connection, AlertMatcher(detector=(name,)), By("bob", NOW, f"{name} why"), in_an_hour())
+    shown = client.get("/silences").text
+    assert ("failed_* why" in shown, "other why" in shown) == (False, True)
+    for detector, status in (("other", 303), ("failed_*", 403), ("", 403)):
+        new = {"detector": detector, "level": "email", "hours": "1", "why": "why"}
+        assert post(client, "/silences", "/silences", **new).status_code == status
+    assert post(client, "/silences", "/silences/1/end").status_code == 403
+    with pages.database.read() as connection:
+        assert [one.id for one in actions.list_silences(connection, NOW)] == [1, 2, 3], "none was ended"
     assert post(client, "/silences", "/alerts/1", **fields).status_code == 403
     assert post(client, "/silences", "/alerts", alert="1", hours="4").status_code == 303
     assert pages.alert().alert.state == "open"

@@ -42,7 +42,8 @@ class _ListOrShow(TyperGroup):
 app = typer.Typer(cls=_ListOrShow, help="List, show and answer alerts.")
 
 
-_Alerts = Annotated[list[int], typer.Argument(metavar="ALERT...", help="Their numbers, from the list.")]
+_MOST = 10**18  # no number of a row is as long, and SQLite fails on longer ones
+_Alerts = Annotated[list[int], typer.Argument(metavar="ALERT...", max=_MOST, help="Their numbers, from the list.")]
 _Detector = Annotated[str | None, typer.Option(help="Of this detector.")]
 _By = Annotated[str | None, typer.Option("--by", help="Who acts, as pages and history show it; else the login here.")]
 _Why = Annotated[str, typer.Option("--why", help="The reason, for the history.")]
@@ -75,7 +76,7 @@ def list_(
 
 
 @app.command()
-def show(alert: Annotated[int, typer.Argument(help="Its number.")], json: options.Json = False) -> None:
+def show(alert: Annotated[int, typer.Argument(max=_MOST, help="Its number.")], json: options.Json = False) -> None:
     """Show one alert with its findings, notifications and history; `tocsin alerts 12` does so too.
 
     Exit code 1 when there is none with this number.
@@ -169,7 +170,7 @@ def silence(
 
 @app.command()
 def unsilence(
-    silence: Annotated[int, typer.Argument(help="Its number, from `tocsin alerts silences`.")],
+    silence: Annotated[int, typer.Argument(max=_MOST, help="Its number, from `tocsin alerts silences`.")],
     by: _By = None,
     json: options.Json = False,
 ) -> None:

@@ -24,13 +24,13 @@ from tocsin.web.site import Form, Here, Site, field
 routes = APIRouter()
 
 
-@routes.get("/alerts/{alert_id:int}")
+@routes.get("/alerts/{alert_id:row}")
 def show(request: Request, site: Here, user: Visitor, alert_id: int) -> Response:
     """The page."""
     return _page(request, site, user, alert_id)
 
 
-@routes.post("/alerts/{alert_id:int}")
+@routes.post("/alerts/{alert_id:row}")
 def act(request: Request, site: Here, user: Answerer, alert_id: int, form: Form) -> Response:
     """Acknowledge, resolve or silence it; the page says so if somebody else was first."""
     alert = _read(site, user, alert_id).alert

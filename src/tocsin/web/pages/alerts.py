@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 from pydantic import BaseModel, Field
 from sqlalchemy import Select, func, select
@@ -21,7 +22,7 @@ from tocsin.alerts.store.queries import AlertFilter, list_alerts
 from tocsin.alerts.store.schema import alerts
 from tocsin.declare.model.names import dag_of, detector_job
 from tocsin.web.access import Answerer, User, Visitor
-from tocsin.web.site import Form, Here, Site, field, version_of
+from tocsin.web.site import ROW_ID, Form, Here, Site, field, version_of
 
 ROWS = 50
 # Silences are patterns, which no DB knows: so many of the latest alerts are compared with them.
@@ -105,7 +106,10 @@ def _find(site: Site, choice: Choice, seen: set[str], active: list[Silence]) -> 
 @routes.post("/alerts")
 def acknowledge(request: Request, site: Here, user: Answerer, form: Form) -> Response:
     """Acknowledge the alerts that were ticked."""
-    ids = [int(str(alert)) for alert in form.getlist("alert")]
+    given = [str(alert) for alert in form.getlist("alert")]
+    if not all(re.fullmatch(ROW_ID, alert) for alert in given):
+        raise HTTPException(422, "alert: must be the number of an alert")
+    ids = [int(alert) for alert in given]
     now = datetime.now(UTC)
     by = By(user.name, now, field(form, "why"))
     found = list_alerts(site.database, AlertFilter(ids=ids, limit=len(ids)))

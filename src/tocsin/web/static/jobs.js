@@ -58,9 +58,14 @@ document.addEventListener("click", async ({ target }) => {
   poll();
 });
 
-document.querySelector(".filter")?.addEventListener("input", ({ currentTarget }) => {
-  history.replaceState(null, "", `?${new URLSearchParams(new FormData(currentTarget))}`);
+/** Ask for what was typed. */
+function find(form) {
+  history.replaceState(null, "", `?${new URLSearchParams(new FormData(form))}`);
   poll();
-});
+}
+
+const typed = document.querySelector(".filter [name=find]");
+typed?.addEventListener("input", () => find(typed.form));
+if (typed && typed.value !== typed.defaultValue) find(typed.form); // before this ran
 document.addEventListener("visibilitychange", () => document.hidden || poll());
 timer = setTimeout(poll, EVERY_MS);

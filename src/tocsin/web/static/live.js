@@ -1,8 +1,6 @@
 // Keeps parts of a page as the server renders them: reads the page again, and changes what differs below `data-live`.
 // Elements that can stay do, so that nothing moves under a finger or a focus.
 
-import "./theme.js";
-
 const FAULTS = { 401: "Your login has expired. Log in again", 403: "You may not see this" };
 let asking = 0;
 
@@ -15,7 +13,10 @@ export async function refresh(skip = () => false) {
   if (mine !== asking || skip()) return null;
   const stale = document.getElementById("stale");
   const fault = FAULTS[status] ?? (status ? `The server answers ${status}` : "The server does not answer; the jobs keep running");
-  if (stale) stale.textContent = text === null ? `${fault}. This page is out of date.` : "";
+  if (stale) {
+    stale.textContent = text === null ? `${fault}. This page is out of date.` : "";
+    stale.className = text === null ? "note problem" : "";
+  }
   if (text === null) return null;
   const fresh = new DOMParser().parseFromString(text, "text/html");
   const focused = document.activeElement;

@@ -1,4 +1,5 @@
-// Makes the page look like the Airflow around it: light or dark as chosen there, in its colours and fonts.
+// Makes the page look like the Airflow around it: light or dark as chosen there, in its colours and fonts. No module: it
+// runs before anything is drawn.
 
 const NAMES = [
   "colors-bg", "colors-bg-subtle", "colors-bg-muted", "colors-fg", "colors-fg-muted", "colors-fg-info", "colors-border",
@@ -7,7 +8,7 @@ const NAMES = [
 ];
 
 /** The document around this one, of Airflow; null when the page is open by itself. */
-export function around() {
+function around() {
   return window.parent === window ? null : window.parent.document;
 }
 

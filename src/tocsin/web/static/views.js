@@ -1,8 +1,6 @@
 // Follows one view by server-sent events. Who is not logged in has a token behind the # of the address, which browsers
 // send to nobody.
 
-import "./theme.js";
-
 const WINDOWS = 6, ROWS = 12, MANY = 300, PAGES = 5, FLASH = 1200;
 const find = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
