@@ -55,10 +55,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class Day:
-    """The findings by step of the clock, and the detector and entity of each attack."""
+    """The findings by step of the clock, and the entity and beginning of each attack."""
 
     findings: dict[int, list[Finding]]
-    attacks: list[tuple[str, str]]
+    attacks: list[tuple[str, datetime]]
 
 
 def made(seed: int) -> Day:
@@ -77,7 +77,7 @@ def made(seed: int) -> Day:
         begin, detector = storms[number] if number < 5 else (chance.randrange(steps - 20), chance.randrange(DETECTORS))
         step = begin + 10 if number < 5 else begin
         entity = f"attacked-{number}"
-        attacks.append((f"detector_{detector}", entity))
+        attacks.append((entity, _DAY + step * _STEP))
         for later in range(5):
             found[step + later].append(_finding(detector, entity, step + later, 150 + later))
     # A trickle: three entities of each detector, so most findings belong to an alert that is open.
@@ -104,8 +104,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         seconds = _run(day, Path(folder))
     text = [message.subject + message.text for message in _messages]
-    own = sum(any(entity in each for each in text) for _, entity in day.attacks)
-    alone = sum(any(entity in message.subject for message in _messages) for _, entity in day.attacks)
+    own = sum(any(entity in each for each in text) for entity, _ in day.attacks)
+    waited = [
+        min((message.date - since for message in _messages if entity in message.subject), default=timedelta.max)
+        for entity, since in day.attacks
+    ]
+    alone, longest = sum(each < timedelta.max for each in waited), max(waited)
     plain = {
         (each.detector, each.entity["user"], int(each.moment.timestamp() // 3600))
         for findings in day.findings.values()
@@ -118,7 +122,9 @@ def main() -> int:
     ]  # fmt: skip
     print(f"{sum(map(len, day.findings.values())):,} findings, {seconds:.0f} s")
     print(table(rows))
-    print(Counter(f"{message.recipient} {message.subject.split(' ')[0]}" for message in _messages).most_common(12))
+    print(f"An attack waited {longest.total_seconds():.0f} s at most, with a clock of {_STEP.total_seconds():.0f} s.")
+    kinds = ("[summary]" if "[summary]" in m.subject else "urgent" if m.urgent else "e-mail" for m in _messages)
+    print(Counter(kinds).most_common())
     return 0
 
 

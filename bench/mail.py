@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
@@ -60,7 +61,8 @@ def measure(rig: Rig, seconds: float) -> Waited:
     text = (here().root / "detectors" / f"{_DETECTOR}.py").read_text(encoding="utf-8")
     (port,) = free_ports(1)
     site = rig.site("mail", {_DETECTOR: text})
-    site = replace(site, settings=site.settings.model_copy(update={"smtp": SmtpSettings(port=port)}))
+    alerts = site.settings.alerts.model_copy(update={"group_interval": timedelta(0)})
+    site = replace(site, settings=site.settings.model_copy(update={"smtp": SmtpSettings(port=port), "alerts": alerts}))
     mails = Mails()
     server = Controller(mails, hostname="127.0.0.1", port=port)
     server.start()

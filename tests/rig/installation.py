@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from email import message_from_bytes
 from email.message import Message as Mail
 from functools import partial
@@ -91,7 +92,7 @@ class Installation(Observed):
             instance="faults",
             kafka=broker.kafka.model_copy(update={"topic_prefix": f"{folder.name}."}),
             smtp=SmtpSettings(port=self.sink.port),
-            alerts=AlertSettings(),
+            alerts=AlertSettings(group_interval=timedelta(0)),
             spark=SparkSettings(**{"trigger_seconds": 5, "ingest_trigger_seconds": 5, **spark}),
         )
         super().__init__(settings)

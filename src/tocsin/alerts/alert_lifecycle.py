@@ -149,7 +149,9 @@ def resolve(connection: Connection, ids: Sequence[int], now: datetime) -> None:
 
 def _is_over(now: datetime) -> ColumnElement[bool]:
     states = ("waiting", "pending", "leaving")
-    unsent = exists().where(notifications.c.alert_id == alerts.c.id, notifications.c.state.in_(states))
+    # A line that waits a day for its summary does not keep its alert open.
+    awaited = (notifications.c.state.in_(states), notifications.c.kind != NotificationKind.CONTINUING.value)
+    unsent = exists().where(notifications.c.alert_id == alerts.c.id, *awaited)
     return and_(alerts.c.state == "open", alerts.c.period_end <= now, not_(unsent))
 
 

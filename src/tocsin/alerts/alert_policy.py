@@ -4,7 +4,7 @@
   alert.
 * Notifying: `urgent` at the crossing, `email` once the window has closed, later findings in a `delayed` summary;
   an alert that was notified as e-mail is notified once more when it becomes urgent, and never at a lower level. What
-  goes on from period to period below `urgent` notifies once, and is then listed in the hourly summary.
+  continues from period to period below `urgent` notifies once, and is then listed once each `repeat_interval`.
   What a backfill finds is news for two days, in the summary alone.
 """
 
@@ -36,13 +36,19 @@ class NotificationKind(StrEnum):
     URGENT = "urgent"
     EMAIL = "email"
     DELAYED = "delayed"
-    """One line in a summary to the owner, at most one such message an hour: it goes on, or was found too late."""
+    """Found too late: one line in a summary, at most one such message an hour."""
+    CONTINUING = "continuing"
+    """Continues an alert that was notified: one line in the next summary, once each `alerts.repeat_interval`."""
     RETURNED = "returned"
     """What was missing has come back; see `tocsin.alerts.alert_lifecycle`."""
     UPDATE = "update"
     """The alert was answered, or is over: for receivers that follow alerts, such as a pager's service."""
     NOTICE = "notice"
     """About a job or a run, and no alert; see `tocsin.alerts.notify.notices`."""
+
+
+SUMMARIZED = (NotificationKind.DELAYED, NotificationKind.CONTINUING)
+"""What leaves as a line of a summary alone."""
 
 
 class DetectorFacts(DetectorGuide):
@@ -89,7 +95,7 @@ class SentBefore:
 
     def plus(self, kind: NotificationKind, level: str) -> SentBefore:
         """The same after a notification of `kind` about a finding of `level`."""
-        if kind is NotificationKind.DELAYED:
+        if kind in SUMMARIZED:
             return SentBefore(self.at_once, max(self.delayed, level, key=_LEVELS.__getitem__))
         return SentBefore(max(self.at_once, level, key=_LEVELS.__getitem__), self.delayed)
 
@@ -132,8 +138,8 @@ def notification(finding: Finding, facts: DetectorFacts, before: SentBefore, now
     return NotificationKind.DELAYED if rank > max(_LEVELS[before.at_once], _LEVELS[before.delayed]) else None
 
 
-def goes_on(finding: Finding, facts: DetectorFacts, start: datetime, sent: SentBefore) -> bool:
-    """Return whether a new alert is the same thing, still going on, as the one of its entity that began at `start`.
+def continues(finding: Finding, facts: DetectorFacts, start: datetime, sent: SentBefore) -> bool:
+    """Return whether a new alert continues the one of its entity that began at `start`.
 
     People were notified of that one at once, so an `email` alert is listed in the next summary; an urgent one notifies
     again, and so does what is missing, whose end is notified to the same people.

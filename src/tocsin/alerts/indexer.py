@@ -149,6 +149,7 @@ class Indexer:
             facts=self._declared.current(),
             routes=self.routes.current(),
             paged=alerts.urgent_recipients,
+            repeat_interval=alerts.repeat_interval,
             domain=self._settings.smtp.domain,
         )
 

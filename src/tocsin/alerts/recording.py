@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, insert, or_, select, update
 
 from tocsin.alerts import actions, alert_policy, alert_states, finding_merging
-from tocsin.alerts.alert_policy import DetectorFacts, NotificationKind, SentBefore
+from tocsin.alerts.alert_policy import SUMMARIZED, DetectorFacts, NotificationKind, SentBefore
 from tocsin.alerts.alert_states import Action, AlertState, AlertStatus, Change
 from tocsin.alerts.finding_merging import LastWord, StoredFinding
 from tocsin.alerts.store.alert_rows import (
@@ -40,13 +40,15 @@ _AT_ONCE = 500
 class Rules:
     """All that decides about a batch; `paged` are the `urgent_recipients` of `routes`, message ids are of `domain`.
 
-    An e-mail waits `incomplete_after` for a window to close while its job is down or behind.
+    An e-mail waits `incomplete_after` for a window to close while its job is down or behind; what continues an alert
+    waits `repeat_interval` for a summary.
     """
 
     facts: Mapping[str, DetectorFacts]
     routes: Routes = NO_ROUTES
     paged: tuple[str, ...] = ()
     incomplete_after: timedelta = timedelta(minutes=2)
+    repeat_interval: timedelta = timedelta(days=1)
     domain: str = "localhost.localdomain"
 
 
@@ -84,6 +86,7 @@ class _Alert:
     sent: SentBefore = field(default_factory=SentBefore)
     revision: int = 0
     returned_at: datetime | None = None
+    continued: _Alert | None = None  # whose line in the next summary it replaces
     planned: list[tuple[NotificationKind, Finding]] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     changed: bool = False
@@ -95,10 +98,10 @@ class _Alert:
             self.changes.append(change)
 
     def plan(self, kind: NotificationKind, finding: Finding) -> None:
-        """Plan a notification. A mail of its own replaces all that was planned before, a delayed line another one."""
+        """Plan a notification. A mail of its own replaces all that was planned before, a line of a summary another."""
         self.change(alert_states.renew(self.status, finding.version))
         self.sent, self.changed = self.sent.plus(kind, finding.level), True
-        others = [plan for plan in self.planned if plan[0] is not kind] if kind is NotificationKind.DELAYED else []
+        others = [plan for plan in self.planned if plan[0] not in SUMMARIZED] if kind in SUMMARIZED else []
         self.planned = [*others, (kind, finding)]
 
 
@@ -133,6 +136,7 @@ class _Work:
         self._rows: dict[str, _Row] = {}
         self._last_words: dict[tuple[str, date], LastWord] = {}
         self._alerts: dict[tuple[str, str], list[_Alert]] = {}
+        self._replaced_lines: dict[int | None, datetime | None] = {}
         self.done = done
 
     def load(self, batch: Sequence[Finding]) -> None:
@@ -210,14 +214,14 @@ class _Work:
         if start is not None:
             return next(alert for alert in near if alert.period_start == start)
         before = max(near, key=lambda alert: alert.period_start, default=None)
-        status, goes_on = AlertStatus(AlertState.OPEN, finding.level), False
+        status = AlertStatus(AlertState.OPEN, finding.level)
         if before is not None:
             status = alert_states.follow(before.status, finding.level, self._now)
-            goes_on = alert_policy.goes_on(finding, facts, before.period_start, before.sent)
         alert = _Alert(finding.detector, entity, moment, status)
-        if goes_on:
-            alert.sent = SentBefore(at_once=finding.level)
-            alert.plan(NotificationKind.DELAYED, finding)
+        if before is not None and alert_policy.continues(finding, facts, before.period_start, before.sent):
+            alert.sent, alert.continued = SentBefore(at_once=finding.level), before.continued or before
+            before.planned = [plan for plan in before.planned if plan[0] is not NotificationKind.CONTINUING]
+            alert.plan(NotificationKind.CONTINUING, finding)
         why = f"acknowledged by {status.by} with the alert before" if status.by else ""
         alert.change(Change(status, Action.OPENED, f"detector {finding.version}", why))
         near.append(alert)
@@ -283,16 +287,26 @@ class _Work:
             self._connection.execute(same, rows)
 
     def _store_notifications(self, planned: list[_Alert]) -> None:
-        """Fill the outbox; a mail of its own replaces all that waits there for its alert, a delayed line another."""
-        table, delayed = notifications.c, NotificationKind.DELAYED
-        ids = [alert.id for alert in planned if alert.id is not None]
-        alone = {alert.id for alert in planned if any(kind is not delayed for kind, _ in alert.planned)}
+        """Fill the outbox; a mail of its own replaces all that waits there for its alert, a line of a summary another.
+
+        The line of what continues replaces that of the alert before, and leaves when that one would have left.
+        """
+        table = notifications.c
+        ids = {alert.id for alert in planned}
+        alone = {alert.id for alert in planned if any(kind not in SUMMARIZED for kind, _ in alert.planned)}
         # By the alert alone: by the state SQLite would look through all that waits in the outbox.
-        own = select(table.id, table.alert_id, table.kind, table.state).where(table.alert_id.in_(ids))
-        waiting = [row for row in self._connection.execute(own) if row.state in ("waiting", "muted")]
-        replaced = [row.id for row in waiting if row.alert_id in alone or row.kind == delayed]
+        columns = (table.id, table.alert_id, table.kind, table.state, table.wait_until)
+        own = select(*columns).where(table.alert_id.in_(ids | {a.continued.id for a in planned if a.continued}))
+        unsent = [row for row in self._connection.execute(own) if row.state in ("waiting", "muted", "pending")]
+        lines = [row for row in unsent if row.kind == NotificationKind.CONTINUING]
+        late = [row for row in unsent if row.alert_id in ids and row.kind == NotificationKind.DELAYED]
+        # An e-mail may gather for long, but what is urgent, or has returned, is about to leave.
+        mails = [row for row in unsent if row.alert_id in alone and (row.state != "pending" or row.kind == "email")]
+        replaced = {row.id for row in (*lines, *late, *mails)}
         self._connection.execute(update(notifications).where(table.id.in_(replaced)).values(state="replaced"))
-        before = notified(self._connection, ids)  # an address that refused its mail may get it now; others have it
+        self._replaced_lines = {row.alert_id: row.wait_until for row in lines}
+        # An address that refused its mail may get it now; others have it.
+        before = notified(self._connection, [alert for alert in ids if alert is not None])
         rows = [row for alert in planned for row in self._notifications(alert)]
         rows = [row for row in rows if (row["alert_id"], row["kind"], row["recipient"]) not in before]
         if rows:
@@ -304,7 +318,7 @@ class _Work:
         for revision, (kind, finding) in enumerate(alert.planned, start=first):
             self.done.notifications[kind] = self.done.notifications.get(kind, 0) + 1
             common = {"alert_id": alert.id, "detector": alert.detector, "revision": revision}
-            common |= self._leaving(kind, finding, facts)
+            common |= self._leaving(kind, finding, alert, facts)
             parts = [*alert_parts(alert.detector, alert.entity, alert.period_start), str(revision)]
             rows += [
                 common | {"recipient": to, "message_id": message_id(self._rules.domain, [*parts, to])}
@@ -317,13 +331,18 @@ class _Work:
         labels = AlertLabels(alert.detector, facts.owner, level, json.loads(alert.entity), facts.tags)
         return [to.recipient for to in self._rules.routes.recipients(labels, self._now, self._rules.paged)]
 
-    def _leaving(self, kind: NotificationKind, finding: Finding, facts: DetectorFacts) -> dict[str, Any]:
-        waits = kind is NotificationKind.DELAYED or (kind is NotificationKind.EMAIL and finding.window_end is not None)
-        patience = alert_policy.patience(finding, facts, self._rules.incomplete_after, self._now)
+    def _leaving(self, kind: NotificationKind, finding: Finding, alert: _Alert, facts: DetectorFacts) -> dict[str, Any]:
+        waits = kind in SUMMARIZED or (kind is NotificationKind.EMAIL and finding.window_end is not None)
+        wait_until = None
+        if kind is NotificationKind.EMAIL:
+            wait_until = alert_policy.patience(finding, facts, self._rules.incomplete_after, self._now)
+        elif kind is NotificationKind.CONTINUING:
+            replaced = self._replaced_lines.get(alert.continued.id) if alert.continued else None
+            wait_until = replaced or self._now + self._rules.repeat_interval
         return planned_notification(finding.finding_id, finding.window_end, self._now) | {
             "kind": kind.value,
             "state": "waiting" if waits else "pending",
-            "wait_until": patience if kind is NotificationKind.EMAIL else None,
+            "wait_until": wait_until,
         }
 
 

@@ -40,7 +40,8 @@ class ReceiverKind:
         check: raises ValueError for what is no ADDRESS of this kind.
         settings: model of its block `[receivers.KIND]`; None if it has none.
         target: model of each of its blocks `[receivers.KIND.NAME]`, which addresses name; None if addresses say all.
-        takes_updates: whether it hears of acknowledgements and resolutions, too, as people would not want to.
+        takes_updates: whether a program follows alerts here: it gets acknowledgements and resolutions, too, and e-mail
+            alerts do not gather for `alerts.group_interval`.
     """
 
     channel: str

@@ -169,6 +169,8 @@ class AlertSettings(SettingBlock):
         database: SQLAlchemy address of the alerts DB; SQLite in the state folder when None.
         database_file: holds that address instead, when it has a password.
         urgent_recipients: who is paged besides the detector's owner.
+        group_interval: how long e-mail alerts to one person gather after the last such message; urgent ones do not.
+        repeat_interval: after which an e-mail alert that continues is listed in a summary.
         history_days: for how many days the alerts DB keeps findings, alerts, notifications and usage.
         heartbeat: an http(s) URL to ask, or a recipient to send to, while supervisor and notifier work: for a service
             outside that alarms people when it misses that.
@@ -178,6 +180,8 @@ class AlertSettings(SettingBlock):
     database: str | None = None
     database_file: Path | None = None
     urgent_recipients: tuple[Address, ...] = ()
+    group_interval: Duration = Field(default=timedelta(minutes=30), ge=timedelta(0), le=timedelta(days=1))
+    repeat_interval: Duration = Field(default=timedelta(days=1), ge=timedelta(minutes=1))
     history_days: int = Field(default=400, ge=1, le=3650)
     heartbeat: Annotated[str, AfterValidator(_check_heartbeat)] | None = None
     heartbeat_every: Duration = Field(default=timedelta(minutes=5), ge=timedelta(minutes=1))

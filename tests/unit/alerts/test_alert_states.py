@@ -121,13 +121,13 @@ def test_an_acknowledgement_goes_on_in_the_next_period_until_it_expires_or_the_l
 @pytest.mark.parametrize(
     ("after", "score", "kinds"),
     [
-        (HOUR, 60, ["delayed"]),
-        (2 * HOUR - SECOND, 60, ["delayed"]),
+        (HOUR, 60, ["continuing"]),
+        (2 * HOUR - SECOND, 60, ["continuing"]),
         (2 * HOUR, 60, ["email"]),
         (HOUR, 120, ["urgent", "urgent"]),
     ],
 )
-def test_what_goes_on_below_urgent_notifies_once_and_is_then_listed_in_summaries(
+def test_what_continues_below_urgent_notifies_once_and_is_then_listed_in_summaries(
     database: Database, after: timedelta, score: float, kinds: list[str]
 ) -> None:
     with database.write() as connection:

@@ -1,6 +1,9 @@
 """Decide when notifications leave, and how many share a message. Pure; the caller passes the time.
 
-A group is what one detector has for one recipient.
+E-mail alerts of all detectors to one person are a group. The first leaves at once, and the next message no sooner than
+`alerts.group_interval` after the last, with all that has gathered: see `is_over`.
+
+Any other group is what one detector has for one recipient: what is urgent, or everything to a program.
 
 * The first after a quiet while leaves at once. What comes within `WAIT` of a message gathers, and leaves as one.
 * A storm begins when more than `MANY` alerts have gathered, or a message would be one too many (`RATE`). The message
@@ -8,7 +11,7 @@ A group is what one detector has for one recipient.
 * The first urgent alert of a storm whose messages were all e-mails leaves at once.
 * A storm ends with the first digest of fewer than `MANY` alerts.
 
-What goes on from an alert before, or was found too late, leaves in one summary a recipient: see `is_due`.
+What continues an alert before, or was found too late, leaves in one summary a recipient: see `is_due`.
 """
 
 from __future__ import annotations
@@ -67,9 +70,20 @@ def decide(group: GroupState, gathered: int, urgent: int, now: datetime) -> Depa
     return Departure(after)
 
 
-def is_due(last_sent_at: datetime | None, oldest: datetime, now: datetime) -> bool:
-    """Return whether a summary of delayed alerts leaves now, whose `oldest` line was written then."""
-    return not _is_recent(last_sent_at, SUMMARY_EVERY, now) and not _is_recent(oldest, SUMMARY_GATHERS, now)
+def is_over(last_sent_at: datetime | None, interval: timedelta, now: datetime) -> bool:
+    """Return whether `interval` has passed since a group's last message."""
+    return not _is_recent(last_sent_at, interval, now)
+
+
+def is_due(last_sent_at: datetime | None, oldest: datetime | None, until: datetime | None, now: datetime) -> bool:
+    """Return whether a summary leaves now.
+
+    `oldest` is when its first delayed line was written, and `until` how long those of continuing alerts wait; None if
+    it has no such lines.
+    """
+    if until is not None and until <= now:
+        return True
+    return oldest is not None and is_over(last_sent_at, SUMMARY_EVERY, now) and is_over(oldest, SUMMARY_GATHERS, now)
 
 
 def _is_recent(moment: datetime | None, period: timedelta, now: datetime) -> bool:

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, and_, exists, insert, or_, select, update
 
 from tocsin.alerts import actions, alert_states
 from tocsin.alerts.actions import Silence
-from tocsin.alerts.alert_policy import NotificationKind
+from tocsin.alerts.alert_policy import SUMMARIZED, NotificationKind
 from tocsin.alerts.alert_states import Action, AlertState, AlertStatus, Change
 from tocsin.alerts.notify.outbox import CHUNK, chunks
 from tocsin.alerts.store.alert_rows import further_notifications, planned_notification, read_facts
@@ -33,7 +33,7 @@ _AT_ONCE = (NotificationKind.URGENT.value, NotificationKind.EMAIL.value)
 _ACKNOWLEDGED = "acknowledged"
 _NUMBERED = re.compile(r"(silence|alert) (\d+)\b")
 _RETURNED = NotificationKind.RETURNED.value
-_PENDING = or_(_table.state == "pending", and_(_table.state == "waiting", _table.kind == _DELAYED))
+_PENDING = or_(_table.state == "pending", and_(_table.state == "waiting", _table.kind.in_(SUMMARIZED)))
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def unmute(connection: Connection, ids: Sequence[int], now: datetime) -> None:
         page_within = facts[row.detector].page_within if row.detector in facts else timedelta.max
         is_late = row.kind in _AT_ONCE and now - (row.window_end or row.created_at) > page_within
         kind = _DELAYED if is_late else row.kind
-        state = "waiting" if kind == _DELAYED else "pending"
+        state = "waiting" if kind in SUMMARIZED else "pending"
         after["dropped" if row.state == AlertState.RESOLVED.value else state, kind].append(row.id)
     for (state, kind), leaving in after.items():
         values = {"state": state, "kind": kind} | ({} if state == "dropped" else {"muted_by": ""})

@@ -18,12 +18,13 @@ from sqlalchemy import Connection
 
 from tocsin.alerts import alert_lifecycle, alert_policy
 from tocsin.alerts.alert_lifecycle import Returns
-from tocsin.alerts.alert_policy import NotificationKind
+from tocsin.alerts.alert_policy import SUMMARIZED, NotificationKind
 from tocsin.alerts.followed_routes import FollowedRoutes
 from tocsin.alerts.links import Links
 from tocsin.alerts.notify import muting, outbox
 from tocsin.alerts.notify.channel import SENDING_SECONDS, ChannelAway, Channels, Delivery, Message, Result, server_of
 from tocsin.alerts.notify.mail import compose
+from tocsin.alerts.notify.muting import Mutes
 from tocsin.alerts.notify.notices import NoticeFiles
 from tocsin.alerts.notify.outbox import Group, OutgoingMail, WaitingWindow
 from tocsin.alerts.notify.sending import Sends
@@ -41,7 +42,7 @@ _PRUNE_EVERY = timedelta(hours=1)
 _PAUSE_SECONDS = 0.004
 _PATIENCE_SECONDS = 0.2
 """For a message that is under way, before the notifier looks for others."""
-_FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(seconds=30)
+_FIRST_SERVER_PAUSE, _LONGEST_SERVER_PAUSE = timedelta(seconds=1), timedelta(seconds=30)
 _log = structlog.get_logger()
 
 Reports = Callable[[], dict[str, JobReport]]
@@ -62,7 +63,7 @@ class _Pause:
 
     @classmethod
     def after(cls, before: _Pause | None, reason: str, now: datetime) -> _Pause:
-        length = min(2 * before.length, _LONGEST_PAUSE) if before else _FIRST_PAUSE
+        length = min(2 * before.length, _LONGEST_SERVER_PAUSE) if before else _FIRST_SERVER_PAUSE
         return cls(reason, now + length, length)
 
     def lasts(self, now: datetime) -> bool:
@@ -238,21 +239,21 @@ class Notifier:
     def _start_due(self, channels: Channels) -> None:
         """Begin to send what is due, one message for each recipient that has none under way."""
         with self._database.read() as connection:
-            due = outbox.list_due(connection, self._clock())
+            due = outbox.list_due(connection, self._clock(), self._settings.alerts.group_interval)
+            mutes = muting.read_mutes(connection, self._routes.current().inhibit, self._clock()) if due else Mutes()
         for item in due:
             if not self._sends.has_room(item.recipient) or server_of(item.recipient) in channels.away:
                 continue
-            message_id = item.message_id if item.group is None else self._gather(item.group)
+            message_id = item.message_id if item.group is None else self._gather(item.group, mutes)
             with self._database.read() as connection:
                 mail = outbox.bound_mail(connection, item.recipient, message_id)
             if mail is not None:
                 self._sends.start(channels, mail, self._compose)
 
-    def _gather(self, group: Group) -> str:
+    def _gather(self, group: Group, mutes: Mutes) -> str:
         """Bind what leaves of a group now, but for what is muted, to one message; returns its id, empty for none."""
         with self._database.read() as connection:
             rows = outbox.rows_of(connection, group)
-            mutes = muting.read_mutes(connection, self._routes.current().inhibit, self._clock())
             may_wait = dict.fromkeys(row.alert for row in rows if row.kind != NotificationKind.RETURNED)
             muted = muting.judge(connection, list(may_wait), mutes)
         parts = outbox.chunks(list(muted))
@@ -353,7 +354,7 @@ class Notifier:
     def _compose_whole(self, mail: OutgoingMail, envelope: compose.Envelope) -> Message:
         kind = mail.first.kind
         with self._database.read() as connection:
-            if kind != NotificationKind.DELAYED and len(set(mail.alerts)) == 1:
+            if kind not in SUMMARIZED and len(set(mail.alerts)) == 1:
                 overview, shown = None, self._details(connection, mail.alerts[:1])
             else:
                 overview = outbox.overview(connection, mail, compose.SUMMARY_LINES)

@@ -15,12 +15,15 @@ the indexer waits for them.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
+    Column,
     Connection,
     and_,
     bindparam,
@@ -35,7 +38,7 @@ from sqlalchemy import (
     update,
 )
 
-from tocsin.alerts.alert_policy import NotificationKind
+from tocsin.alerts.alert_policy import SUMMARIZED, NotificationKind
 from tocsin.alerts.notify import grouping
 from tocsin.alerts.notify.channel import Message
 from tocsin.alerts.notify.grouping import Departure, GroupState
@@ -58,9 +61,10 @@ _MANY_ATTEMPTS = 8
 _REFUSALS_COUNT_FOR = timedelta(days=7)
 _table = notifications.c
 _URGENT, _EMAIL = NotificationKind.URGENT.value, NotificationKind.EMAIL.value
-_DELAYED, _NOTICE = NotificationKind.DELAYED.value, NotificationKind.NOTICE.value
-_UPDATE = NotificationKind.UPDATE.value
-_ORDER = (_URGENT, _NOTICE, _UPDATE, _EMAIL, NotificationKind.RETURNED.value, _DELAYED)
+_NOTICE, _UPDATE = NotificationKind.NOTICE.value, NotificationKind.UPDATE.value
+_ORDER = (_URGENT, _NOTICE, _UPDATE, _EMAIL, NotificationKind.RETURNED.value, *SUMMARIZED)
+_EMAILS, _SUMMARY = "*", ""
+"""Groups of one recipient that no detector names: e-mail alerts to a person, and lines of a summary."""
 _rank = case({kind: rank for rank, kind in enumerate(_ORDER)}, value=_table.kind, else_=len(_ORDER))
 _UNSENT = select(_table.id).where(_table.state.in_(("waiting", "pending", "leaving"))).limit(1)
 
@@ -76,26 +80,26 @@ class WaitingWindow:
 
 @dataclass(frozen=True)
 class Group:
-    """Notifications that may leave, of one detector to one recipient; its lines for a summary if `detector` is empty.
+    """Notifications to one recipient that may leave together.
 
     Attributes:
+        name: of their detector; `_EMAILS` or `_SUMMARY` for those of several.
         gathered, urgent: how many there are, and how many of them are urgent.
-        oldest: when the first line for a summary was written; None for others.
+        is_due: whether those of several detectors leave now; None for a group of one.
     """
 
     recipient: str
-    detector: str
+    name: str
     gathered: int
     urgent: int
     state: GroupState
-    oldest: datetime | None = None
+    is_due: bool | None = None
 
     def decide(self, gathered: int, urgent: int, now: datetime) -> Departure | None:
         """Choose what leaves, of so many alerts; see `grouping`."""
-        if self.oldest is None:
+        if self.is_due is None:
             return grouping.decide(self.state, gathered, urgent, now)
-        is_due = gathered and grouping.is_due(self.state.last_sent_at, self.oldest, now)
-        return Departure(GroupState(last_sent_at=now, counted_from=now, messages=1)) if is_due else None
+        return Departure(GroupState(now, counted_from=now, messages=1)) if gathered and self.is_due else None
 
 
 @dataclass(frozen=True)
@@ -123,12 +127,12 @@ class OutgoingMail:
     """The content of one message: notifications of an alert or of several, or a composed `notice`.
 
     `first` is the most urgent notification, and the latest of those. `ids` are of all notifications, and `alerts` has
-    the alert of each in the same order; 0 for a notice. `detector` is empty for a notice or a summary.
+    the alert of each in the same order; 0 for a notice. `group` is the name of their group.
     """
 
     recipient: str
     message_id: str
-    detector: str
+    group: str
     first: Notification
     ids: list[int]
     alerts: list[int]
@@ -143,7 +147,7 @@ class Overview:
         alerts, urgent: how many there are, and how many of them are urgent.
         detectors: by name.
         highest: alerts, the urgent ones first and then by their score.
-        delayed: whether they are a summary: none of them notified at once.
+        summary: whether none of them notified at once.
         storms: whether their group is in a storm.
     """
 
@@ -151,7 +155,7 @@ class Overview:
     urgent: int
     detectors: list[str]
     highest: list[int]
-    delayed: bool = False
+    summary: bool = False
     storms: bool = False
 
 
@@ -219,8 +223,11 @@ def release(connection: Connection, emails: Mapping[int, str]) -> None:
     connection.execute(leaving, [{"email": email, "why": why} for email, why in emails.items()])
 
 
-def list_due(connection: Connection, now: datetime) -> list[Due]:
-    """List what may leave now: the urgent first, summaries last; no update before what it is about."""
+def list_due(connection: Connection, now: datetime, group_interval: timedelta = timedelta(0)) -> list[Due]:
+    """List what may leave now: the urgent first, summaries last; no update before what it is about.
+
+    E-mail alerts to a person leave no sooner than `group_interval` after the last ones.
+    """
     has_come = or_(_table.attempts == 0, _table.next_attempt_at <= now, _table.next_attempt_at > now + LONGEST_PAUSE)
     earlier = notifications.alias()
     overtakes = and_(
@@ -237,38 +244,62 @@ def list_due(connection: Connection, now: datetime) -> list[Due]:
     )
     bound = bound.group_by(_table.recipient, _table.message_id).order_by(func.min(_table.next_attempt_at))
     due = [Due(*row) for row in connection.execute(bound)]
-    for group in _groups(connection):
+    for group in _groups(connection, now, group_interval):
         if group.decide(group.gathered, group.urgent, now) is not None:
-            kind = _DELAYED if group.oldest is not None else _URGENT if group.urgent else _EMAIL
+            kind = SUMMARIZED[0] if group.name == _SUMMARY else _URGENT if group.urgent else _EMAIL
             due.append(Due(group.recipient, _ORDER.index(kind), group=group))
-    return sorted(due, key=lambda one: one.rank)
+    return sorted(due, key=lambda item: item.rank)
 
 
-def _groups(connection: Connection) -> list[Group]:
+def _groups(connection: Connection, now: datetime, group_interval: timedelta) -> list[Group]:
     rows = connection.execute(select(notification_groups)).mappings()
-    states = {(row["recipient"], row["detector"]): _state_of(row) for row in rows}
-    urgent = func.count(case((_table.kind == _URGENT, 1)))
-    own = select(_table.recipient, _table.detector, func.count(), urgent).where(_table.state == "pending")
-    found = connection.execute(own.group_by(_table.recipient, _table.detector)).all()
+    states = defaultdict(GroupState, {(row["recipient"], row["detector"]): _state_of(row) for row in rows})
+    gathered, urgent = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    columns = (_table.recipient, _table.detector, _table.kind)
+    own = select(*columns, func.count()).where(_table.state == "pending").group_by(*columns)
+    for to, detector, kind, count in connection.execute(own):
+        gathered[to, _group_of(to, detector, kind)] += count
+        urgent[to, detector] += count if kind == _URGENT else 0
+    is_over = partial(grouping.is_over, interval=group_interval, now=now)
     groups = [
-        Group(to, detector, gathered, urgents, states.get((to, detector), GroupState()))
-        for to, detector, gathered, urgents in found
+        Group(*key, count, urgent[key], states[key], is_over(states[key].last_sent_at) if key[1] == _EMAILS else None)
+        for key, count in gathered.items()
     ]
-    lines = select(_table.recipient, func.count(), func.min(_table.created_at).label("oldest"))
-    lines = lines.where(_table.state == "waiting", _table.kind == _DELAYED).group_by(_table.recipient)
-    for row in connection.execute(lines):
-        groups.append(Group(row[0], "", row[1], 0, states.get((row[0], ""), GroupState()), row.oldest))
+    delayed = _lines(connection, NotificationKind.DELAYED, _table.created_at)
+    continuing = _lines(connection, NotificationKind.CONTINUING, _table.wait_until)
+    for to in delayed | continuing:
+        (late, oldest), (more, until) = delayed.get(to, (0, None)), continuing.get(to, (0, None))
+        state = states[to, _SUMMARY]
+        is_due = grouping.is_due(state.last_sent_at, oldest, until, now)
+        groups.append(Group(to, _SUMMARY, late + more, 0, state, is_due))
     return groups
+
+
+def _lines(
+    connection: Connection, kind: NotificationKind, at: Column[datetime]
+) -> dict[str, tuple[int, datetime | None]]:
+    """Count the lines of `kind` that wait for a summary, by recipient, with the first of their times."""
+    lines = select(_table.recipient, func.count(), func.min(at)).where(_table.state == "waiting", _table.kind == kind)
+    return {to: (count, first) for to, count, first in connection.execute(lines.group_by(_table.recipient))}
+
+
+def _group_of(recipient: str, detector: str, kind: str) -> str:
+    """Name the group of a notification; programs, which follow alerts, get e-mail alerts by detector as well."""
+    if kind in SUMMARIZED:
+        return _SUMMARY
+    return _EMAILS if kind == _EMAIL and not RECEIVERS[kind_of(recipient)].takes_updates else detector
 
 
 def rows_of(connection: Connection, group: Group) -> list[GatheredRow]:
     """List all that has gathered in a group, the oldest first."""
     own = select(_table.id, _table.alert_id, _table.kind, _table.message_id).where(_table.recipient == group.recipient)
-    if group.oldest is None:
-        own = own.where(_table.state == "pending", _table.detector == group.detector)
+    if group.name == _SUMMARY:
+        own = own.where(_table.state == "waiting", _table.kind.in_(SUMMARIZED))
     else:
-        own = own.where(_table.state == "waiting", _table.kind == _DELAYED)
-    return [GatheredRow(*row) for row in connection.execute(own.order_by(_table.id))]
+        its_own = _table.kind == _EMAIL if group.name == _EMAILS else _table.detector == group.name
+        own = own.where(_table.state == "pending", its_own)
+    rows = [GatheredRow(*row) for row in connection.execute(own.order_by(_table.id))]
+    return [row for row in rows if _group_of(group.recipient, group.name, row.kind) == group.name]
 
 
 def bind(connection: Connection, ids: Sequence[int], message: str) -> None:
@@ -280,9 +311,9 @@ def bind(connection: Connection, ids: Sequence[int], message: str) -> None:
 def write_state(connection: Connection, group: Group, state: GroupState) -> None:
     """Store what a group has sent."""
     own = notification_groups.c
-    key = {"recipient": group.recipient, "detector": group.detector}
+    key = {"recipient": group.recipient, "detector": group.name}
     values = {name: getattr(state, name) for name in GroupState.__dataclass_fields__}
-    same = and_(own.recipient == group.recipient, own.detector == group.detector)
+    same = and_(own.recipient == group.recipient, own.detector == group.name)
     if connection.execute(update(notification_groups).where(same).values(values)).rowcount == 0:
         connection.execute(insert(notification_groups).values(key | values))
 
@@ -308,8 +339,8 @@ def bound_mail(connection: Connection, recipient: str, message: str) -> Outgoing
         return None
     notice = None if row["message"] is None else Message.model_validate(row["message"])
     ids, about = [row.id for row in rows], [row.alert_id or 0 for row in rows]
-    detector = "" if row["kind"] == _DELAYED else row["detector"]
-    return OutgoingMail(recipient, message, detector, notification_of(row), ids, about, notice)
+    group = _group_of(recipient, row["detector"], row["kind"])
+    return OutgoingMail(recipient, message, group, notification_of(row), ids, about, notice)
 
 
 def overview(connection: Connection, mail: OutgoingMail, most: int) -> Overview:
@@ -325,13 +356,13 @@ def overview(connection: Connection, mail: OutgoingMail, most: int) -> Overview:
     sums = select(alerts.c.detector, func.count(), func.sum(is_urgent)).select_from(joined).group_by(alerts.c.detector)
     counts = connection.execute(sums).all()
     groups = notification_groups.c
-    state = select(groups.storm_since).where(groups.recipient == mail.recipient, groups.detector == mail.detector)
+    state = select(groups.storm_since).where(groups.recipient == mail.recipient, groups.detector == mail.group)
     return Overview(
         alerts=sum(row[1] for row in counts),
         urgent=sum(row[2] for row in counts),
         detectors=sorted(row[0] for row in counts),
         highest=list(connection.execute(highest).scalars()),
-        delayed=mail.first.kind == _DELAYED,
+        summary=mail.group == _SUMMARY,
         storms=connection.execute(state).scalar() is not None,
     )
 
@@ -356,7 +387,7 @@ def find_refused(connection: Connection, now: datetime) -> list[int]:
 def forget_refused(connection: Connection, ids: Sequence[int]) -> None:
     """Let the next finding of their alerts notify again those who got nothing."""
     refused = select(_table.alert_id).where(_table.id.in_(ids))
-    for column, kinds in (("told_delayed", (_DELAYED,)), ("told_at_once", (_URGENT, _EMAIL))):
+    for column, kinds in (("told_delayed", SUMMARIZED), ("told_at_once", (_URGENT, _EMAIL))):
         own = alerts.c.id.in_(refused.where(_table.kind.in_(kinds)))
         connection.execute(update(alerts).where(own).values({column: ""}))
     connection.execute(update(notifications).where(_table.id.in_(ids)).values(refused_until=None))

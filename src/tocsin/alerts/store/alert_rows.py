@@ -47,10 +47,10 @@ class Notification(BaseModel, frozen=True):
     """A message about an alert to one recipient.
 
     Attributes:
-        kind: "urgent", "email", "delayed", "returned" (what was missing has come back), "update" (a person has answered
-            the alert), or "notice" (about no alert).
-        state: "waiting" (for its window to close, or for the next delayed summary), "pending" (leaves with the next
-            message of its detector), "leaving" (in a message that is sent until it is accepted), "sent", "failed"
+        kind: "urgent", "email", "delayed" (found too late), "continuing" (an earlier alert), "returned" (what was
+            missing has come back), "update" (a person has answered the alert), or "notice" (about no alert).
+        state: "waiting" (for its window to close, or for the next summary), "pending" (leaves with the next message
+            of its group), "leaving" (in a message that is sent until it is accepted), "sent", "failed"
             (refused for good; see `error`), "replaced" (by a more urgent one before it left), "muted" (see `muted_by`),
             "dropped" (muted until its alert was resolved).
         revision: counts the notifications of the alert.

@@ -202,8 +202,9 @@ silences = Table(
 notification_groups = Table(
     "notification_groups",
     metadata,
-    # What bounds the messages of one detector to one recipient: see `tocsin.alerts.notify.grouping`.
+    # What bounds the messages to one recipient: see `tocsin.alerts.notify.grouping`.
     Column("recipient", Text, primary_key=True),
+    # Or the name of a group of several, as in `tocsin.alerts.notify.outbox`.
     Column("detector", String(200), primary_key=True),
     Column("last_sent_at", UtcDateTime, nullable=False),
     # Messages since `counted_from`, and whether the gathered ones leave as a digest only.

@@ -72,13 +72,23 @@ def test_a_clock_that_was_ahead_keeps_nothing_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "oldest", "due"),
-    [(None, 1, True), (None, 0.9, False), (60, 1, True), (59, 30, False), (-5, 1, True), (None, -5, True)],
+    ("last", "oldest", "until", "due"),
+    [
+        (None, 1, None, True),
+        (None, 0.9, None, False),
+        (60, 1, None, True),
+        (59, 30, None, False),
+        (-5, 1, None, True),
+        (None, -5, None, True),
+        (None, None, -1, False),
+        (59, 30, 0, True),
+        (60, 1, -1, True),
+    ],
 )
-def test_a_summary_of_delayed_alerts_gathers_a_minute_and_leaves_once_an_hour(
-    last: float | None, oldest: float, due: bool
+def test_a_summary_of_delayed_alerts_gathers_a_minute_and_leaves_once_an_hour_and_what_continues_waits_for_it(
+    last: float | None, oldest: float | None, until: float | None, due: bool
 ) -> None:
-    def ago(minutes: float) -> datetime:
-        return NOON - timedelta(minutes=minutes)
+    def ago(minutes: float | None) -> datetime | None:
+        return None if minutes is None else NOON - timedelta(minutes=minutes)
 
-    assert grouping.is_due(None if last is None else ago(last), ago(oldest), NOON) == due
+    assert grouping.is_due(ago(last), ago(oldest), ago(until), NOON) == due

@@ -420,6 +420,6 @@ def test_a_window_that_was_called_complete_too_early_costs_no_notification_and_n
         scene.index(score, user=user)
         scene.send_later()
     scene.close_windows(NOON + 2 * WINDOW)
-    scene.send()
+    scene.send_later(scene.settings.alerts.group_interval)
     told = [subject.partition(" (")[0].rstrip("+") for to, subject in scene.subjects if to == OWNER]
-    assert told == ["mallory: 60", "eve: 70", "[URGENT] mallory: 120"]
+    assert told == ["mallory: 60", "[URGENT] mallory: 120", "eve: 70"]

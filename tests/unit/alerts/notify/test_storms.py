@@ -43,6 +43,11 @@ def body(mail: object) -> str:
     return mail.get_body(("plain",)).get_content()  # type: ignore[attr-defined,no-any-return]  # of an EmailMessage
 
 
+def follow_alerts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a program read the mails."""
+    monkeypatch.setitem(RECEIVERS, "smtp", replace(RECEIVERS["smtp"], takes_updates=True))
+
+
 @pytest.fixture
 def scene(sqlite: Database, server: MailServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr(notifier, "_PAUSE_SECONDS", 0.0)
@@ -77,6 +82,26 @@ def test_a_storm_is_three_mails_and_an_urgent_alert_of_another_detector_leaves_i
         assert outbox.counts(connection) == {}
 
 
+def test_email_alerts_of_all_detectors_to_a_person_gather_and_urgent_ones_do_not(scene: Scene) -> None:
+    scene.now = NOON
+    found(scene, range(1), level="email")
+    scene.close_windows(NOON + MINUTE)
+    scene.send()
+    for detector, users in (("failed_logins", range(1, 3)), ("outage", range(2, 5))):
+        found(scene, users, detector=detector, level="email")
+    scene.close_windows(NOON + MINUTE)
+    scene.send_later(29 * MINUTE)
+    found(scene, range(1, 2))
+    scene.send()
+    assert [subject.partition(":")[0] for _, subject in scene.subjects] == ["user0", "[URGENT] user1"]
+    scene.send_later(MINUTE)
+    assert [subject for _, subject in scene.subjects[2:]] == ["4 alerts of failed_logins, outage"]
+    (several,) = scene.server.mails[2:]
+    assert "alerts." in several["List-Id"]
+    with scene.database.read() as connection:
+        assert outbox.counts(connection) == {}
+
+
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
     """Messages about several alerts."""
@@ -90,7 +115,10 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
     return sent
 
 
-def test_the_lines_of_a_message_about_several_begin_with_the_highest(scene: Scene, sent: list[Message]) -> None:
+def test_the_lines_of_a_message_about_several_begin_with_the_highest(
+    scene: Scene, sent: list[Message], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follow_alerts(monkeypatch)
     found(scene, range(1))
     scene.send()
     scores = ((60, "email", "low"), (80, "urgent", "high"), (300, "urgent", "highest"), (90, "email", "mid"))
@@ -124,8 +152,7 @@ def test_a_message_about_several_that_could_not_leave_stays_the_same(scene: Scen
 def test_an_answer_meanwhile_does_not_change_what_a_message_about_several_says_happened(
     scene: Scene, sent: list[Message], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    follows = replace(RECEIVERS["smtp"], takes_updates=True)
-    monkeypatch.setitem(RECEIVERS, "smtp", follows)
+    follow_alerts(monkeypatch)
     found(scene, range(3))
     scene.server.answer_mail = lambda _: "451 later"
     scene.send()

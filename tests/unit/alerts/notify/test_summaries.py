@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tocsin.alerts.notify.mail import compose
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.queries import AlertFilter
 
 
 class Killed(BaseException):
@@ -44,6 +46,23 @@ def test_late_findings_leave_in_one_summary_an_hour(scene: Scene) -> None:
     scene.now += 3 * MINUTE
     scene.send()
     assert scene.server.mails[-1]["Subject"] == "[summary] 1 alert of failed_logins"
+
+
+def test_what_continues_is_one_line_for_its_entity_in_a_daily_summary_and_leaves_no_alert_open(scene: Scene) -> None:
+    for hour in range(27):
+        start = NOON + timedelta(hours=hour)
+        scene.now = start + 12 * SECOND
+        scene.index(60, at=start)
+        scene.close_windows(start + MINUTE)
+        scene.send()
+        scene.notifier.tidy()
+        if hour == 24:
+            assert [subject.partition(" ")[0] for _, subject in scene.subjects] == ["mallory:"]
+    assert [subject for _, subject in scene.subjects[1:]] == ["[summary] 1 alert of failed_logins"]
+    assert sorted(Counter(sent.state for sent in scene.notifications).items()) == [
+        ("replaced", 24), ("sent", 2), ("waiting", 1)
+    ]  # fmt: skip
+    assert [alert.state for alert in queries.list_alerts(scene.database, AlertFilter())].count("open") == 1
 
 
 def test_a_clock_that_was_ahead_for_a_while_keeps_no_mail_until_it_is_there_again(scene: Scene) -> None:

@@ -152,18 +152,14 @@ def summary_mail(shown: list[AlertDetails], overview: Overview, envelope: Envelo
     only = overview.detectors[0] if len(names) == 1 else ""
     command = "tocsin alerts list" + (f" --detector {shlex.quote(only)}" if only else "")
     more = f"and {count - len(shown):,} more: {command}" if count > len(shown) else ""
-    urgent = overview.urgent > 0 and not overview.delayed
-    mark = "[summary] " if overview.delayed else "[URGENT] " if urgent else ""
+    urgent = overview.urgent > 0 and not overview.summary
+    mark = "[summary] " if overview.summary else "[URGENT] " if urgent else ""
     storm = "Storm: " if overview.storms else ""
-    foot = (
-        "Alerts of your detectors that notified nobody at once, at most one such mail an hour. "
-        if overview.delayed
-        else ""
-    )
+    foot = "Alerts of your detectors that notified nobody at once. " if overview.summary else ""
     letter = Letter(
         subject=plain(f"{mark}{storm}{what}", 150),
-        tone="notice" if overview.delayed else "urgent" if urgent else "email",
-        label="SUMMARY" if overview.delayed else "STORM" if overview.storms else "URGENT" if urgent else "ALERTS",
+        tone="notice" if overview.summary else "urgent" if urgent else "email",
+        label="SUMMARY" if overview.summary else "STORM" if overview.storms else "URGENT" if urgent else "ALERTS",
         headline=plain(what, 150),
         lead=_why_several(overview, command),
         sections=[
@@ -172,7 +168,7 @@ def summary_mail(shown: list[AlertDetails], overview: Overview, envelope: Envelo
         ],
         foot=f"{foot}Sent {_moment(envelope.date)} to {plain(envelope.recipient)}.",
     )
-    series = "delayed" if overview.delayed else _series(overview.detectors[0])
+    series = "delayed" if overview.summary else _series(only or "alerts")
     own = [(details, _notification_in(details, envelope)) for details in shown]
     several = tuple(AlertFacts.of(details, sent, envelope.date) for details, sent in own if sent is not None)
     changes = {"series": series, "urgent": urgent, "several": several, "alerts": count}
@@ -186,14 +182,14 @@ def _notification_in(details: AlertDetails, envelope: Envelope) -> Notification 
 
 
 def _why_several(overview: Overview, command: str) -> tuple[str, ...]:
-    if overview.delayed:
+    if overview.summary:
         return (
-            "These alerts notified nobody at once. Either they go on from an alert that you were notified of before, "
+            "These alerts notified nobody at once. Either they continue an alert that you were notified of before, "
             "or they were found too late: a job was down or behind, old events were replayed, or a backfill found what "
             "the stream had missed.",
         )
     how_many = f", {overview.urgent:,} of them urgent" if overview.urgent else ""
-    lead = f"They came within a short time{how_many}, so they leave as one message."
+    lead = f"They were found since the last message{how_many}, so they leave as one."
     if not overview.storms:
         return (lead,)
     minutes = grouping.DIGEST_EVERY.total_seconds() / 60

@@ -347,7 +347,7 @@ def test_the_chart_shows_the_rise_of_the_score(sqlite: Database) -> None:
 
 def test_a_summary_lists_what_was_found_late(sqlite: Database) -> None:
     alerts = [details_of(sqlite, [finding(120, user=f"user{n}")]) for n in range(compose.SUMMARY_LINES)]
-    overview = Overview(alerts=60, urgent=60, detectors=[FACTS.name], highest=[], delayed=True)
+    overview = Overview(alerts=60, urgent=60, detectors=[FACTS.name], highest=[], summary=True)
     mail = sent(compose.summary_mail(alerts, overview, envelope()))
     text_part, html_part = cast(list[EmailMessage], list(mail.iter_parts()))
     assert mail["Subject"] == "[summary] 60 alerts of failed_logins"
