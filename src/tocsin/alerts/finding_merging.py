@@ -45,14 +45,13 @@ def faults_of(finding: Finding) -> list[str]:
     faults = [] if 0 < len(finding.finding_id) <= 64 else ["finding_id: must have 1 to 64 characters"]
     if not finding.entity:
         faults.append("entity: is empty")
-    times = {name: getattr(finding, name) for name in ("window_start", "window_end", "event_time_max")}
-    latest = (finding.detected_at or EPOCH) + _MAX_AHEAD
-    wrong = {name: time for name, time in times.items() if time is not None and _is_absurd(time, latest)}
+    start, end, latest = finding.window_start, finding.window_end, (finding.detected_at or EPOCH) + _MAX_AHEAD
+    times = (("window_start", start), ("window_end", end), ("event_time_max", finding.event_time_max))
+    wrong = [(name, time) for name, time in times if time is not None and _is_absurd(time, latest)]
     if wrong:
         return faults + [
-            f"{name}: {time.isoformat()} has no time zone, is before 1970 or far ahead" for name, time in wrong.items()
+            f"{name}: {time.isoformat()} has no time zone, is before 1970 or far ahead" for name, time in wrong
         ]
-    start, end = finding.window_start, finding.window_end
     if (start is None) != (end is None):
         faults.append("window_start and window_end: go together")
     if start is not None and end is not None and end <= start:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import structlog
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from sqlalchemy import Connection, insert, select
 
@@ -15,6 +16,7 @@ from tocsin.declare.model.errors import InvalidEvent
 from tocsin.declare.model.finding import Finding
 from tocsin.platform.kafka.reader import appended_at
 
+_log = structlog.get_logger()
 MAX_KEPT_BYTES = 65_536
 
 
@@ -62,6 +64,15 @@ def read_record(record: FindingRecord) -> Finding:
     if faults:
         raise InvalidEvent(faults, *place)
     return finding
+
+
+def read_or_reject(record: FindingRecord) -> Finding | Rejected:
+    """The finding in `record`, or why there is none."""
+    try:
+        return read_record(record)
+    except InvalidEvent as error:
+        _log.warning("record is no finding", error=str(error)[:500])
+        return Rejected(record=record, reasons=error.reasons)
 
 
 def put_aside(connection: Connection, rejected: Iterable[Rejected], now: datetime) -> None:

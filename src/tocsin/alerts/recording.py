@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, insert, or_, select, update
 
 from tocsin.alerts import actions, alert_policy, alert_states, finding_merging
 from tocsin.alerts.alert_policy import SUMMARIZED, DetectorFacts, NotificationKind, SentBefore
@@ -34,6 +34,11 @@ from tocsin.declare.routes import NO_ROUTES, Routes
 
 _AT_ONCE = 500
 """Findings in one statement: a DB bounds the number of values in it."""
+_ALERTS = select(
+    *(alerts.c[name] for name in ("id", "detector", "entity", "period_start", "revision", "returned_at")),
+    *(alerts.c[name] for name in ("level", "state", "told_at_once", "told_delayed")),
+    *(alerts.c[name] for name in ("acknowledged_until", "acknowledged_by", "verdict")),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +112,11 @@ class _Alert:
 
 @dataclass(eq=False)
 class _Row:
+    """A finding; `before` are the values of its row in the DB, None for a new one."""
+
     stored: StoredFinding
     alert: _Alert | None = None
-    new: bool = False
+    before: dict[str, Any] | None = None
     changed: bool = False
 
 
@@ -141,30 +148,31 @@ class _Work:
 
     def load(self, batch: Sequence[Finding]) -> None:
         stored = select(findings).where(findings.c.finding_id.in_({f.finding_id for f in batch}))
-        rows = self._connection.execute(stored).mappings().all()
-        by_id = self._load_alerts(batch, {row["alert_id"] for row in rows if row["alert_id"] is not None})
-        self._rows = {row["finding_id"]: _Row(stored_finding(row), by_id.get(row["alert_id"])) for row in rows}
+        rows = [dict(zip(findings.c.keys(), row, strict=True)) for row in self._connection.execute(stored).all()]
+        alert_of = {row["finding_id"]: row["alert_id"] for row in rows if row["alert_id"] is not None}
+        by_id = self._load_alerts([f for f in batch if f.finding_id not in alert_of], set(alert_of.values()))
+        self._rows = {row["finding_id"]: _Row(stored_finding(row), by_id.get(row["alert_id"]), row) for row in rows}
         self._load_last_words(batch)
 
-    def _load_alerts(self, batch: Sequence[Finding], ids: set[int]) -> dict[int, _Alert]:
-        moments = [f.moment for f in batch]
-        declared = [(f, self._rules.facts[f.detector]) for f in batch if f.detector in self._rules.facts]
-        span = max((facts.dedup_period for _, facts in declared), default=timedelta(0))
-        hashes = {entity_hash(alert_policy.dedup_key(f.entity, facts)) for f, facts in declared}
-        own_key = and_(alerts.c.detector.in_({f.detector for f in batch}), alerts.c.entity_hash.in_(hashes))
-        near = and_(own_key, alerts.c.period_start.between(min(moments) - 2 * span, max(moments) + span))
+    def _load_alerts(self, without: Sequence[Finding], ids: set[int]) -> dict[int, _Alert]:
+        """Load the alerts `ids`, and those that findings without an alert may join or follow."""
+        own: ColumnElement[bool] = alerts.c.id.in_(ids)
+        declared = [(f, self._rules.facts[f.detector]) for f in without if f.detector in self._rules.facts]
+        if declared:
+            moments, span = [f.moment for f, _ in declared], max(facts.dedup_period for _, facts in declared)
+            hashes = {entity_hash(alert_policy.dedup_key(f.entity, facts)) for f, facts in declared}
+            own_key = and_(alerts.c.detector.in_({f.detector for f, _ in declared}), alerts.c.entity_hash.in_(hashes))
+            near = and_(own_key, alerts.c.period_start.between(min(moments) - 2 * span, max(moments) + span))
+            acknowledged = and_(own_key, alerts.c.acknowledged_until > self._now)  # goes on in later periods
+            own = or_(own, near, acknowledged)
         by_id = {}
-        acknowledged = and_(own_key, alerts.c.acknowledged_until > self._now)  # goes on in later periods
         # Locked: the notifier may end one of them, and a notification of the same revision would be refused.
-        own = (
-            select(alerts).where(or_(near, acknowledged, alerts.c.id.in_(ids))).order_by(alerts.c.id).with_for_update()
-        )
-        for row in self._connection.execute(own).mappings():
-            before, status = SentBefore(row["told_at_once"], row["told_delayed"]), actions.status_of(row)
-            alert = _Alert(row["detector"], row["entity"], row["period_start"], status, id=row["id"], sent=before)
-            alert.revision, alert.returned_at = row["revision"], row["returned_at"]
-            by_id[row["id"]] = alert
-            self._alerts.setdefault((row["detector"], row["entity"]), []).append(alert)
+        for row in self._connection.execute(_ALERTS.where(own).order_by(alerts.c.id).with_for_update()).all():
+            alert = _Alert(row.detector, row.entity, row.period_start, actions.status_of(row._mapping), id=row.id)
+            alert.sent = SentBefore(row.told_at_once, row.told_delayed)
+            alert.revision, alert.returned_at = row.revision, row.returned_at
+            by_id[row.id] = alert
+            self._alerts.setdefault((row.detector, row.entity), []).append(alert)
         return by_id
 
     def _load_last_words(self, batch: Sequence[Finding]) -> None:
@@ -198,7 +206,7 @@ class _Work:
         last_word = self._last_words.get((finding.detector, finding.day))
         row = self._rows.get(finding.finding_id)
         if row is None:
-            row = _Row(finding_merging.first(finding, declared, last_word, self._now), new=True)
+            row = _Row(finding_merging.first(finding, declared, last_word, self._now))
             self._rows[finding.finding_id] = row
             self.done.findings += 1
             return row
@@ -274,16 +282,17 @@ class _Work:
         }
 
     def _store_findings(self) -> None:
-        new = [row for row in self._rows.values() if row.new]
+        new = [_values_of(row) for row in self._rows.values() if row.before is None]
         if new:
-            self._connection.execute(insert(findings), [_values_of(row) for row in new])
-        changed = [row for row in self._rows.values() if row.changed and not row.new]
-        if changed:
+            self._connection.execute(insert(findings), new)
+        changed = [(row.before, _values_of(row)) for row in self._rows.values() if row.changed and row.before]
+        # Setting a column costs as much as reading it, and where it is the key, SQLite looks through all notifications.
+        names = {name for before, values in changed for name, value in values.items() if value != before[name]}
+        if names:
             same = update(findings).where(findings.c.finding_id == bindparam("known_id"))
-            rows = [_values_of(row) for row in changed]
-            for values in rows:
-                # Where the key of a row is set, SQLite looks through all notifications for those that point to it.
-                values["known_id"] = values.pop("finding_id")
+            rows = [
+                {name: values[name] for name in names} | {"known_id": values["finding_id"]} for _, values in changed
+            ]
             self._connection.execute(same, rows)
 
     def _store_notifications(self, planned: list[_Alert]) -> None:

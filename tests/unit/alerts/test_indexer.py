@@ -96,6 +96,21 @@ def test_what_the_database_refuses_is_put_aside_alone(project: Path, database: D
     assert len(queries.list_findings(database, FindingFilter(entity="trent"))) == (0 if refused else 1)
 
 
+def test_a_transaction_takes_few_findings_that_may_open_alerts_and_more_that_go_on(
+    project: Path, sqlite: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexer, "_WORK", 20)
+    watched, users = indexer_of(project, sqlite), [f"user{number}" for number in range(5)]
+    watched.follow_declarations()
+    taken = Mock(wraps=recording.record)
+    monkeypatch.setattr(recording, "record", taken)
+    rises = [[finding(score, user=user) for user in users] for score in (60, 61, 120)]
+    for batch, sizes in zip([*rises, burst(60)], ([2, 2, 1], [5], [2, 2, 1], [10]), strict=True):
+        taken.reset_mock()
+        watched.store([record(one) for one in batch])
+        assert [len(each.args[1]) for each in taken.call_args_list] == sizes
+
+
 def test_declarations_are_those_of_the_moment(project: Path, database: Database) -> None:
     indexer = indexer_of(project, database)
     detector = project / "detectors" / "failed_logins.py"

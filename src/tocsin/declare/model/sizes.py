@@ -56,6 +56,8 @@ def shortened(text: str) -> str:
 
     Two different texts stay different. What it returns it returns unchanged; so does Spark (`tocsin.detect.spark`).
     """
+    if len(text) <= TEXT_BYTES // 4:  # most are: UTF-8 takes four bytes for a character at most
+        return text
     whole = text.encode("utf-8", "surrogatepass")
     if len(whole) <= TEXT_BYTES:
         return text
