@@ -92,7 +92,7 @@ class Installation(Observed):
             instance="faults",
             kafka=broker.kafka.model_copy(update={"topic_prefix": f"{folder.name}."}),
             smtp=SmtpSettings(port=self.sink.port),
-            alerts=AlertSettings(group_interval=timedelta(0)),
+            alerts=AlertSettings(group_interval=timedelta(seconds=1)),
             spark=SparkSettings(**{"trigger_seconds": 5, "ingest_trigger_seconds": 5, **spark}),
         )
         super().__init__(settings)

@@ -180,7 +180,7 @@ class AlertSettings(SettingBlock):
     database: str | None = None
     database_file: Path | None = None
     urgent_recipients: tuple[Address, ...] = ()
-    group_interval: Duration = Field(default=timedelta(minutes=30), ge=timedelta(0), le=timedelta(days=1))
+    group_interval: Duration = Field(default=timedelta(minutes=30), ge=timedelta(seconds=1), le=timedelta(days=1))
     repeat_interval: Duration = Field(default=timedelta(days=1), ge=timedelta(minutes=1))
     history_days: int = Field(default=400, ge=1, le=3650)
     heartbeat: Annotated[str, AfterValidator(_check_heartbeat)] | None = None
