@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
+import time
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -36,6 +38,7 @@ class LoginAccess:
         """ConfigError if the secret of the client of OpenID Connect cannot be read."""
         web = settings.web
         self.guesses, self.issuer, self.oidc = Guesses(), None, web.oidc
+        self._ended: dict[str, float] = {}  # by the id of a session, when it was ended
         self.hashing = CapacityLimiter(_HASHED_AT_ONCE)
         self.users, self.password_file = dict(web.users), first_password_file(settings)
         marks = {name: user.password for name, user in self.users.items()}
@@ -51,10 +54,24 @@ class LoginAccess:
     async def user(self, request: Request) -> User | None:
         """See `Access`. A name that has left the settings, or has got another password, is nobody at once."""
         session = request.session
+        if session.get("id") in self._ended:
+            return None
         if "issuer" in session and self.oidc is not None and session["issuer"] == self.oidc.issuer:
             return User(session["name"], Role(session["role"]))
         name, mark = session.get("name", ""), session.get("mark")
         return User(name, self._roles[name]) if name in self.marks and mark == self.marks[name] else None
+
+    def begin(self, request: Request, **facts: Any) -> None:
+        """Begin a session, and forget the one before it."""
+        request.session.clear()
+        request.session.update({"id": secrets.token_urlsafe(16)} | facts)
+
+    def end(self, request: Request) -> None:
+        """End a session, also for whoever has a copy of its cookie; as long as this process runs."""
+        now = time.monotonic()
+        self._ended = {id: at for id, at in self._ended.items() if now - at < _SESSION_SECONDS}
+        self._ended[request.session.get("id", "")] = now
+        request.session.clear()
 
     def refusal(self, request: Request) -> Response:
         """See `Access`: people are led to the login."""
@@ -153,16 +170,15 @@ async def log_in(request: Request, site: Here, form: Form) -> Response:
     if not await to_thread.run_sync(is_password, password, hashed, limiter=access.hashing) or known is None:
         return _page(request, site, place, 401, "This name or password is wrong.")
     access.guesses.forget(*keys)
-    request.session.clear()
-    request.session.update({"name": name, "mark": access.marks[name]})
+    access.begin(request, name=name, mark=access.marks[name])
     return RedirectResponse(place, 303)
 
 
 @routes.post("/login/out")
-def log_out(request: Request, form: Form) -> Response:
-    """End the session in this browser."""
+def log_out(request: Request, site: Here, form: Form) -> Response:
+    """End the session."""
     del form
-    request.session.clear()
+    _access(site).end(request)
     return RedirectResponse("/login", 303)
 
 
@@ -192,8 +208,8 @@ async def come_back(request: Request, site: Here) -> Response:
         raise HTTPException(403, f"The login was not completed ({error}). Begin again.") from error
     name, role = str(claims.get(access.oidc.name) or claims.get("sub") or ""), access.role_of(claims)
     place = request.session.get("next", "/alerts")
-    request.session.clear()
     if role is None:
+        request.session.clear()
         raise HTTPException(403, f"{name} has no role here; web.oidc.roles names the groups that have one.")
-    request.session.update({"name": name, "role": int(role), "issuer": access.oidc.issuer})
+    access.begin(request, name=name, role=int(role), issuer=access.oidc.issuer)
     return RedirectResponse(place, 303)

@@ -244,7 +244,8 @@ def test_a_session_ends_with_the_log_out_and_a_forged_one_is_none(pages: Pages) 
     cookie = client.cookies["tocsin"]
     assert post(client, "/alerts", "/login/out").status_code == 303
     assert client.get("/alerts").status_code == 303
-    assert pages.client(Cookie=f"tocsin={cookie[:-4]}AAAA").get("/alerts").status_code == 303
+    for copy in (cookie, f"{cookie[:-4]}AAAA"):
+        assert pages.client(Cookie=f"tocsin={copy}").get("/alerts").status_code == 303
 
 
 ACTIONS = [
