@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ from sqlalchemy import Connection, func, select
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import FormData
 
-from tocsin.alerts.actions import list_silences
+from tocsin.alerts.actions import Silence, list_silences
 from tocsin.alerts.links import Links
 from tocsin.alerts.notify.mail.plain_text import duration, named, plain, times, value
 from tocsin.alerts.store.database import Database
@@ -50,6 +50,7 @@ class Site:
         self.has_views = False
         # One read serves everybody who looks: while the DB hangs, a read for each would take all threads.
         self.version = BackgroundValue(self._read_version, _VERSION_SECONDS)
+        self.mutes_all = BackgroundValue(self._read_mutes_all, _VERSION_SECONDS)  # for pages that ask again and again
 
     @cached_property
     def database(self) -> Database:
@@ -84,7 +85,9 @@ class Site:
         facts |= {"root": request.scope.get("root_path", ""), "path": request.url.path, "user": user, "site": self}
         facts |= {"now": datetime.now(UTC), "csrf": self._forms.dumps(user.name if user else "")}
         if "mutes_all" not in facts:
-            facts["mutes_all"] = self._mutes_all(facts["now"]) if user else []
+            facts["mutes_all"] = []
+            with suppress(TocsinError):  # the page says itself that the DB is away, if it needs it
+                facts["mutes_all"] = self._read_mutes_all() if user else []
         return HTMLResponse(_templates().get_template(template).render(facts), status)
 
     def message(
@@ -112,12 +115,10 @@ class Site:
     def _forms(self) -> URLSafeTimedSerializer:
         return URLSafeTimedSerializer(read_or_make_secret(self.settings.state / "web.secret"), salt="tocsin.form")
 
-    def _mutes_all(self, now: datetime) -> list[Any]:
-        try:
-            with self.read() as connection:
-                return [silence for silence in list_silences(connection, now) if silence.matcher.takes_all]
-        except TocsinError:
-            return []  # the page says itself that the DB is away, if it needs it
+    def _read_mutes_all(self) -> list[Silence]:
+        with self.read() as connection:
+            found = list_silences(connection, datetime.now(UTC))
+        return [silence for silence in found if silence.matcher.takes_all]
 
 
 ROW_ID = "[0-9]{1,18}"

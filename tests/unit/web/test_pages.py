@@ -8,6 +8,7 @@ import hmac
 import json
 import re
 import shutil
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -545,6 +546,26 @@ def test_without_its_database_a_page_says_so_and_comes_back_by_itself(
     assert '<meta http-equiv="refresh" content="10">' in answer.text
     assert not (pages.settings.state / "alerts.db").exists(), "looking makes none"
     assert client.get("/jobs").status_code == 200
+
+
+def test_pages_of_jobs_do_not_each_wait_for_a_database_that_hangs(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answered = [], threading.Event()
+
+    def hang() -> list[Any]:
+        asked.append(1)
+        answered.wait(60)
+        return []
+
+    monkeypatch.setattr(pages.app.state.site.mutes_all, "_get", hang)
+    monkeypatch.setattr("tocsin.web.pages.jobs._PATIENCE_SECONDS", 0.01)
+    client = pages.log_in("eve")
+    try:
+        assert [client.get("/jobs").status_code for _ in range(5)] == [200] * 5
+        assert asked == [1]
+    finally:
+        answered.set()
 
 
 def test_the_pages_of_jobs_have_those_that_the_user_may_see_and_only_their_logs(

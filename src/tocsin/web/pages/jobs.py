@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import FileResponse, HTMLResponse
 
+from tocsin.alerts.actions import Silence
 from tocsin.declare.model.names import DETECTOR
 from tocsin.web.access import Rights, User, Visitor
 from tocsin.web.job_rows import GROUPS, JobRow
@@ -18,6 +19,7 @@ from tocsin.web.site import Here, Site
 _STATIC = Path(__file__).parents[1] / "static"
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _FILES = {path.name: path for path in _STATIC.iterdir() if path.suffix in _TYPES}
+_PATIENCE_SECONDS = 1.0
 routes = APIRouter()
 
 
@@ -35,7 +37,8 @@ def jobs(request: Request, site: Here, user: Visitor, find: str = "") -> HTMLRes
     listed, words = _seen(site, user), find.lower().split()
     texts = {row.job: f"{row.job} {row.stage} {row.health} {row.title} {row.mode}".lower() for row in listed.rows}
     shown = [row for row in listed.rows if all(word in texts[row.job] for word in words)]
-    return site.page(request, "jobs.html", listed=listed, shown=shown, groups=GROUPS, find=find)
+    facts = {"listed": listed, "shown": shown, "groups": GROUPS, "find": find, "mutes_all": _mutes_all(site)}
+    return site.page(request, "jobs.html", **facts)
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,10 @@ def job(request: Request, site: Here, user: Visitor, choice: Annotated[Choice, D
     if row is None and choice.job:
         raise HTTPException(404, "This DAG handles no such job")
     facts: dict[str, Any] = {"listed": listed, "jobs": own, "row": row, "find": choice.find, "few": choice.crashes}
+    facts["mutes_all"] = _mutes_all(site)
     if row is None:
-        facts["beside"] = [row for row in listed.rows if row.job in known.beside(choice.dag_id)]
+        beside = known.beside(choice.dag_id)
+        facts["beside"] = [row for row in listed.rows if row.job in beside]
     else:
         facts |= {"crashes": known.crashes(row.job), "declared": known.declaration(row.job)}
         facts["parity"] = known.parity(row.name) if row.kind == DETECTOR else None
@@ -76,6 +81,11 @@ def _log(request: Request, site: Site, user: User, job: str, find: str) -> LogTa
     except HTTPException:
         return None
     return tail_of(site.settings.log(job), find)
+
+
+def _mutes_all(site: Site) -> list[Silence]:
+    """Return the silences of everything: these pages go on while the alerts DB is away, or hangs."""
+    return site.mutes_all.known(_PATIENCE_SECONDS).value or []
 
 
 def _seen(site: Site, user: User) -> JobList:
