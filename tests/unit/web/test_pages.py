@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import importlib
 import json
+import pkgutil
 import re
 import shutil
 import threading
@@ -47,6 +49,7 @@ from tocsin.declare.settings import Settings
 from tocsin.views.rest.open_views import OpenViews
 from tocsin.web import passwords
 from tocsin.web.access import Rights
+from tocsin.web.pages import __path__ as all_pages
 from tocsin.web.server import application
 from tocsin.web.site import Site
 
@@ -247,6 +250,20 @@ def test_a_session_ends_with_the_log_out_and_a_forged_one_is_none(pages: Pages) 
     assert client.get("/alerts").status_code == 303
     for copy in (cookie, f"{cookie[:-4]}AAAA"):
         assert pages.client(Cookie=f"tocsin={copy}").get("/alerts").status_code == 303
+
+
+def test_every_route_asks_for_a_login_and_every_action_for_a_role(pages: Pages) -> None:
+    modules = [importlib.import_module(f"tocsin.web.pages.{one.name}") for one in pkgutil.iter_modules(all_pages)]
+    routes = {(route.path, *route.methods) for module in modules for route in module.routes.routes}
+    reader, actions = pages.log_in("eve"), 0
+    for pattern, method in sorted(routes):
+        path = re.sub(r"\{[^}]*\}", "1", pattern)
+        if not path.startswith(("/static/", "/answer/", "/receivers/")):
+            assert (path, pages.client(Accept="*/*").request(method, path).status_code) == (path, 401)
+            if method != "GET":
+                actions += 1
+                assert (path, post(reader, "/alerts", path).status_code) == (path, 403)
+    assert actions == 4
 
 
 ACTIONS = [
