@@ -45,7 +45,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         server.taken.append(Taken(self.path, {k.lower(): v for k, v in self.headers.items()}, body, server.status))
         if server.status == HANGS:
-            server.released.wait(30)
+            server.released.wait()
         if server.status in (HANGS, DROPS):
             self.close_connection = True
             return

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 
 from tests.unit.alerts.scene import MINUTE, NOON, RULES, SECOND, finding
 from tocsin.alerts import actions, alert_lifecycle, alert_states
-from tocsin.alerts.actions import By
+from tocsin.alerts.actions import By, Done
 from tocsin.alerts.alert_states import AlertState, AlertStatus, CannotChange, Verdict
 from tocsin.alerts.recording import record
 from tocsin.alerts.store import queries
@@ -142,11 +145,22 @@ def test_what_continues_below_urgent_notifies_once_and_is_then_listed_in_summari
 def test_of_two_who_act_at_once_the_second_is_told_what_the_first_has_done(database: Database) -> None:
     with database.write() as connection:
         record(connection, [finding(60)], RULES, NOON + 10 * SECOND)
-    for by, verdict, refused in ((ANN, Verdict.FALSE, False), (BOB, Verdict.FALSE, True), (BOB, Verdict.TRUE, False)):
+    acted = threading.Event()
+
+    def resolve(by: By, verdict: Verdict, before_commit: float = 0.0) -> list[Done]:
         with database.write() as connection:
-            one, missing = actions.resolve(connection, [1, 7], by, verdict)
-        assert (one.state, "resolved by ann" in one.refused) == ("resolved", refused)
-        assert missing.refused == "there is no such alert"
+            done = actions.resolve(connection, [1, 7], by, verdict)
+            acted.set()
+            time.sleep(before_commit)
+        return done
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(resolve, ANN, Verdict.FALSE, 0.3)
+        acted.wait()
+        second = threads.submit(resolve, BOB, Verdict.FALSE)
+    for done, refused in ((first.result(), False), (second.result(), True), (resolve(BOB, Verdict.TRUE), False)):
+        assert (done[0].state, "resolved by ann" in done[0].refused) == ("resolved", refused)
+        assert done[1].refused == "there is no such alert"
     details = queries.show_alert(database, 1)
     assert details is not None
     assert [(step.who, step.action, step.why) for step in details.history] == [

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock, call
 
@@ -27,7 +28,7 @@ from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter
 from tocsin.alerts.store.schema import alerts, detectors, notifications
 from tocsin.declare.model.errors import TransientError
-from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.job_report import UNDECLARED_DETECTORS, JobState
 from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.declare.settings import Settings
 from tocsin.dev.servers.ports import free_ports
@@ -148,7 +149,9 @@ def test_an_email_waits_as_long_as_the_source_may_be_late(project: Path, databas
 
 
 def test_findings_of_a_detector_that_was_never_declared_are_kept(project: Path, database: Database) -> None:
-    indexer_of(project, database).store([record(finding(60, detector="unheard_of"))])
+    indexing = indexer_of(project, database)
+    indexing.store([record(finding(60, detector="unheard_of"))])
+    assert indexing.undeclared == ["unheard_of"]
     (stored,) = queries.list_findings(database, FindingFilter(detector="unheard_of"))
     assert stored.alert is None
     assert FACTS.name not in {alert.detector for alert in queries.list_alerts(database, AlertFilter())}
@@ -171,8 +174,9 @@ def test_findings_of_a_detector_that_is_declared_later_open_their_alerts_then(
     detector.write_text(source)
     if restarted:
         indexing = indexer_of(project, database)
-    for _ in range(2):
-        indexing.follow_declarations()
+    for step in (partial(indexing.store, []), indexing.follow_declarations):
+        step()
+        assert indexing.undeclared == []
         found = queries.list_alerts(database, AlertFilter())
         assert sorted(alert.entity["user_id"] for alert in found) == users
         with database.read() as connection:
@@ -306,7 +310,8 @@ def test_alerts_go_on_while_findings_cannot_be_passed_on_and_offsets_wait_for_th
     settings, stop = Settings(project=project, state=tmp_path / "state"), threading.Event()
     (project / "routes.toml").write_text("[[route]]")
     topic = Topic([], stop, opened(settings.alerts_database, read_only=True))
-    batches = iter([[record(finding(60, user=f"user-{number}"))] for number in range(3)])
+    names = (FACTS.name, FACTS.name, "unheard_of")
+    batches = iter([[record(finding(60, detector=name, user=f"user-{n}"))] for n, name in enumerate(names)])
     passed: list[list[FindingRecord]] = []
 
     def read(*_: object) -> list[FindingRecord]:
@@ -332,8 +337,10 @@ def test_alerts_go_on_while_findings_cannot_be_passed_on_and_offsets_wait_for_th
     assert topic.stored_at_commit == [3]
     assert len(passed[-1]) == 3
     reasons = [str(one.kwargs.get("reason", "")) for one in reporter.update.call_args_list]
-    for trouble in ("alerts go on, but detectors that read findings wait for them", "routes.toml is broken"):
+    troubles = ("detectors that read findings wait for them", "routes.toml is broken", "no file declares unheard_of")
+    for trouble in troubles:
         assert any(trouble in reason for reason in reasons)
+    assert {UNDECLARED_DETECTORS: 1.0} in [one.kwargs.get("counts") for one in reporter.update.call_args_list]
 
 
 class Killed(BaseException):

@@ -10,8 +10,10 @@ import pytest
 
 from tests.rig.waiting import awaited
 from tocsin.alerts.notify.channel import ChannelAway
+from tocsin.alerts.notify.dead_mans_switch import DeadMansSwitch
 from tocsin.alerts.notify.notifier import Notifier
-from tocsin.alerts.notify.notifier_job import NotifierJob
+from tocsin.alerts.notify.notifier_job import NotifierJob, SupervisorWatch
+from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.job_report import JobState
 from tocsin.declare.model.names import NOTIFIER
 from tocsin.declare.settings import Settings
@@ -57,22 +59,38 @@ def test_a_mail_that_hangs_in_the_first_round_after_a_restart_is_a_standstill_to
     assert stood_still
 
 
-def test_alerts_end_and_what_is_old_goes_also_while_the_mail_server_is_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("trouble", "state", "calls"),
+    [
+        (None, JobState.RUNNING, ["looks", "sign"]),
+        (ChannelAway("SMTP server: refused"), JobState.WAITING, ["looks"]),
+        (TransientError("alerts DB: refused"), JobState.WAITING, ["looks", "notices"]),
+    ],
+    ids=["well", "mail server away", "alerts DB away"],
+)
+def test_each_round_looks_at_the_supervisor_and_tidies_and_gives_a_sign_of_life_if_it_worked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: Exception | None, state: JobState, calls: list[str]
 ) -> None:
-    settings, stop = Settings(state=tmp_path), threading.Event()
+    """Messages about jobs leave from their files while the outbox is away."""
+    settings, stop, called = Settings(state=tmp_path), threading.Event(), list[str]()
 
-    def away(*_: object) -> None:
-        raise ChannelAway("SMTP server: refused")
+    def send(notifier: Notifier, *_: object) -> None:
+        if trouble is not None:
+            notifier.away = str(trouble) if isinstance(trouble, ChannelAway) else ""
+            raise trouble
 
     def tidy(_: Notifier) -> dict[str, int]:
         stop.set()
         return {"pending": 3}
 
-    monkeypatch.setattr(Notifier, "send_due", away)
+    monkeypatch.setattr(Notifier, "send_due", send)
     monkeypatch.setattr(Notifier, "tidy", tidy)
+    monkeypatch.setattr(SupervisorWatch, "look", lambda _: called.append("looks"))
+    monkeypatch.setattr(DeadMansSwitch, "worked", lambda _: called.append("sign"))
+    monkeypatch.setattr("tocsin.alerts.notify.notifier_job.send_overdue", lambda _: called.append("notices"))
     reporter = Reporter(settings, NOTIFIER)
     NotifierJob(settings, reporter, stop).run()
     report = reporter.report()
     reporter.close()
-    assert (report.state, report.reason, report.counts) == (JobState.WAITING, "SMTP server: refused", {"pending": 3})
+    assert (report.state, report.reason, report.counts) == (state, str(trouble or ""), {"pending": 3})
+    assert called == calls

@@ -17,13 +17,14 @@ from tocsin.alerts.store.schema import notifications
 ALONE = replace(RULES, paged=())
 
 
-def test_an_email_that_an_urgent_one_replaced_since_it_was_read_is_not_released(database: Database) -> None:
+def test_an_email_that_an_urgent_one_replaced_since_it_was_read_does_not_leave(database: Database) -> None:
     with database.write() as connection:
         record(connection, burst(60), ALONE, NOON + 8 * SECOND)
         (window,) = outbox.waiting_windows(connection)
         emails = outbox.emails_of(connection, {window: ""})
         record(connection, burst(120), ALONE, NOON + 9 * SECOND)
         outbox.release(connection, emails)
+        outbox.bind(connection, list(emails), "<m@x>")
         states = connection.execute(select(notifications.c.kind, notifications.c.state)).all()
     assert sorted(map(tuple, states)) == [("email", "replaced"), ("urgent", "pending")]
 

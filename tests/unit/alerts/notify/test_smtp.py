@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from unittest.mock import Mock
 
 import pytest
 from aiosmtpd.smtp import SMTP
 
 from tests.rig.mail_server import MailServer
 from tocsin.alerts.notify.channel import Message, Result
-from tocsin.alerts.notify.smtp import SmtpChannel
+from tocsin.alerts.notify.smtp import SmtpChannel, _PatientSmtp
 from tocsin.declare.setting_blocks import SmtpSettings
 from tocsin.declare.settings import Settings
 
@@ -90,3 +92,11 @@ def test_a_server_that_does_not_greet_within_the_time_to_connect_is_not_away_yet
 
     monkeypatch.setattr(SMTP, "_handle_client", late)
     assert channel.send(mail_to("ann@example.com")).result is Result.SENT
+
+
+@pytest.mark.parametrize(("command", "seconds"), [("data", 600), ("rcpt", 300), ("noop", 60)])
+def test_a_server_that_never_answers_is_waited_for_as_long_as_the_rfc_asks(command: str, seconds: int) -> None:
+    smtp = _PatientSmtp()
+    smtp.sock, smtp.file = Mock(), io.BytesIO(b"250 OK\r\n")
+    smtp.docmd(command)
+    smtp.sock.settimeout.assert_called_once_with(seconds)

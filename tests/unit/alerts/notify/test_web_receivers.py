@@ -92,7 +92,7 @@ def composed(database: Database, recipient: str, **changes: Any) -> Message:
 
 def plain(recipient: str) -> Message:
     """A message about no alert."""
-    return Message(id="<1@x>", recipient=recipient, subject="failed", text="Why.", html="<p>Why.", date=NOON)
+    return Message(id="<1@\u00fc\r\n>", recipient=recipient, subject="failed", text="Why.", html="<p>Why.", date=NOON)
 
 
 @dataclass(frozen=True)
