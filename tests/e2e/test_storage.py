@@ -74,7 +74,9 @@ def test_a_machine_with_an_empty_disk_goes_on_where_the_lost_one_was(live: LiveJ
     live.job.await_truth(live.topic.truth)
 
 
-def test_a_store_that_is_cut_off_in_mid_write_is_waited_for(live: LiveJob, server: ObjectStoreServer) -> None:
+def test_a_store_that_is_cut_off_in_mid_write_or_at_the_start_is_waited_for(
+    live: LiveJob, server: ObjectStoreServer
+) -> None:
     live.await_live()
     server.wire.most_bytes = 300  # each request breaks off in the middle of its head
     live.topic.burst("half-written", 130)
@@ -82,8 +84,15 @@ def test_a_store_that_is_cut_off_in_mid_write_is_waited_for(live: LiveJob, serve
     assert live.process.poll() is None, waiting
     server.wire.cut()
     live.topic.burst("cut-off", 60, moment=datetime.now(UTC) + timedelta(seconds=1))
+    tried = live.job.log.read_text().count("query restarting") + 2
+    await_that(lambda: live.job.log.read_text().count("query restarting") >= tried, READY_SECONDS)
+    assert live.process.poll() is None
+    live.job.kill(live.process)
+    pid = live.start().pid
+    live.job.await_report(lambda r: (r.pid, r.state) == (pid, JobState.WAITING) and "object store" in r.reason)
     server.wire.mend()
     live.await_live()
+    assert live.process.pid == pid
     live.job.await_truth(live.topic.truth)
 
 

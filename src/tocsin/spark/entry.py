@@ -10,6 +10,7 @@ from pathlib import Path
 from tocsin.declare.model.job_report import JobState
 from tocsin.declare.settings import Settings
 from tocsin.job import Job
+from tocsin.platform.kafka.retry import Retry
 from tocsin.platform.storage.claim import claim
 from tocsin.spark.engine import jvm
 from tocsin.spark.query.query_loop import QueryLoop
@@ -23,15 +24,21 @@ def run_query(job: Job, make: Callable[[Settings, str], StreamJob]) -> None:
     Raises:
         ConfigError: something must be fixed first.
         Unwritable: the checkpoint cannot be written; a restart helps once there is room.
-        TransientError: Kafka fails again and again.
+        TransientError: Kafka or the object store fails again and again.
         RuntimeError: the query failed for another reason; a restart may help.
     """
     _offer_to_the_kernel()
     settings, reporter = job.settings, job.reporter
     job.kill = jvm.kill
     reporter.expect_batches(jvm.await_answer)
-    claim(settings)
-    stream = make(settings, job.name)
+
+    def prepare() -> StreamJob:
+        claim(settings)
+        return make(settings, job.name)
+
+    stream = Retry(reporter, job.stop).call(prepare)
+    if stream is None:
+        return
     clean_scratch(settings, stream.spec.job)
     reporter.update(version=stream.spec.version)  # now: the session takes seconds, and Kafka may be away
     loop = QueryLoop(settings, stream, reporter, job.stop)

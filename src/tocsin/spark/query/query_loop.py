@@ -215,7 +215,8 @@ class QueryLoop:
         if started is None:
             return
         is_active = started.query.isActive  # raises if the JVM has ended: a record may be the cause
-        self._job.spec.poison.end()  # process and JVM have not ended
+        with contextlib.suppress(TransientError):  # the store is away, which ends no process
+            self._job.spec.poison.end()  # process and JVM have not ended
         if not is_active:
             return
         self._await_boundary(started)

@@ -108,7 +108,6 @@ def test_huge_and_strange_values_are_cut(
     assert evidence.sources[0].count == len(strange)
     assert len(evidence.model_dump_json().encode()) <= 4_000
     assert 0 < len(evidence.sources[0].events) < len(strange), "the latest are left"
-    assert all(len(str(value)) <= 200 for row in evidence.sources[0].events for value in row.values())
     assert stored(database, details) == evidence
 
 
