@@ -168,7 +168,7 @@ class Indexer:
         alerts = self._settings.alerts
         return Rules(
             facts=self._declared.current(),
-            routes=self.routes.current(),
+            routes=self.routes.read(),
             paged=alerts.urgent_recipients,
             repeat_interval=alerts.repeat_interval,
             domain=self._settings.smtp.domain,
@@ -239,7 +239,7 @@ class IndexerJob:
         if topic.measure() is not None:
             indexer.follow_declarations()
             waiting.tick(topic.complete_at)
-            indexer.routes.current()
+            indexer.routes.read()
             feed = "alerts go on, but detectors that read findings wait for them: "
             troubles = [f"{feed}{waiting.trouble}" if waiting.trouble else "", indexer.routes.trouble]
             self._report(topic, troubles, indexer.undeclared)

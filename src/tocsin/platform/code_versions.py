@@ -17,7 +17,7 @@ from tocsin.declare.model.names import DETECTOR, FLOW, JobName, detector_job
 from tocsin.declare.routes import ROUTES_FILE
 from tocsin.declare.settings import Settings
 from tocsin.platform import state_file
-from tocsin.platform.state_file import Stamps, stamps, write_whole
+from tocsin.platform.state_file import Followed, write_whole
 
 _FOLDERS = {DETECTOR: "detectors", FLOW: "flows"}
 KEPT = 5
@@ -93,19 +93,11 @@ def installed_catalog(settings: Settings) -> Catalog:
     return read_catalog(settings.project, refused)
 
 
-class FollowedCatalog:
-    """All declared, as `installed_catalog` reads it; read again only when a file has changed."""
+class FollowedCatalog(Followed[Catalog]):
+    """All declared, as `installed_catalog` reads it."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings, self._catalog = settings, Catalog()
-        self._stamps: Stamps | None = None
-
-    def read(self) -> Catalog:
-        """Read what has changed; the same object while nothing has. Raises as `installed_catalog`."""
-        now = stamps(declared_files(self._settings))
-        if now != self._stamps:
-            self._catalog, self._stamps = installed_catalog(self._settings), now
-        return self._catalog
+        super().__init__(lambda: declared_files(settings), lambda: installed_catalog(settings))
 
 
 def kept_detector(settings: Settings, name: str, version: str) -> DetectorSpec:

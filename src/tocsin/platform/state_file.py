@@ -9,10 +9,10 @@ import contextlib
 import functools
 import os
 import secrets
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast, overload
+from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -80,6 +80,21 @@ def stamps(paths: Iterable[Path]) -> Stamps:
             status = path.stat()
             found.add((str(path), status.st_mtime_ns, status.st_size))
     return frozenset(found)
+
+
+class Followed(Generic[_Value]):
+    """A value that is read from files, again only when one of them was changed, added or removed."""
+
+    def __init__(self, files: Callable[[], Iterable[Path]], reader: Callable[[], _Value]) -> None:
+        self._files, self._reader = files, reader
+        self._last: tuple[Stamps, _Value] | None = None
+
+    def read(self) -> _Value:
+        """Read what has changed; the same object while nothing has. Raises as its reader does."""
+        now = stamps(self._files())
+        if self._last is None or self._last[0] != now:
+            self._last = now, self._reader()
+        return self._last[1]
 
 
 def write_whole(path: Path | StoredFile, content: str | bytes, *, mode: int = 0o666) -> None:

@@ -48,7 +48,7 @@ def test_notifications_are_planned_by_the_routes_of_the_moment_and_the_last_good
     assert recipients(sqlite, 1) == {FACTS.owner, "oncall@example.com"}
     assert recipients(sqlite, 2) == {FACTS.owner}
     file.write_text(TO_SOC + "[[route]]\nto = 'webhook:siem'")
-    indexer.routes.current()
+    indexer.routes.read()
     assert "has no block [receivers.webhook.siem] in the settings" in indexer.routes.trouble
     file.write_text(TO_SOC + "[[route]]\nto = 'pager:ann'")
     restarted = Indexer(settings, sqlite, clock=lambda: NOON + 9 * SECOND)
@@ -57,8 +57,14 @@ def test_notifications_are_planned_by_the_routes_of_the_moment_and_the_last_good
         assert recipients(sqlite, number) == {"soc@example.com", "oncall@example.com"}
         assert "routes.toml:6: route 2, to: 'pager' in 'pager:ann' is no kind" in again.routes.trouble
     routes = FollowedRoutes(settings)
-    assert len(routes.current().route) == 1
+    assert len(routes.read().route) == 1
     file.unlink()
-    assert (routes.current(), routes.trouble) == (NO_ROUTES, "")
+    for unsaved in (routes, FollowedRoutes(settings)):
+        assert len(unsaved.read().route) == 1
+        assert "routes.toml is gone" in unsaved.trouble
+    file.write_text("")
+    assert (routes.read(), routes.trouble) == (NO_ROUTES, "")
+    file.unlink()
+    assert (routes.read(), routes.trouble) == (NO_ROUTES, "")
     file.write_text("[[route]")
-    assert FollowedRoutes(settings).current() == NO_ROUTES
+    assert FollowedRoutes(settings).read() == NO_ROUTES

@@ -240,7 +240,7 @@ class Notifier:
         """Begin to send what is due, one message for each recipient that has none under way."""
         with self._database.read() as connection:
             due = outbox.list_due(connection, self._clock(), self._settings.alerts.group_interval)
-            mutes = muting.read_mutes(connection, self._routes.current().inhibit, self._clock()) if due else Mutes()
+            mutes = muting.read_mutes(connection, self._routes.read().inhibit, self._clock()) if due else Mutes()
         for item in due:
             if not self._sends.has_room(item.recipient) or server_of(item.recipient) in channels.away:
                 continue
