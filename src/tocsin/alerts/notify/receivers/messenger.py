@@ -8,11 +8,10 @@ from pathlib import Path
 import apprise
 
 from tocsin.alerts.notify.channel import Delivery, Message, Result
+from tocsin.alerts.notify.receivers.named_target import NamedTargetChannel
 from tocsin.declare.blocks.receiver_settings import AppriseTarget
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.sizes import printable
-from tocsin.declare.setting_blocks import secret_in
-from tocsin.declare.settings import Settings
 
 # It logs a URL that it cannot read, with its password; of messages a `Delivery` says the same.
 logging.getLogger("apprise").propagate = False
@@ -20,25 +19,14 @@ _OTHERS = 0o077
 _SECONDS = 60.0
 
 
-class AppriseChannel:
+class AppriseChannel(NamedTargetChannel[AppriseTarget]):
     """Hands each message to the service in the file of its recipient, as plain text."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._targets: dict[str, AppriseTarget] = settings.receivers.get("apprise", {})
+    secret = "url_file"
 
-    def close(self) -> None:
-        """See `Channel.close`: no connection stays open."""
-
-    def send(self, message: Message) -> Delivery:
+    def send_to(self, target: AppriseTarget, secret: str, message: Message) -> Delivery:
         """Hand over one message. Apprise does not say whether a service refuses it, so it is tried again later."""
-        name = message.recipient.removeprefix("apprise:")
-        target = self._targets.get(name)
-        if target is None:
-            return Delivery(Result.REFUSED, f"the settings have no block [receivers.apprise.{name}]")
-        try:
-            service = _service(_private(target.url_file, f"receivers.apprise.{name}.url_file"), target.url_file)
-        except ConfigError as error:
-            return Delivery(Result.POSTPONED, str(error))
+        service = _service(secret, target.url_file)
         sender = apprise.Apprise(asset=apprise.AppriseAsset(service_timeout=_SECONDS, app_id="Tocsin"))
         sender.add(service)
         kind = apprise.NotifyType.FAILURE if message.urgent else apprise.NotifyType.WARNING
@@ -51,18 +39,11 @@ class AppriseChannel:
 
 
 def _service(url: str, file: Path) -> apprise.NotifyBase:
+    if file.stat().st_mode & _OTHERS:
+        raise ConfigError.one(file, f"can be read by others; run: chmod 600 {file}")
     service = apprise.Apprise.instantiate(url)
     if service is None or "\n" in url:
         raise ConfigError.one(file, "must hold one URL that Apprise knows (github.com/caronc/apprise/wiki)")
     if "overflow=" not in url:  # a service refuses what is too long
         service.overflow_mode = apprise.OverflowMode.TRUNCATE
     return service
-
-
-def _private(file: Path, key: str) -> str:
-    try:
-        if file.stat().st_mode & _OTHERS:
-            raise ConfigError.one(file, f"can be read by others; run: chmod 600 {file}", key=key)
-    except OSError:
-        pass  # said when it is read
-    return secret_in(file, key)

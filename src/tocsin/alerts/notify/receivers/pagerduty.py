@@ -17,8 +17,8 @@ from tocsin.alerts.alert_states import Action
 from tocsin.alerts.notify.alert_facts import AlertFacts, find_by_key
 from tocsin.alerts.notify.channel import Delivery, Message, Result
 from tocsin.alerts.notify.receivers.http_post import HttpPost
+from tocsin.alerts.notify.receivers.named_target import NamedTargetChannel
 from tocsin.declare.blocks.receiver_settings import PagerDutyTarget
-from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.finding_text import entity_text
 from tocsin.declare.model.sizes import printable
 from tocsin.declare.setting_blocks import secret_in
@@ -31,48 +31,49 @@ _PAGES = ("alert", "runbook", "job")
 _SIGNATURE = "x-pagerduty-signature"
 
 
-class PagerDutyChannel:
+class PagerDutyChannel(NamedTargetChannel[PagerDutyTarget]):
     """Sends an event for each alert that a message shows: trigger, acknowledge or resolve, with the key of the alert.
 
-    Of a message about more alerts than it shows another event says so, with a key of its own. An event that is sent
-    again changes nothing in PagerDuty.
+    An event that is sent again changes nothing in PagerDuty.
     """
 
+    secret = "routing_key_file"
+
     def __init__(self, settings: Settings) -> None:
-        self._targets: dict[str, PagerDutyTarget] = settings.receivers.get("pagerduty", {})
+        super().__init__(settings)
         self._http = HttpPost()
 
     def close(self) -> None:
         """See `Channel.close`."""
         self._http.close()
 
-    def send(self, message: Message) -> Delivery:
+    def send_to(self, target: PagerDutyTarget, secret: str, message: Message) -> Delivery:
         """See `HttpPost.send`."""
-        name = message.recipient.removeprefix("pagerduty:")
-        target = self._targets.get(name)
-        if target is None:
-            return Delivery(Result.REFUSED, f"the settings have no block [receivers.pagerduty.{name}]")
-        try:
-            key = secret_in(target.routing_key_file, f"receivers.pagerduty.{name}.routing_key_file")
-        except ConfigError as error:
-            return Delivery(Result.POSTPONED, str(error))
         for event in events_of(message):
-            delivery = self._http.send(target.url, _fitting(event | {"routing_key": key}), {})
+            delivery = self._http.send(target.url, _fitting(event | {"routing_key": secret}), {})
             if delivery.result is not Result.SENT:
                 break
         return delivery
 
 
 def events_of(message: Message) -> list[dict[str, Any]]:
-    """Make the events of a message, without their routing key; one at least."""
-    each = [message.model_copy(update=_as_single(facts, message.urgent)) for facts in message.several]
-    rest = [] if each and len(each) == message.alerts else [message]
-    return [event_of(single) for single in (*each, *rest)]
+    """Make the events of a message, without their routing key; one at least.
+
+    Of a message about more alerts than it shows, the first event says how many there are: an incident of their own
+    would end with none of them.
+    """
+    hidden = message.alerts - len(message.several)
+    each = [
+        message.model_copy(update=_as_single(facts, message.urgent, 0 if number else hidden))
+        for number, facts in enumerate(message.several)
+    ]
+    return [event_of(single) for single in each or [message]]
 
 
-def _as_single(facts: AlertFacts, urgent: bool) -> dict[str, Any]:
+def _as_single(facts: AlertFacts, urgent: bool, hidden: int) -> dict[str, Any]:
     """Take one alert out of several; those of a summary are not `urgent`, whatever their level."""
-    subject = f"{entity_text(facts.entity)}: {facts.score:g} (limit {facts.limit:g}) - {facts.title}"
+    subject = f"{f'[{hidden:,} more alerts] ' if hidden else ''}{entity_text(facts.entity)}: "
+    subject += f"{facts.score:g} (limit {facts.limit:g}) - {facts.title}"
     return {"facts": facts, "subject": subject, "urgent": urgent and facts.level == "urgent"}
 
 

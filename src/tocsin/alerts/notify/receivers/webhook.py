@@ -8,22 +8,23 @@ import json
 import re
 import time
 
-from tocsin.alerts.notify.channel import Delivery, Message, Result
+from tocsin.alerts.notify.channel import Delivery, Message
 from tocsin.alerts.notify.receivers.http_post import HttpPost
+from tocsin.alerts.notify.receivers.named_target import NamedTargetChannel
 from tocsin.declare.blocks.receiver_settings import WebhookTarget
-from tocsin.declare.model.errors import ConfigError
-from tocsin.declare.setting_blocks import secret_in
 from tocsin.declare.settings import Settings
 
 SIGNATURE = "X-Tocsin-Signature"
 _PREFIX = "webhook:"
 
 
-class WebhookChannel:
+class WebhookChannel(NamedTargetChannel[WebhookTarget]):
     """Posts each message to the address of its recipient."""
 
+    secret = "secret_file"
+
     def __init__(self, settings: Settings) -> None:
-        self._targets: dict[str, WebhookTarget] = settings.receivers.get("webhook", {})
+        super().__init__(settings)
         self._http = HttpPost()
 
     def close(self) -> None:
@@ -32,19 +33,19 @@ class WebhookChannel:
 
     def send(self, message: Message) -> Delivery:
         """See `HttpPost.send`; a message to a NAME is signed, one to an address is not."""
-        name = message.recipient.removeprefix(_PREFIX)
+        address = message.recipient.removeprefix(_PREFIX)
+        return self._post(address, message) if "://" in address else super().send(message)
+
+    def send_to(self, target: WebhookTarget, secret: str, message: Message) -> Delivery:
+        """Post a signed message."""
+        return self._post(target.url, message, secret)
+
+    def _post(self, url: str, message: Message, secret: str | None = None) -> Delivery:
         headers = {"Idempotency-Key": re.sub(r"[^\x21-\x7e]", "_", message.id)}
         body = json.dumps(body_of(message), ensure_ascii=False).encode()
-        if "://" in name:
-            return self._http.send(name, body, headers)
-        target = self._targets.get(name)
-        if target is None:
-            return Delivery(Result.REFUSED, f"the settings have no block [receivers.webhook.{name}]")
-        try:
-            secret = secret_in(target.secret_file, f"receivers.webhook.{name}.secret_file")
-        except ConfigError as error:
-            return Delivery(Result.POSTPONED, str(error))
-        return self._http.send(target.url, body, headers | {SIGNATURE: signature(secret, body, int(time.time()))})
+        if secret is not None:
+            headers[SIGNATURE] = signature(secret, body, int(time.time()))
+        return self._http.send(url, body, headers)
 
 
 def body_of(message: Message) -> dict[str, object]:
