@@ -28,7 +28,6 @@ from tocsin.alerts.store.alert_rows import (
     stored_finding,
 )
 from tocsin.alerts.store.schema import alert_transitions, alerts, backfilled_days, findings, notifications
-from tocsin.declare.model.alert_matcher import AlertLabels
 from tocsin.declare.model.finding import Finding
 from tocsin.declare.routes import NO_ROUTES, Routes
 
@@ -337,7 +336,7 @@ class _Work:
 
     def _recipients(self, kind: NotificationKind, alert: _Alert, facts: DetectorFacts) -> list[str]:
         level = alert_policy.routed_level(kind)
-        labels = AlertLabels(alert.detector, facts.owner, level, json.loads(alert.entity), facts.tags)
+        labels = facts.labels(alert.detector, level, json.loads(alert.entity))
         return [to.recipient for to in self._rules.routes.recipients(labels, self._now, self._rules.paged)]
 
     def _leaving(self, kind: NotificationKind, finding: Finding, alert: _Alert, facts: DetectorFacts) -> dict[str, Any]:

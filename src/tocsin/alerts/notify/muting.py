@@ -1,8 +1,9 @@
 """Mute notifications before they leave: of alerts that a person has answered, a silence takes, or a wider alert covers.
 
 A muted notification leaves once what mutes it is over: in the next summary if its window is long over. It is dropped
-once its alert is resolved. The history of the alert says both. That something is back is never muted: whoever was
-notified that it was missing, or has an incident open, needs it.
+once its alert is resolved, unless that happened by itself during a silence: nobody else would ever hear of it. The
+history of the alert says both. That something is back is never muted: whoever was notified that it was missing, or has
+an incident open, needs it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 
-from sqlalchemy import Connection, and_, exists, insert, or_, select, update
+from sqlalchemy import Connection, and_, exists, insert, not_, or_, select, update
 
 from tocsin.alerts import actions, alert_states
 from tocsin.alerts.actions import Silence
@@ -26,6 +27,7 @@ from tocsin.alerts.notify.outbox import CHUNK, chunks
 from tocsin.alerts.store.alert_rows import further_notifications, planned_notification, read_facts
 from tocsin.alerts.store.schema import alert_transitions, alerts, detectors, notifications
 from tocsin.declare.model.alert_matcher import AlertLabels, Inhibition
+from tocsin.declare.model.detector_guide import DetectorGuide
 
 _table = notifications.c
 _DELAYED = NotificationKind.DELAYED.value
@@ -33,6 +35,10 @@ _AT_ONCE = (NotificationKind.URGENT.value, NotificationKind.EMAIL.value)
 _ACKNOWLEDGED = "acknowledged"
 _NUMBERED = re.compile(r"(silence|alert) (\d+)\b")
 _RETURNED = NotificationKind.RETURNED.value
+_IS_DROPPED = and_(
+    alerts.c.state == AlertState.RESOLVED.value,
+    or_(alerts.c.acknowledged_by != "", not_(_table.muted_by.startswith("silence "))),
+)
 _PENDING = or_(_table.state == "pending", and_(_table.state == "waiting", _table.kind.in_(SUMMARIZED)))
 
 
@@ -113,11 +119,11 @@ def mute(connection: Connection, muted: Mapping[int, str], now: datetime) -> Non
 
 
 def find_unmuted(connection: Connection, now: datetime) -> list[int]:
-    """List muted notifications whose mute is over, or whose alert is resolved: `CHUNK` at most."""
+    """List muted notifications whose mute is over, or which are dropped: `CHUNK` at most."""
     reasons = select(_table.muted_by).where(_table.state == "muted").distinct()
     over = _over(connection, list(connection.execute(reasons).scalars()), now)
     answer_is_over = and_(_table.muted_by.startswith(_ACKNOWLEDGED), alerts.c.state == AlertState.OPEN.value)
-    ends = or_(_table.muted_by.in_(over), answer_is_over, alerts.c.state == AlertState.RESOLVED.value)
+    ends = or_(_table.muted_by.in_(over), answer_is_over, _IS_DROPPED)
     own = select(_table.id).join(alerts, alerts.c.id == _table.alert_id).where(_table.state == "muted", ends)
     return list(connection.execute(own.limit(CHUNK)).scalars())
 
@@ -125,7 +131,9 @@ def find_unmuted(connection: Connection, now: datetime) -> list[int]:
 def unmute(connection: Connection, ids: Sequence[int], now: datetime) -> None:
     """Let notifications of `find_unmuted` leave, in a summary if their window is long over; or drop them."""
     columns = (_table.id, _table.alert_id, _table.detector, _table.kind, _table.window_end, _table.created_at)
-    own = select(*columns, _table.muted_by, alerts.c.state).join(alerts, alerts.c.id == _table.alert_id)
+    own = select(*columns, _table.muted_by, _IS_DROPPED.label("is_dropped")).join(
+        alerts, alerts.c.id == _table.alert_id
+    )
     rows = connection.execute(own.where(_table.id.in_(ids), _table.state == "muted")).all()
     facts = read_facts(connection)
     after: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -134,11 +142,11 @@ def unmute(connection: Connection, ids: Sequence[int], now: datetime) -> None:
         is_late = row.kind in _AT_ONCE and now - (row.window_end or row.created_at) > page_within
         kind = _DELAYED if is_late else row.kind
         state = "waiting" if kind in SUMMARIZED else "pending"
-        after["dropped" if row.state == AlertState.RESOLVED.value else state, kind].append(row.id)
+        after["dropped" if row.is_dropped else state, kind].append(row.id)
     for (state, kind), leaving in after.items():
         values = {"state": state, "kind": kind} | ({} if state == "dropped" else {"muted_by": ""})
         connection.execute(update(notifications).where(_table.id.in_(leaving)).values(values))
-    over = {row.alert_id: row.muted_by for row in rows if row.state != AlertState.RESOLVED.value}
+    over = {row.alert_id: row.muted_by for row in rows if not row.is_dropped}
     _note(connection, Action.UNMUTED, over, now)
 
 
@@ -220,9 +228,8 @@ def _read_wider(connection: Connection, inhibitions: Sequence[Inhibition]) -> li
 
 
 def _labels(row: Mapping[Any, Any]) -> AlertLabels:
-    guide = row["guide"]
-    tags = tuple(guide.get("tags") or ())
-    return AlertLabels(row["detector"], guide.get("owner", ""), row["level"], json.loads(row["entity"]), tags)
+    guide = DetectorGuide.model_validate(row["guide"])
+    return guide.labels(row["detector"], row["level"], json.loads(row["entity"]))
 
 
 def _values(labels: AlertLabels, same: Sequence[str]) -> tuple[str, ...] | None:

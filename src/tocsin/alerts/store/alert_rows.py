@@ -15,7 +15,6 @@ from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.evidence.alert_evidence import AlertEvidence
 from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.store.schema import detectors, notifications
-from tocsin.declare.model.alert_matcher import AlertLabels
 from tocsin.declare.model.detector_guide import DetectorGuide
 from tocsin.declare.model.finding import Finding, canonical_entity
 
@@ -108,11 +107,6 @@ class Alert(DetectorGuide):
     acknowledged_until: datetime | None = None
     acknowledged_by: str = ""
     verdict: str = ""
-
-    @property
-    def labels(self) -> AlertLabels:
-        """What matchers look at."""
-        return AlertLabels(self.detector, self.owner, self.level, self.entity, self.tags)
 
 
 class Transition(BaseModel, frozen=True):

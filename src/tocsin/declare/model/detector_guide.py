@@ -6,10 +6,12 @@ To show another key, declare it (`DetectorSpec`, `tocsin.declare.keywords`) and 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
+from tocsin.declare.model.alert_matcher import AlertLabels
 from tocsin.declare.model.detector import DetectorSpec
 
 _TECHNIQUE = re.compile(r"(T\d{4})(?:\.(\d{3}))?")
@@ -51,6 +53,10 @@ class DetectorGuide(BaseModel, frozen=True, extra="ignore"):
     def guide(self) -> dict[str, Any]:
         """The fields, as an alert keeps them."""
         return {name: getattr(self, name) for name in DetectorGuide.model_fields}
+
+    def labels(self, detector: str, level: str, entity: Mapping[str, str]) -> AlertLabels:
+        """Return what matchers look at of an alert of `detector`."""
+        return AlertLabels(detector, self.owner, level, entity, self.tags)
 
     @property
     def facts(self) -> dict[str, str]:

@@ -76,7 +76,8 @@ def seen_detectors(site: Site, user: User, detectors: set[str]) -> set[str]:
 
 def muting(active: list[Silence], alert: Alert) -> Silence | None:
     """Return the silence that mutes an alert; None if there is none."""
-    return next((silence for silence in active if silence.matcher.matches(alert.labels)), None)
+    labels = alert.labels(alert.detector, alert.level, alert.entity)
+    return next((silence for silence in active if silence.matcher.matches(labels)), None)
 
 
 def _counts() -> Select[Any]:

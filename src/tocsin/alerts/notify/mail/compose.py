@@ -185,8 +185,8 @@ def _why_several(overview: Overview, command: str) -> tuple[str, ...]:
     if overview.summary:
         return (
             "These alerts notified nobody at once. Either they continue an alert that you were notified of before, "
-            "or they were found too late: a job was down or behind, old events were replayed, or a backfill found what "
-            "the stream had missed.",
+            "a silence muted them, or they were found too late: a job was down or behind, old events were replayed, or "
+            "a backfill found what the stream had missed.",
         )
     how_many = f", {overview.urgent:,} of them urgent" if overview.urgent else ""
     lead = f"They were found since the last message{how_many}, so they leave as one."
