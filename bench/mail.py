@@ -61,7 +61,7 @@ def measure(rig: Rig, seconds: float) -> Waited:
     text = (here().root / "detectors" / f"{_DETECTOR}.py").read_text(encoding="utf-8")
     (port,) = free_ports(1)
     site = rig.site("mail", {_DETECTOR: text})
-    alerts = site.settings.alerts.model_copy(update={"group_interval": timedelta(0)})
+    alerts = site.settings.alerts.model_copy(update={"group_interval": timedelta(seconds=1)})
     site = replace(site, settings=site.settings.model_copy(update={"smtp": SmtpSettings(port=port), "alerts": alerts}))
     mails = Mails()
     server = Controller(mails, hostname="127.0.0.1", port=port)

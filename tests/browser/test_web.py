@@ -21,7 +21,7 @@ from tests.browser.visiting import compared, find, shot
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that
 from tocsin.alerts import actions
-from tocsin.alerts.actions import By
+from tocsin.alerts.actions import Actor
 from tocsin.alerts.links import LinkAction, Links
 from tocsin.alerts.store.database import Database
 from tocsin.declare.blocks.web_settings import WebSettings
@@ -220,7 +220,7 @@ def test_every_page_fits_and_nothing_in_it_jumps(web: Web, browser: Browser, the
     context.add_init_script(SHIFTS)
     web.find(99, EVIL, context={EVIL: EVIL}, evidence=[EVIL])
     with web.database.write() as connection:
-        actions.acknowledge(connection, [2], By("ann@example.com", datetime.now(UTC)))
+        actions.acknowledge(connection, [2], Actor("ann@example.com", datetime.now(UTC)))
     with closing(context):
         page = context.new_page()
         web.open(page, "/login")

@@ -1,7 +1,7 @@
 """What people do about alerts: the same few functions for the command line, the pages, signed links and receivers.
 
-Each is one step inside the caller's write transaction, and keeps what was done: who, when, why. Doing it twice changes
-nothing, and of two people who act at once the second is told what the first has done.
+Each is one step inside the caller's write transaction, and records who did what, when and why. Doing it twice changes
+nothing, and of two people who act at once the second learns what the first has done.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LONGEST_TEXT = 1000
 
 
 @dataclass(frozen=True)
-class By:
+class Actor:
     """The person (or program) that acts, when (UTC), and why. ValueError if a text is too long.
 
     Attributes:
@@ -64,7 +64,7 @@ class Silence(BaseModel, frozen=True):
         return self.starts_at <= now < self.ends_at
 
 
-class Done(BaseModel, frozen=True):
+class ActionResult(BaseModel, frozen=True):
     """Outcome of an action for one alert: `refused` says why nothing was done, and is empty when it was."""
 
     alert: int
@@ -72,7 +72,9 @@ class Done(BaseModel, frozen=True):
     refused: str = ""
 
 
-def acknowledge(connection: Connection, ids: Iterable[int], by: By, until: datetime | None = None) -> list[Done]:
+def acknowledge(
+    connection: Connection, ids: Iterable[int], by: Actor, until: datetime | None = None
+) -> list[ActionResult]:
     """Acknowledge alerts, for four hours unless `until` says otherwise.
 
     ValueError if `until` is over, or a text of `by` is too long.
@@ -81,13 +83,13 @@ def acknowledge(connection: Connection, ids: Iterable[int], by: By, until: datet
     return _change(connection, ids, by, lambda status: alert_states.acknowledge(status, by.who, end, by.why, by.at))
 
 
-def resolve(connection: Connection, ids: Iterable[int], by: By, verdict: Verdict | None) -> list[Done]:
+def resolve(connection: Connection, ids: Iterable[int], by: Actor, verdict: Verdict | None) -> list[ActionResult]:
     """Resolve alerts with a verdict, None if it cannot be said; ValueError as of `acknowledge`."""
     return _change(connection, ids, by, lambda status: alert_states.resolve(status, by.who, verdict, by.why))
 
 
 def silence(
-    connection: Connection, matcher: AlertMatcher, by: By, ends_at: datetime, *, everything: bool = False
+    connection: Connection, matcher: AlertMatcher, by: Actor, ends_at: datetime, *, everything: bool = False
 ) -> Silence:
     """Mute alerts from now on, until a time.
 
@@ -107,7 +109,7 @@ def silence(
     return Silence.model_validate(dict(made))
 
 
-def unsilence(connection: Connection, silence_id: int, by: By) -> Silence:
+def unsilence(connection: Connection, silence_id: int, by: Actor) -> Silence:
     """End a silence now; one that has ended stays as it is. LookupError if there is none of that id."""
     own = silences.c.id == silence_id
     ended = update(silences).where(own, silences.c.ends_at > by.at).values(ends_at=by.at, ended_by=by.who)
@@ -165,7 +167,9 @@ def write_changes(connection: Connection, changes: Mapping[int, Change], now: da
         connection.execute(insert(alert_transitions), rows)
 
 
-def _change(connection: Connection, ids: Iterable[int], by: By, step: Callable[[AlertStatus], Change]) -> list[Done]:
+def _change(
+    connection: Connection, ids: Iterable[int], by: Actor, step: Callable[[AlertStatus], Change]
+) -> list[ActionResult]:
     wanted = list(dict.fromkeys(ids))
     # In one order, as everywhere: two who act on the same ones would wait for each other.
     own = select(alerts).where(alerts.c.id.in_(wanted)).order_by(alerts.c.id).with_for_update()
@@ -174,13 +178,13 @@ def _change(connection: Connection, ids: Iterable[int], by: By, step: Callable[[
     changes, done = {}, []
     for alert in wanted:
         if alert not in found:
-            done.append(Done(alert=alert, state="", refused="there is no such alert"))
+            done.append(ActionResult(alert=alert, state="", refused="there is no such alert"))
             continue
         try:
             changes[alert] = step(found[alert])
-            done.append(Done(alert=alert, state=changes[alert].status.state.value))
+            done.append(ActionResult(alert=alert, state=changes[alert].status.state.value))
         except CannotChange as error:
-            done.append(Done(alert=alert, state=found[alert].state.value, refused=str(error)))
+            done.append(ActionResult(alert=alert, state=found[alert].state.value, refused=str(error)))
     write_changes(connection, changes, by.at)
     outbox.add_updates(connection, list(changes), by.at)
     return done

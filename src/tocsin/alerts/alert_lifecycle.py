@@ -119,7 +119,7 @@ def missing_of(connection: Connection, every: Mapping[str, timedelta], now: date
     last_end = select(func.max(findings.c.window_end)).where(_counts(alerts.c.id)).scalar_subquery()
     query = select(alerts.c.id, alerts.c.detector, alerts.c.revision, last_end.label("last_end")).where(
         alerts.c.detector.in_(every),
-        alerts.c.told_at_once != "",
+        alerts.c.notified_at_once != "",
         last_end > now - (_LOOKS_BACK + max(every.values())),
         ~followed,
         ~waits,

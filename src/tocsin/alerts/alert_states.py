@@ -133,9 +133,9 @@ def expire(status: AlertStatus, now: datetime) -> Change | None:
 
 
 def follow(before: AlertStatus, level: str, now: datetime) -> AlertStatus:
-    """Begin the next alert of an entity: an acknowledgement goes on for it, up to the level that was acknowledged."""
-    goes_on = before.state is AlertState.ACKNOWLEDGED and before.until is not None and before.until > now
-    if goes_on and LEVELS[level] <= LEVELS[before.level]:
+    """Begin the next alert of an entity: an acknowledgement extends to it, up to the level that was acknowledged."""
+    is_acknowledged = before.state is AlertState.ACKNOWLEDGED and before.until is not None and before.until > now
+    if is_acknowledged and LEVELS[level] <= LEVELS[before.level]:
         return replace(before, level=level)
     return AlertStatus(AlertState.OPEN, level)
 

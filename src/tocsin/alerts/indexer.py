@@ -3,7 +3,7 @@
 A batch is stored in one transaction, then its offsets are committed; a crash in between delivers it again, which
 changes nothing. What is no finding is put aside. While the topics of detectors that read findings cannot be written,
 alerts go on, and offsets wait. Between two batches it stores what backfills have published, a chunk
-in one transaction. While Kafka or the alerts DB is away it waits, says so, and goes on.
+in one transaction. While Kafka or the alerts DB is away it waits, says so, and resumes.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Indexer:
         return done
 
     def follow_declarations(self) -> None:
-        """Open alerts of findings stored before their detector was declared; a call after a TransientError goes on."""
+        """Open alerts of findings stored before their detector was declared; a call after a TransientError resumes."""
         declared = self._declared.current()
         for name in sorted(declared.keys() - self._stored_facts.keys()):
             last = ""
@@ -271,7 +271,7 @@ class IndexerJob:
 class DeclaredFacts:
     """The facts of every detector, read again whenever a file of sources/ or detectors/ has changed.
 
-    A file that is broken or gone keeps its last good facts: its job may still run, and what it finds must reach people.
+    If a file is broken or gone its last good facts stay: its job may still run, and its findings must reach people.
     """
 
     def __init__(self, settings: Settings, known: dict[str, DetectorFacts]) -> None:

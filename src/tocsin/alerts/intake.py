@@ -76,7 +76,7 @@ def read_or_reject(record: FindingRecord) -> Finding | Rejected:
 
 
 def put_aside(connection: Connection, rejected: Iterable[Rejected], now: datetime) -> None:
-    """Keep records that are no findings: reasons, origin, and 64 KiB of each at most. A repetition changes nothing."""
+    """Store records that are no findings: reasons, origin, and 64 KiB of each at most. A repetition changes nothing."""
     for rejection in rejected:
         record, value = rejection.record, rejection.record.value or b""
         place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}

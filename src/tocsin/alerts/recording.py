@@ -35,7 +35,7 @@ _AT_ONCE = 500
 """Findings in one statement: a DB bounds the number of values in it."""
 _ALERTS = select(
     *(alerts.c[name] for name in ("id", "detector", "entity", "period_start", "revision", "returned_at")),
-    *(alerts.c[name] for name in ("level", "state", "told_at_once", "told_delayed")),
+    *(alerts.c[name] for name in ("level", "state", "notified_at_once", "notified_delayed")),
     *(alerts.c[name] for name in ("acknowledged_until", "acknowledged_by", "verdict")),
 )
 
@@ -96,7 +96,7 @@ class _Alert:
     changed: bool = False
 
     def change(self, change: Change | None) -> None:
-        """Take a step of its state, which its history keeps."""
+        """Take a step of its state, for its history."""
         if change is not None:
             self.status, self.changed = change.status, True
             self.changes.append(change)
@@ -162,13 +162,13 @@ class _Work:
             hashes = {entity_hash(alert_policy.dedup_key(f.entity, facts)) for f, facts in declared}
             own_key = and_(alerts.c.detector.in_({f.detector for f, _ in declared}), alerts.c.entity_hash.in_(hashes))
             near = and_(own_key, alerts.c.period_start.between(min(moments) - 2 * span, max(moments) + span))
-            acknowledged = and_(own_key, alerts.c.acknowledged_until > self._now)  # goes on in later periods
+            acknowledged = and_(own_key, alerts.c.acknowledged_until > self._now)  # extends to later periods
             own = or_(own, near, acknowledged)
         by_id = {}
         # Locked: the notifier may end one of them, and a notification of the same revision would be refused.
         for row in self._connection.execute(_ALERTS.where(own).order_by(alerts.c.id).with_for_update()).all():
             alert = _Alert(row.detector, row.entity, row.period_start, actions.status_of(row._mapping), id=row.id)
-            alert.sent = SentBefore(row.told_at_once, row.told_delayed)
+            alert.sent = SentBefore(row.notified_at_once, row.notified_delayed)
             alert.revision, alert.returned_at = row.revision, row.returned_at
             by_id[row.id] = alert
             self._alerts.setdefault((row.detector, row.entity), []).append(alert)
@@ -275,7 +275,7 @@ class _Work:
         return {
             "period_end": alert.period_start + facts.dedup_period,
             **actions.status_values(alert.status),
-            **{"told_at_once": alert.sent.at_once, "told_delayed": alert.sent.delayed},
+            **{"notified_at_once": alert.sent.at_once, "notified_delayed": alert.sent.delayed},
             **{"revision": alert.revision, "returned_at": alert.returned_at, "updated_at": self._now},
             "guide": facts.guide,
         }

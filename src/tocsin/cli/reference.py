@@ -12,7 +12,7 @@ from typing import Any, get_args
 import typer
 from pydantic import BaseModel
 
-from tocsin.alerts.actions import Done, Silence
+from tocsin.alerts.actions import ActionResult, Silence
 from tocsin.alerts.evidence.finding_explanation import FindingExplanation
 from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, InvalidFinding, JobUsage
@@ -68,8 +68,8 @@ SHAPES: dict[str, Any] = {
     "tocsin alerts resend": ResentShape,
     "tocsin alerts digest": list[DetectorDigest],
     "tocsin alerts show": AlertDetails,
-    "tocsin alerts ack": list[Done],
-    "tocsin alerts resolve": list[Done],
+    "tocsin alerts ack": list[ActionResult],
+    "tocsin alerts resolve": list[ActionResult],
     "tocsin alerts silence": list[Silence],
     "tocsin alerts unsilence": list[Silence],
     "tocsin alerts silences": list[Silence],

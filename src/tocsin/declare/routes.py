@@ -77,7 +77,7 @@ class Route(BaseModel):
         days: of the week; all if empty.
         timezone: a place such as "Europe/Berlin".
         to: receivers. `owner` stands for the alert's owner, `urgent_recipients` for those of the settings.
-        goes_on: whether the next routes are tried after it has taken an alert; `continue` in the file.
+        continues: whether the next routes are tried after it has taken an alert; `continue` in the file.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -88,7 +88,7 @@ class Route(BaseModel):
     days: Annotated[tuple[_Day, ...], BeforeValidator(as_list)] = ()
     timezone: Annotated[str, AfterValidator(_zone)] = "UTC"
     to: Annotated[tuple[Annotated[str, AfterValidator(_recipient)], ...], BeforeValidator(as_list), Field(min_length=1)]
-    goes_on: bool = Field(default=False, alias="continue")
+    continues: bool = Field(default=False, alias="continue")
 
     def is_on(self, now: datetime) -> bool:
         """Return whether `now` (any zone) is in its hours and on its days."""
@@ -109,7 +109,7 @@ class Route(BaseModel):
         same_days = not self.days or {*self.days} >= {*(later.days or _DAYS)}
         same_clock = self.timezone == later.timezone and self.hours in ("", later.hours)
         always = not self.hours and {*self.days} in (set(), {*_DAYS})
-        return not self.goes_on and self.match.includes(later.match) and (always or (same_clock and same_days))
+        return not self.continues and self.match.includes(later.match) and (always or (same_clock and same_days))
 
     @property
     def time_text(self) -> str:
@@ -163,7 +163,7 @@ class Routes(BaseModel):
         for number, route in enumerate((*self.route, *_LAST), start=1):
             takes = route.takes(labels, now)
             yield number, route, takes
-            if takes and not route.goes_on:
+            if takes and not route.continues:
                 return
 
     def _label(self, number: int, route: Route) -> str:
@@ -184,7 +184,7 @@ def _why(route: Route, labels: AlertLabels, now: datetime) -> str:
         return "takes only " + next(part.text for part in parts if not part.matches(labels))
     if not route.is_on(now):
         return f"takes {route.match.text}, but only {route.time_text}"
-    return f"takes {route.match.text}{', and goes on' if route.goes_on else ''}"
+    return f"takes {route.match.text}{', and continues' if route.continues else ''}"
 
 
 def read_routes(project: Path) -> Routes:

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, finding
 from tocsin.alerts import actions
-from tocsin.alerts.actions import By
+from tocsin.alerts.actions import Actor
 from tocsin.alerts.alert_states import Verdict
 from tocsin.alerts.notify import grouping
 from tocsin.alerts.recording import Rules, record
@@ -97,7 +97,7 @@ def test_a_verdict_outlives_the_end_of_a_silence_and_not_the_next_one(silence: S
     missing(silence, 0)
     silence.send()
     with silence.database.write() as connection:
-        actions.resolve(connection, [1], By("ann@example.com", silence.now), Verdict.FALSE)
+        actions.resolve(connection, [1], Actor("ann@example.com", silence.now), Verdict.FALSE)
     closed(silence, 20)
     (alert,) = queries.list_alerts(silence.database, AlertFilter())
     assert (alert.state, alert.verdict, len(backs(silence))) == ("resolved", "false", 2)
@@ -164,7 +164,7 @@ def test_what_still_gathers_leaves_before_the_message_about_its_end(
 def test_the_end_of_what_people_were_notified_of_is_not_muted(silence: Scene, muted_by: str) -> None:
     missing(silence, 0)
     silence.send()
-    ann = By("ann@example.com", silence.now, "looking")
+    ann = Actor("ann@example.com", silence.now, "looking")
     with silence.database.write() as connection:
         if muted_by == "silence":
             actions.silence(connection, AlertMatcher(detector=(FACTS.name,)), ann, silence.now + DAY)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.alerts.scene import MINUTE, NOON, RULES, SECOND, finding
 from tocsin.alerts import actions, alert_lifecycle, alert_states
-from tocsin.alerts.actions import By, Done
+from tocsin.alerts.actions import ActionResult, Actor
 from tocsin.alerts.alert_states import AlertState, AlertStatus, CannotChange, Verdict
 from tocsin.alerts.recording import record
 from tocsin.alerts.store import queries
@@ -22,7 +22,7 @@ from tocsin.declare.model.alert_matcher import AlertLabels, AlertMatcher, Inhibi
 
 OPEN, ACKNOWLEDGED, RESOLVED = AlertState
 HOUR = timedelta(hours=1)
-ANN, BOB = By("ann", NOON, "looking"), By("bob", NOON + MINUTE)
+ANN, BOB = Actor("ann", NOON, "looking"), Actor("bob", NOON + MINUTE)
 
 Step = Callable[[AlertStatus], alert_states.Change | None]
 
@@ -147,7 +147,7 @@ def test_of_two_who_act_at_once_the_second_is_told_what_the_first_has_done(datab
         record(connection, [finding(60)], RULES, NOON + 10 * SECOND)
     acted = threading.Event()
 
-    def resolve(by: By, verdict: Verdict, before_commit: float = 0.0) -> list[Done]:
+    def resolve(by: Actor, verdict: Verdict, before_commit: float = 0.0) -> list[ActionResult]:
         with database.write() as connection:
             done = actions.resolve(connection, [1, 7], by, verdict)
             acted.set()
@@ -175,14 +175,14 @@ def test_of_two_who_act_at_once_the_second_is_told_what_the_first_has_done(datab
     [
         ({"detector": ("failed_*",)}, ANN, 1, ""),
         ({"detector": ("failed_*",)}, BOB, 1, "reason"),
-        ({"detector": ("failed_*",)}, By("", NOON, "why"), 1, "owner"),
+        ({"detector": ("failed_*",)}, Actor("", NOON, "why"), 1, "owner"),
         ({"detector": ("failed_*",)}, ANN, 0, "later than now"),
         ({}, ANN, 1, "every alert"),
         ({"detector": ("*",), "entity": {"user_id": ("*",)}}, ANN, 1, "every alert"),
     ],
 )
 def test_a_silence_has_a_matcher_an_owner_a_reason_and_an_end(
-    database: Database, matcher: dict[str, object], by: By, hours: int, fault: str
+    database: Database, matcher: dict[str, object], by: Actor, hours: int, fault: str
 ) -> None:
     wanted, end = AlertMatcher.model_validate(matcher), NOON + hours * HOUR
     with database.write() as connection:
@@ -195,7 +195,7 @@ def test_a_silence_has_a_matcher_an_owner_a_reason_and_an_end(
         assert (made.matcher, made.owner, made.reason, made.is_active(NOON)) == (wanted, "ann", "looking", True)
         assert actions.list_silences(connection, NOON) == [made]
         ended = actions.unsilence(connection, made.id, BOB)
-        assert actions.unsilence(connection, made.id, By("eve", NOON + HOUR)) == ended, "it ends once"
+        assert actions.unsilence(connection, made.id, Actor("eve", NOON + HOUR)) == ended, "it ends once"
         assert (ended.ends_at, ended.ended_by) == (BOB.at, "bob")
         assert actions.list_silences(connection, BOB.at) == []
         with pytest.raises(LookupError, match="no silence 7"):

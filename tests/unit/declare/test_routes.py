@@ -96,7 +96,7 @@ def test_an_alert_that_names_nobody_goes_to_its_owner() -> None:
 def test_each_route_that_was_tried_says_why() -> None:
     tried = parse_routes(ROUTES, Path("routes.toml")).tried(labels(level="urgent", tag="theft"), FRIDAY)
     assert [(each.route, each.takes, each.why) for each in tried] == [
-        ("route 1 (copy)", True, "takes detector failed_*, and goes on"),
+        ("route 1 (copy)", True, "takes detector failed_*, and continues"),
         ("route 2 (night)", False, "takes level urgent, tags credential or theft, but only fri sat 22:00-06:00 "
          "Europe/Berlin"),
         ("route 3", False, "takes only user_id root or svc_*"),

@@ -28,7 +28,7 @@ from starlette.testclient import TestClient
 from tests.rig.samples.project import copy_project
 from tests.unit.alerts.scene import RULES, SECOND, finding
 from tocsin.alerts import actions
-from tocsin.alerts.actions import By
+from tocsin.alerts.actions import Actor
 from tocsin.alerts.alert_states import Verdict
 from tocsin.alerts.evidence.alert_evidence import (
     AlertEvidence,
@@ -292,7 +292,7 @@ def test_the_second_of_two_who_act_is_told_what_the_first_has_done(pages: Pages)
     client = pages.log_in("bob")
     client.get("/alerts/1")
     with pages.database.write() as connection:
-        actions.resolve(connection, [1], By("ann", NOW), Verdict.TRUE)
+        actions.resolve(connection, [1], Actor("ann", NOW), Verdict.TRUE)
     answer = post(client, "/alerts/1", "/alerts/1", action="acknowledge", hours="4")
     assert (answer.status_code, "Nothing was done: it is resolved by ann (true)" in answer.text) == (409, True)
     bulk = post(client, "/alerts", "/alerts", alert="1", hours="4")
@@ -316,8 +316,10 @@ def test_the_second_of_two_who_act_is_told_what_the_first_has_done(pages: Pages)
 )
 def test_the_list_has_what_was_asked_for(pages: Pages, query: str, shown: list[str]) -> None:
     with pages.database.write() as connection:
-        actions.silence(connection, AlertMatcher(entity={"user_id": ("mall*",)}), By("ann", NOW, "why"), in_an_hour())
-        actions.acknowledge(connection, [2], By("ann", NOW))
+        actions.silence(
+            connection, AlertMatcher(entity={"user_id": ("mall*",)}), Actor("ann", NOW, "why"), in_an_hour()
+        )
+        actions.acknowledge(connection, [2], Actor("ann", NOW))
     page = pages.log_in("eve").get(f"/alerts?{query}").text
     assert [name for name in ("mallory", "trudy", "&lt;script&gt;") if f">{name}" in page] == shown
 
@@ -353,10 +355,10 @@ def test_an_event_is_sent_when_an_alert_or_a_silence_changes(pages: Pages, monke
     client = pages.log_in("eve")
     told = [client.get("/alerts/events").text]
     with pages.database.write() as connection:
-        actions.acknowledge(connection, [1], By("ann", NOW))
+        actions.acknowledge(connection, [1], Actor("ann", NOW))
     told.append(client.get("/alerts/events").text)
     with pages.database.write() as connection:
-        actions.silence(connection, AlertMatcher(detector=("a",)), By("ann", NOW, "why"), in_an_hour())
+        actions.silence(connection, AlertMatcher(detector=("a",)), Actor("ann", NOW, "why"), in_an_hour())
     told.append(client.get("/alerts/events").text)
     assert [text.count("data: ") for text in told] == [1, 1, 1]
     assert len(set(told)) == 3
@@ -391,7 +393,7 @@ def test_who_may_not_see_a_detector_sees_and_answers_none_of_its_alerts(
     fields = {"action": "acknowledge", "hours": "4"}
     with pages.database.write() as connection:
         for name in ("failed_*", "other"):
-            actions.silence(connection, AlertMatcher(detector=(name,)), By("bob", NOW, f"{name} why"), in_an_hour())
+            actions.silence(connection, AlertMatcher(detector=(name,)), Actor("bob", NOW, f"{name} why"), in_an_hour())
     shown = client.get("/silences").text
     assert ("failed_* why" in shown, "other why" in shown) == (False, True)
     for detector, status in (("other", 303), ("failed_*", 403), ("", 403)):
@@ -485,7 +487,7 @@ def test_a_link_in_a_mail_acts_once_on_its_button_alone_and_without_a_login(
 
 def test_a_link_overrides_nobody_who_has_resolved_the_alert(pages: Pages) -> None:
     with pages.database.write() as connection:
-        actions.resolve(connection, [1], By("bob", NOW), Verdict.TRUE)
+        actions.resolve(connection, [1], Actor("bob", NOW), Verdict.TRUE)
     for action in LinkAction:
         assert "already resolved by bob at" in pages.client().post(pages.link(action)).text
     assert pages.alert().alert.verdict == "true"
@@ -497,7 +499,7 @@ def test_of_two_who_answer_at_once_the_second_waits_and_is_told_what_the_first_h
             second = threads.submit(pages.client().post, pages.link(LinkAction.SILENCE_HOUR))
             time.sleep(0.3)  # it waits for the lock by now
             matcher = AlertMatcher(detector=("failed_logins",))
-            actions.silence(connection, matcher, By("bob", datetime.now(UTC), "why"), in_an_hour())
+            actions.silence(connection, matcher, Actor("bob", datetime.now(UTC), "why"), in_an_hour())
         assert "already silenced by bob until" in second.result().text
     with pages.database.read() as connection:
         assert len(actions.list_silences(connection, NOW)) == 1
@@ -642,7 +644,7 @@ def test_in_airflow_the_buttons_of_a_job_call_its_api(
 def test_the_page_of_detectors_has_verdicts_and_a_runbook_is_rendered_without_its_html(pages: Pages) -> None:
     with pages.database.write() as connection:
         for alert, verdict in ((1, "true"), (2, "false")):
-            actions.resolve(connection, [alert], By("ann", NOW), Verdict(verdict))
+            actions.resolve(connection, [alert], Actor("ann", NOW), Verdict(verdict))
     client = pages.log_in("eve")
     assert "50 % true of 2" in client.get("/detectors").text
     runbook = pages.settings.project / "docs" / "runbooks" / "failed_logins.md"

@@ -65,7 +65,7 @@ class FollowedBackfills:
         if self._clock() < self._rest_until:
             return False
         try:
-            if self._goes_on():
+            if self._advance():
                 return True
             if not self._due:
                 self._look()
@@ -73,7 +73,7 @@ class FollowedBackfills:
                 self._rest_until = self._clock() + _LOOK_SECONDS
                 return False
             self._steps = self._bring(*self._due.pop())
-            if self._goes_on():
+            if self._advance():
                 return True
         except (TransientError, OSError) as error:
             self._rest(str(error))
@@ -83,7 +83,8 @@ class FollowedBackfills:
             self._trouble = ""
         return bool(self._due)
 
-    def _goes_on(self) -> bool:
+    def _advance(self) -> bool:
+        """Take one step of the day in progress; False if there is none, or it is done."""
         return next(self._steps, _ENDED) is not _ENDED
 
     def _look(self) -> None:
@@ -118,7 +119,7 @@ class FollowedBackfills:
     def _leave_out(self, detector: str, day: date, published: Published, error: Exception) -> None:
         self._unusable.add((detector, day, published.run))
         _log.error(
-            "findings of a backfilled day unusable, day kept as it is",
+            "findings of a backfilled day unusable, day unchanged",
             detector=detector, day=str(day), error=str(error)[:500],
         )  # fmt: skip
 

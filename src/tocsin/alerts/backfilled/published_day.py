@@ -62,7 +62,7 @@ def read_day(detector: str, day: date, published: Published, found: list[Finding
 class StoredDays:
     """Brings backfilled days into the alerts DB. Each step of a generator here is a transaction or a few short ones.
 
-    While the DB cannot be used a step raises TransientError. Whoever stops half-way calls `settle`, which goes on.
+    While the DB cannot be used a step raises TransientError. Whoever stops half-way calls `settle`, which resumes.
     """
 
     def __init__(self, read: Read, write: Write, clock: Callable[[], datetime]) -> None:

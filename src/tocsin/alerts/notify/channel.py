@@ -118,7 +118,7 @@ class Channels:
     """The channels of one installation, each opened when there is a message for it and none idle. Threads may share it.
 
     Leave the `with` statement to close them; one that is sending is closed afterwards. A server that is away is not
-    tried again (`away` says why, by `server_of`), and keeps no other back. A message that fails may be the cause
+    tried again (`away` says why, by `server_of`), and delays no other. A message that fails may be the cause
     itself, such as a mail at which its server drops the connection; a server is away if two different ones fail in a
     row.
     """
@@ -155,13 +155,13 @@ class Channels:
             channel.close()
             raise
         with self._lock:
-            if keeps := not self._closed:
+            if is_reusable := not self._closed:
                 self._idle[name].append(channel)
             failed = self._failed.pop(server, message.id)
             if delivery.result is Result.FAILED:
                 self._failed[server] = message.id
             if delivery.result is Result.AWAY or (delivery.result is Result.FAILED and failed != message.id):
                 self.away[server] = delivery.reason
-        if not keeps:
+        if not is_reusable:
             channel.close()
         return delivery

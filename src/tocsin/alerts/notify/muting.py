@@ -109,7 +109,7 @@ def judge(connection: Connection, about: Sequence[int], mutes: Mutes) -> dict[in
 
 
 def mute(connection: Connection, muted: Mapping[int, str], now: datetime) -> None:
-    """Keep what would leave about some alerts, `CHUNK` at most; what a person has resolved is dropped at once."""
+    """Hold back what would leave about some alerts, `CHUNK` at most; what a person has resolved is dropped at once."""
     for why in set(muted.values()):
         ids = [alert for alert, by in muted.items() if by == why]
         state = "dropped" if why.startswith("resolved") else "muted"

@@ -1,4 +1,4 @@
-"""Keep messages about jobs and runs as files until the notifier takes them into its outbox, within a second.
+"""Store messages about jobs and runs as files until the notifier takes them into its outbox, within a second.
 
 The supervisor may lack the driver of the alerts DB (Airflow's environment does), and must be heard while that DB or the
 notifier is down. What the notifier has not taken within `PATIENCE_SECONDS` leaves from its file: the supervisor sends
@@ -131,7 +131,7 @@ def list_overdue(settings: Settings, patience: float = PATIENCE_SECONDS) -> list
 
 
 def send_overdue(settings: Settings, patience: float = PATIENCE_SECONDS) -> bool:
-    """Send them from their files; returns whether none waits on. One that cannot leave keeps no other back."""
+    """Send them from their files; returns whether none waits on. One that cannot leave delays no other."""
     files = NoticeFiles(settings.state)
     names = list_overdue(settings, patience)
     if not names:

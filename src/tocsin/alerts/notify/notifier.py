@@ -67,7 +67,7 @@ class _Pause:
         return cls(reason, now + length, length)
 
     def lasts(self, now: datetime) -> bool:
-        """Return whether it goes on; not if the clock was set back since."""
+        """Return whether the server is still left alone; not if the clock was set back since."""
         return timedelta(0) < self.until - now <= self.length
 
 
@@ -161,9 +161,9 @@ class Notifier:
             raise trouble
 
     def send_due(
-        self, stop: threading.Event, goes_on: Callable[[], None] = lambda: None, patience: float = _PATIENCE_SECONDS
+        self, stop: threading.Event, heartbeat: Callable[[], None] = lambda: None, patience: float = _PATIENCE_SECONDS
     ) -> None:
-        """Send all that is due, the urgent first, until `stop` is set; says `goes_on` before each step.
+        """Send all that is due, the urgent first, until `stop` is set; calls `heartbeat` before each step.
 
         Messages that take longer than `patience` seconds stay under way, and a later call notes what became of them.
 
@@ -176,12 +176,12 @@ class Notifier:
         with Channels(self._settings, paused) as channels:
             while not stop.is_set():
                 if self._sends.longest_seconds < SENDING_SECONDS:
-                    goes_on()
+                    heartbeat()
                 self._write(self._unwritten)
                 self._start_due(channels)
                 if not self._note_ended(patience, channels):
                     break
-        # A copy: a thread that goes on sending may add another.
+        # A copy: a thread that still sends may add another.
         away = {server: why for server, why in dict(channels.away).items() if server not in paused}
         self._pauses |= {server: _Pause.after(before.get(server), why, self._clock()) for server, why in away.items()}
         self.away = "; ".join(pause.reason for pause in self._pauses.values())

@@ -97,7 +97,7 @@ class NotifierJob:
             trouble = str(error)
         try:
             notifier.send_due(self._stop, self._reporter.goes_on)
-        except ChannelAway as error:  # what goes to others goes on
+        except ChannelAway as error:  # what goes to others was sent
             trouble = str(error)
         return trouble
 

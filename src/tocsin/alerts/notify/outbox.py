@@ -387,7 +387,7 @@ def find_refused(connection: Connection, now: datetime) -> list[int]:
 def forget_refused(connection: Connection, ids: Sequence[int]) -> None:
     """Let the next finding of their alerts notify again those who got nothing."""
     refused = select(_table.alert_id).where(_table.id.in_(ids))
-    for column, kinds in (("told_delayed", SUMMARIZED), ("told_at_once", (_URGENT, _EMAIL))):
+    for column, kinds in (("notified_delayed", SUMMARIZED), ("notified_at_once", (_URGENT, _EMAIL))):
         own = alerts.c.id.in_(refused.where(_table.kind.in_(kinds)))
         connection.execute(update(alerts).where(own).values({column: ""}))
     connection.execute(update(notifications).where(_table.id.in_(ids)).values(refused_until=None))

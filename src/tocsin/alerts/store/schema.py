@@ -76,8 +76,8 @@ alerts = Table(
     Column("period_end", UtcDateTime, nullable=False),
     Column("level", String(10), nullable=False),
     Column("state", String(20), nullable=False),
-    Column("told_at_once", String(10), nullable=False),
-    Column("told_delayed", String(10), nullable=False),
+    Column("notified_at_once", String(10), nullable=False),
+    Column("notified_delayed", String(10), nullable=False),
     Column("revision", Integer, nullable=False),
     # What its detector declared for people when it last changed: `tocsin.declare.model.detector_guide.DetectorGuide`.
     Column("guide", JSON, nullable=False, server_default="{}"),

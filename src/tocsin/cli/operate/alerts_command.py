@@ -21,7 +21,7 @@ from tocsin.declare.model.finding_text import entity_text, number
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from tocsin.alerts.actions import By, Done, Silence
+    from tocsin.alerts.actions import ActionResult, Actor, Silence
     from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, Transition
     from tocsin.alerts.store.queries import DetectorDigest
 
@@ -256,9 +256,9 @@ def _digest_row(own: DetectorDigest) -> tuple[object, ...]:
 
 
 @contextmanager
-def _acting(by: str | None, why: str = "") -> Iterator[tuple[Connection, By]]:
+def _acting(by: str | None, why: str = "") -> Iterator[tuple[Connection, Actor]]:
     """A transaction of the alerts DB for the person who calls; what they ask for in vain is a usage error."""
-    from tocsin.alerts.actions import By
+    from tocsin.alerts.actions import Actor
     from tocsin.alerts.store.database import Database
     from tocsin.declare.model.errors import TransientError
     from tocsin.declare.settings import load_settings
@@ -267,14 +267,14 @@ def _acting(by: str | None, why: str = "") -> Iterator[tuple[Connection, By]]:
         if not database.is_ready():
             raise TransientError("there are no alerts yet: the indexer has not made the alerts DB")
         try:
-            who = By(by or getpass.getuser(), datetime.now(UTC), why)
+            who = Actor(by or getpass.getuser(), datetime.now(UTC), why)
             with database.write() as connection:
                 yield connection, who
         except (ValueError, LookupError) as error:
             raise typer.BadParameter(str(error)) from None
 
 
-def _write_done(done: list[Done], *, json: bool) -> None:
+def _write_done(done: list[ActionResult], *, json: bool) -> None:
     write_list(
         done, ("ALERT", "STATE", "NOT DONE"), lambda one: (one.alert, one.state, one.refused), json=json, empty=""
     )

@@ -10,7 +10,7 @@ from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import RedirectResponse
 
 from tocsin.alerts import actions
-from tocsin.alerts.actions import By
+from tocsin.alerts.actions import Actor
 from tocsin.alerts.alert_states import Verdict
 from tocsin.alerts.notify.mail.compose import evidence_sections
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails
@@ -35,14 +35,14 @@ def act(request: Request, site: Here, user: Answerer, alert_id: int, form: Form)
     """Acknowledge, resolve or silence it; the page says so if somebody else was first."""
     alert = _read(site, user, alert_id).alert
     with site.write() as connection:
-        by = By(user.name, datetime.now(UTC), field(form, "why"))
+        by = Actor(user.name, datetime.now(UTC), field(form, "why"))
         refused = _act(connection, alert, by, form)
     if refused:
         return _page(request, site, user, alert_id, refused)
     return RedirectResponse(request.url.path, 303)
 
 
-def _act(connection: Any, alert: Alert, by: By, form: Form) -> str:
+def _act(connection: Any, alert: Alert, by: Actor, form: Form) -> str:
     match field(form, "action"):
         case "acknowledge":
             until = actions.in_hours(by.at, float(field(form, "hours")))

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy import Select, func, select
 
 from tocsin.alerts import actions
-from tocsin.alerts.actions import By, Silence
+from tocsin.alerts.actions import Actor, Silence
 from tocsin.alerts.store.alert_rows import Alert
 from tocsin.alerts.store.queries import AlertFilter, list_alerts
 from tocsin.alerts.store.schema import alerts
@@ -112,7 +112,7 @@ def acknowledge(request: Request, site: Here, user: Answerer, form: Form) -> Res
         raise HTTPException(422, "alert: must be the number of an alert")
     ids = [int(alert) for alert in given]
     now = datetime.now(UTC)
-    by = By(user.name, now, field(form, "why"))
+    by = Actor(user.name, now, field(form, "why"))
     found = list_alerts(site.database, AlertFilter(ids=ids, limit=len(ids)))
     seen = seen_detectors(site, user, {alert.detector for alert in found})
     with site.write() as connection:

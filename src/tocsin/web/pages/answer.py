@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from sqlalchemy import Connection, select
 
 from tocsin.alerts import actions
-from tocsin.alerts.actions import By
+from tocsin.alerts.actions import Actor
 from tocsin.alerts.alert_states import Verdict
 from tocsin.alerts.links import SILENCED_FOR, Answer, LinkAction, LinkRefused
 from tocsin.alerts.store.alert_rows import AlertDetails
@@ -79,7 +79,7 @@ def _done(connection: Connection, details: AlertDetails, answer: Answer, now: da
 
 
 def _act(connection: Connection, details: AlertDetails, answer: Answer, now: datetime) -> None:
-    by, alert = By(answer.recipient, now, _WHY), details.alert
+    by, alert = Actor(answer.recipient, now, _WHY), details.alert
     if answer.action is LinkAction.ACKNOWLEDGE:
         actions.acknowledge(connection, [alert.id], by)
     elif answer.action is LinkAction.SILENCE_HOUR:

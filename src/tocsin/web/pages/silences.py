@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
 from tocsin.alerts import actions
-from tocsin.alerts.actions import By
+from tocsin.alerts.actions import Actor
 from tocsin.declare.model.alert_matcher import AlertMatcher
 from tocsin.web.access import Answerer, Role, User, Visitor
 from tocsin.web.pages.alerts import seen_detectors
@@ -53,7 +53,7 @@ def make(request: Request, site: Here, user: Answerer, form: Form) -> Response:
         now = datetime.now(UTC)
         until = actions.in_hours(now, float(given["hours"]))
         with site.write() as connection:
-            actions.silence(connection, matcher, By(user.name, now, given["why"]), until, everything=everything)
+            actions.silence(connection, matcher, Actor(user.name, now, given["why"]), until, everything=everything)
     except ValidationError as error:
         return _page(request, site, user, given, f"{error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}")
     except ValueError as error:
@@ -91,7 +91,7 @@ def end(request: Request, site: Here, user: Answerer, silence_id: int, form: For
     del form
     try:
         with site.write() as connection:
-            _check(site, user, actions.unsilence(connection, silence_id, By(user.name, datetime.now(UTC))).matcher)
+            _check(site, user, actions.unsilence(connection, silence_id, Actor(user.name, datetime.now(UTC))).matcher)
     except LookupError as error:
         raise HTTPException(404, str(error)) from error
     return RedirectResponse(f"{request.scope.get('root_path', '')}/silences", 303)

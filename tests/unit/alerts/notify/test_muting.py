@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select
 from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES
 from tocsin.alerts import actions
-from tocsin.alerts.actions import By, Silence
+from tocsin.alerts.actions import Actor, Silence
 from tocsin.alerts.alert_states import AlertState, AlertStatus, Verdict
 from tocsin.alerts.notify.muting import Mutes, WiderAlert
 from tocsin.alerts.recording import Rules
@@ -21,7 +21,7 @@ from tocsin.declare.receivers import RECEIVERS
 
 HOUR = timedelta(hours=1)
 OPEN = AlertStatus(AlertState.OPEN, "urgent")
-ANN = By("ann@example.com", NOON + 8 * MINUTE / 60, "looking")
+ANN = Actor("ann@example.com", NOON + 8 * MINUTE / 60, "looking")
 
 
 def labels(detector: str = "failed_logins", level: str = "urgent", **entity: str) -> AlertLabels:

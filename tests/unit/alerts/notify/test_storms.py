@@ -15,7 +15,7 @@ from tests.rig.mail_server import MailServer
 from tests.unit.alerts.notifier_scene import OWNER, Scene
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, SECOND, finding
 from tocsin.alerts import actions
-from tocsin.alerts.actions import By
+from tocsin.alerts.actions import Actor
 from tocsin.alerts.alert_states import Action
 from tocsin.alerts.notify import notifier, outbox
 from tocsin.alerts.notify.channel import Message
@@ -157,7 +157,7 @@ def test_an_answer_meanwhile_does_not_change_what_a_message_about_several_says_h
     scene.server.answer_mail = lambda _: "451 later"
     scene.send()
     with scene.database.write() as connection:
-        actions.acknowledge(connection, [1], By("ann@example.com", scene.now))
+        actions.acknowledge(connection, [1], Actor("ann@example.com", scene.now))
     scene.server.answer_mail = lambda _: "250 OK"
     scene.send_later()
     assert {facts.happened for facts in sent[-1].several} == {Action.OPENED}

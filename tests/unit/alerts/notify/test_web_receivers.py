@@ -21,7 +21,7 @@ from tests.rig.samples.project import copy_project
 from tests.rig.web_receiver import DROPS, HANGS, WebReceiver, web_receiver
 from tests.unit.alerts.notifier_scene import Scene
 from tests.unit.alerts.scene import NOON, RULES, SECOND, finding
-from tocsin.alerts.actions import By, acknowledge
+from tocsin.alerts.actions import Actor, acknowledge
 from tocsin.alerts.alert_states import Action
 from tocsin.alerts.notify.channel import Channels, Message, Result
 from tocsin.alerts.notify.mail import chart, compose
@@ -384,7 +384,9 @@ def test_an_incident_follows_its_alert_from_the_first_notification_to_the_end(
     scene.send_later(timedelta(seconds=1))
     (alert,) = queries.list_alerts(sqlite, AlertFilter())
     with sqlite.write() as connection:
-        acknowledge(connection, [alert.id], By("ann@example.com", scene.now, "on it"), scene.now + timedelta(minutes=5))
+        acknowledge(
+            connection, [alert.id], Actor("ann@example.com", scene.now, "on it"), scene.now + timedelta(minutes=5)
+        )
     scene.send()
     scene.now += timedelta(hours=2)
     for _ in range(2):  # the acknowledgement expires; then nothing more was found

@@ -12,7 +12,7 @@ from tests.rig.command_line import invoke
 from tests.rig.samples.project import copy_project
 from tests.unit.alerts.scene import RULES, SECOND, finding
 from tocsin.alerts import actions
-from tocsin.alerts.actions import By
+from tocsin.alerts.actions import Actor
 from tocsin.alerts.alert_states import Verdict
 from tocsin.alerts.recording import record
 from tocsin.alerts.store.database import Database
@@ -46,7 +46,7 @@ def raise_alerts(project: Path, migrated_file: Path) -> None:
                 record(connection, [finding(score, user=user, at=at)], RULES, at + 8 * SECOND)
         with database.write() as connection:
             for alert, verdict in ((1, "true"), (2, "false"), (4, "expected")):
-                actions.resolve(connection, [alert], By("ann", now), Verdict(verdict))
+                actions.resolve(connection, [alert], Actor("ann", now), Verdict(verdict))
 
 
 def test_detectors_are_listed_with_what_became_of_their_alerts(project: Path, migrated_file: Path) -> None:

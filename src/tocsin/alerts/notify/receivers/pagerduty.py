@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection
 
 from tocsin.alerts import actions
-from tocsin.alerts.actions import By, Done
+from tocsin.alerts.actions import ActionResult, Actor
 from tocsin.alerts.alert_states import Action
 from tocsin.alerts.notify.alert_facts import AlertFacts, find_by_key
 from tocsin.alerts.notify.channel import Delivery, Message, Result
@@ -167,12 +167,12 @@ def read_any_webhook(settings: Settings, headers: Mapping[str, str], body: bytes
     raise refused
 
 
-def act(connection: Connection, answers: Iterable[Answered], now: datetime) -> list[Done]:
+def act(connection: Connection, answers: Iterable[Answered], now: datetime) -> list[ActionResult]:
     """Do to alerts what was done to their incidents; nothing for incidents of other alerts than ours."""
-    done: list[Done] = []
+    done: list[ActionResult] = []
     for answer in answers:
         alert = find_by_key(connection, answer.key)
-        by = By(answer.who[: actions.LONGEST_TEXT], now, "in PagerDuty")
+        by = Actor(answer.who[: actions.LONGEST_TEXT], now, "in PagerDuty")
         if alert is not None and answer.action == "acknowledge":
             done += actions.acknowledge(connection, [alert], by)
         elif alert is not None:

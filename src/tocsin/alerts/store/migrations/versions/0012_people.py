@@ -24,6 +24,8 @@ def upgrade() -> None:
     tried = "kind IN ('notice', 'delayed') OR attempts > 0 OR claimed_until IS NOT NULL"
     op.execute(f"UPDATE notifications SET state = 'leaving' WHERE state = 'pending' AND ({tried})")
     op.execute("ALTER TABLE notifications RENAME COLUMN claimed_until TO refused_until")
+    for name in ("at_once", "delayed"):
+        op.execute(f"ALTER TABLE alerts RENAME COLUMN told_{name} TO notified_{name}")
     _make_history()
     _make_silences()
     _make_groups()
@@ -89,9 +91,12 @@ def downgrade() -> None:
         op.drop_table(name)
     op.execute("UPDATE alerts SET state = 'open' WHERE state = 'acknowledged'")
     op.execute("UPDATE notifications SET state = 'pending' WHERE state IN ('leaving', 'muted')")
+    op.execute("UPDATE notifications SET kind = 'delayed' WHERE kind = 'continuing'")
     op.execute("DELETE FROM notifications WHERE state = 'dropped' OR kind = 'update'")
     op.drop_index(_NOTIFICATION_INDEX, "notifications")
     op.execute("ALTER TABLE notifications RENAME COLUMN refused_until TO claimed_until")
+    for name in ("at_once", "delayed"):
+        op.execute(f"ALTER TABLE alerts RENAME COLUMN notified_{name} TO told_{name}")
     for name in ("muted_by", "detector"):
         op.drop_column("notifications", name)
     for name in ("verdict", "acknowledged_by", "acknowledged_until"):
