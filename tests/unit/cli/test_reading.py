@@ -237,6 +237,8 @@ def test_alerts_are_answered_and_silenced_from_the_command_line() -> None:
     assert call("alerts", "unsilence", "1")[0] == 0
     assert call("alerts", "silences")[1] == "no silences\n"
     assert call("alerts", "unsilence", "7")[0] == 2
+    assert call(*words, "--everything")[0] == 0
+    assert "every alert is silenced until" in invoke(("alerts",)).stderr
 
 
 @pytest.mark.usefixtures("stored")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tocsin.alerts.actions import ActionResult, Actor, Silence
     from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, Transition
+    from tocsin.alerts.store.database import Database
     from tocsin.alerts.store.queries import DetectorDigest
 
 
@@ -68,9 +69,12 @@ def list_(
         state=state, detector=detector, level=level, entity=entity, since=options.since(since), limit=limit
     )
     with closing(open_store(load_settings())) as database:
-        found = list_alerts(database, wanted)
+        found, muting = list_alerts(database, wanted), _read_silences(database)
     what = ("ALERT", "STATE", "LEVEL", "DETECTOR", "ENTITY", "SCORE", "FINDINGS")
     write_list(found, (*what, "FIRST SEEN", "LAST SEEN", "OWNER"), _row, json=json, empty="no alerts")
+    for one in muting:
+        if one.matcher.takes_all:
+            note(f"every alert is silenced until {utc(one.ends_at)} by {one.owner}: {one.reason}", style="red")
     if exit_code and found:
         raise typer.Exit(1)
 
@@ -188,15 +192,11 @@ def silences(
     json: options.Json = False,
 ) -> None:
     """List the silences, those that end first in front."""
-    from tocsin.alerts import actions
     from tocsin.alerts.store.queries import open_store
     from tocsin.declare.settings import load_settings
 
     with closing(open_store(load_settings())) as database:
-        found = []
-        if database.is_ready():
-            with database.read() as connection:
-                found = actions.list_silences(connection, datetime.now(UTC), ended=ended)
+        found = _read_silences(database, ended=ended)
     _write_silences(found, json=json)
 
 
@@ -280,6 +280,15 @@ def _write_done(done: list[ActionResult], *, json: bool) -> None:
     )
     if any(result.refused for result in done):
         raise typer.Exit(1)
+
+
+def _read_silences(database: Database, *, ended: bool = False) -> list[Silence]:
+    from tocsin.alerts import actions
+
+    if not database.is_ready():
+        return []
+    with database.read() as connection:
+        return actions.list_silences(connection, datetime.now(UTC), ended=ended)
 
 
 def _write_silences(found: list[Silence], *, json: bool) -> None:

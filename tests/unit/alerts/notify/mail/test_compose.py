@@ -38,12 +38,12 @@ HOSTILE = [
     "mallory\nSubject: all is well",
     "\u202egnp.exe\u2066",
     "a\x00b\x1b[31mc\x7f",
-    "x" * 10_000,
+    "x" * 1_000_000,
     "=?utf-8?q?=0D=0ABcc:_boss=40example.com?=",
     '"><img src=x onerror=alert(1)>',
     "{{ 7 * 7 }}",
     "\u2028\u2029\ufeff\u200b",
-    "M\u00fcller \U0001f600",
+    "M\u00fcller \U0001f600 \u05e9\u05dc\u05d5\u05dd",
     "",
 ]
 
