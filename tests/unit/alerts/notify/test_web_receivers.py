@@ -206,18 +206,19 @@ def test_pagerduty_gets_one_event_of_the_alert_within_its_limits(
 
 
 @pytest.mark.parametrize(
-    ("happened", "action"),
+    ("happened", "state", "action"),
     [
-        (Action.OPENED, "trigger"), (Action.RAISED, "trigger"), (Action.REOPENED, "trigger"),
-        (Action.EXPIRED, "trigger"), (Action.ACKNOWLEDGED, "acknowledge"), (Action.RESOLVED, "resolve"),
-        (Action.QUIET, "resolve"), (Action.RETURNED, "resolve"),
+        (Action.OPENED, "open", "trigger"), (Action.RAISED, "open", "trigger"), (Action.REOPENED, "open", "trigger"),
+        (Action.EXPIRED, "open", "trigger"), (Action.ACKNOWLEDGED, "acknowledged", "acknowledge"),
+        (Action.RESOLVED, "resolved", "resolve"), (Action.QUIET, "resolved", "resolve"),
+        (Action.RETURNED, "open", "resolve"), (Action.OPENED, "resolved", "resolve"),
     ],
 )  # fmt: skip
-def test_pagerduty_follows_the_alert_by_one_key(sqlite: Database, happened: Action, action: str) -> None:
+def test_pagerduty_follows_the_alert_by_one_key(sqlite: Database, happened: Action, state: str, action: str) -> None:
     message = composed(sqlite, "pagerduty:ops")
     assert message.facts is not None
     facts = message.facts.model_copy(
-        update={"happened": happened, "links": {"alert": "https://x.example.com/alerts/1"}}
+        update={"happened": happened, "state": state, "links": {"alert": "https://x.example.com/alerts/1"}}
     )
     event = pagerduty.event_of(message.model_copy(update={"facts": facts}))
     assert (event["event_action"], event["dedup_key"]) == (action, facts.key)

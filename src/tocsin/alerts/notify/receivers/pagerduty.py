@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from tocsin.alerts import actions
 from tocsin.alerts.actions import ActionResult, Actor
-from tocsin.alerts.alert_states import Action
+from tocsin.alerts.alert_states import Action, AlertState
 from tocsin.alerts.notify.alert_facts import AlertFacts, find_by_key
 from tocsin.alerts.notify.channel import Delivery, Message, Result
 from tocsin.alerts.notify.receivers.http_post import HttpPost
@@ -99,7 +99,8 @@ def event_of(message: Message) -> dict[str, Any]:
 
 
 def _action(facts: AlertFacts) -> str:
-    if facts.happened in _ENDS:
+    # Of what was over before its message left, such as a line of a summary, nothing would end an incident.
+    if facts.happened in _ENDS or facts.state == AlertState.RESOLVED:
         return "resolve"
     return "acknowledge" if facts.happened is Action.ACKNOWLEDGED else "trigger"
 
