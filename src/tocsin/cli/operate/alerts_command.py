@@ -337,6 +337,6 @@ def _transition_row(step: Transition) -> tuple[object, ...]:
 
 def _notification_row(notification: Notification) -> tuple[object, ...]:
     why = notification.error or notification.muted_by or notification.incomplete
-    if notification.state == "waiting" and notification.window_end is not None:
+    if notification.state == "waiting" and notification.kind == "email":
         why = f"leaves when the window that ends {utc(notification.window_end)} has closed"
     return (notification.recipient, notification.kind, notification.state, utc(notification.sent_at), why)

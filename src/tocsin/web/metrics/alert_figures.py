@@ -104,13 +104,16 @@ class AlertFigures:
         yield gauge("tocsin_notifications_unsent", text, labels, [(row[:2], row[2]) for row in left])
         files = NoticeFiles(self._settings.state).waiting().values()
         outboxes: dict[str, tuple[int, list[float]]] = {"alerts": (0, []), "conditions": (len(files), [*files])}
-        for kind, _, count, oldest in (row for row in left if row[1] in ("pending", "leaving")):
+        for kind, state, count, oldest in (row for row in left if row[1] in ("pending", "leaving")):
+            gathers = (state, kind) == ("pending", NotificationKind.EMAIL)
+            since = oldest + self._settings.alerts.group_interval if gathers else oldest
             name = "conditions" if kind == NotificationKind.NOTICE else "alerts"
-            outboxes[name] = (outboxes[name][0] + count, [*outboxes[name][1], oldest.timestamp()])
+            outboxes[name] = (outboxes[name][0] + count, [*outboxes[name][1], since.timestamp()])
         counts = [((name,), float(count)) for name, (count, _) in outboxes.items()]
         yield gauge("tocsin_outbox_mails", "Mails that may leave and have not", ("outbox",), counts)
-        since = [((name,), min(made)) for name, (_, made) in outboxes.items() if made]
-        yield gauge("tocsin_outbox_oldest_timestamp_seconds", "When the oldest of them was made", ("outbox",), since)
+        first = [((name,), min(made)) for name, (_, made) in outboxes.items() if made]
+        text = "Since when the oldest of them may leave"
+        yield gauge("tocsin_outbox_oldest_timestamp_seconds", text, ("outbox",), first)
 
     def _count(self, connection: Connection) -> None:
         now = datetime.now(UTC)

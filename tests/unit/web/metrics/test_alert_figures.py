@@ -53,9 +53,9 @@ class Scene:
         with self.database.write() as connection:
             record(connection, found, RULES, datetime.now(UTC))
 
-    def mark(self, state: str, sent_at: datetime | None = None) -> None:
+    def mark(self, state: str, **changes: object) -> None:
         with self.database.write() as connection:
-            connection.execute(update(notifications).values(state=state, sent_at=sent_at))
+            connection.execute(update(notifications).values(state=state, **changes))
 
 
 @pytest.fixture
@@ -124,7 +124,10 @@ def test_what_waits_and_what_failed_is_shown(scene: Scene) -> None:
     oldest = served.by("tocsin_outbox_oldest_timestamp_seconds", "outbox")
     assert oldest.keys() == {"alerts", "conditions"}
     assert all(abs(at - datetime.now(UTC).timestamp()) < 60 for at in oldest.values())
-    scene.mark("failed")
+    scene.mark("pending", kind="email")
+    gathers = scene.read().by("tocsin_outbox_oldest_timestamp_seconds", "outbox")
+    assert gathers["alerts"] == oldest["alerts"] + scene.settings.alerts.group_interval.total_seconds()
+    scene.mark("failed", kind="urgent")
     for _ in range(2):
         served = scene.read()
         assert served.get("tocsin_notifications_total", kind="urgent", result="failed") == 2
