@@ -280,5 +280,7 @@ def refused_notice(source: str, days: Mapping[date, DayVersion]) -> Notice:
 def _shared(notice: Notice, incidents: Sequence[Incident]) -> Notice:
     """Describe several incidents with one cause; `notice` describes the first."""
     jobs = ", ".join(incident.job for incident in incidents)
-    subject = f"[tocsin] {len(incidents)} jobs wait for {incidents[0].cause}"
-    return replace(notice, subject=subject, paragraphs=(f"These jobs wait: {jobs}.", *notice.paragraphs))
+    subject, (reason, *rest) = f"[tocsin] {len(incidents)} jobs wait for {incidents[0].cause}", notice.paragraphs
+    return replace(
+        notice, subject=subject, paragraphs=(f"These jobs wait: {jobs}.", f"{incidents[0].job}: {reason}", *rest)
+    )

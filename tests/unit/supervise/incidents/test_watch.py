@@ -150,6 +150,7 @@ def test_jobs_that_wait_for_the_same_thing_are_one_mail_also_when_one_of_them_is
     expected = [(to, "[tocsin] 2 jobs wait for Kafka") for to in ("platform@example.com", "security@example.com")]
     assert sorted(one.mails()) == expected
     assert "These jobs wait: ingest:logins, detector:failed_logins." in one.page()
+    assert "ingest:logins: has waited for 10 min: cannot reach Kafka" in one.page()
     waits("indexer", 600)
     assert len(one.look()) == 3
     assert sorted(one.mails()) == expected
