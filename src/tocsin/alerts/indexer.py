@@ -80,9 +80,12 @@ class Indexer:
 
     def store(self, records: list[FindingRecord]) -> Recorded:
         """Store a batch in short transactions, and what the DB refuses record by record. Retry a TransientError."""
-        done = Recorded()
-        for part in self._parts(records):
+        done, free_until = Recorded(), 0.0
+        for part in self._parts(records):  # takes a part of the pause
+            if self._database.has_one_writer:
+                time.sleep(max(0.0, free_until - time.monotonic()))
             done.add(self._store_together(part))
+            free_until = time.monotonic() + _PAUSE_SECONDS
         return done
 
     def _parts(self, records: list[FindingRecord]) -> Iterator[list[_Read]]:
@@ -98,8 +101,6 @@ class Indexer:
                 yield part
                 self._levels |= levels
                 levels, part, work = set(), [], 0
-                if self._database.has_one_writer:
-                    time.sleep(_PAUSE_SECONDS)
             part.append((record, read))
             levels.add(level)
             work += own

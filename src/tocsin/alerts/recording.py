@@ -147,7 +147,8 @@ class _Work:
 
     def load(self, batch: Sequence[Finding]) -> None:
         stored = select(findings).where(findings.c.finding_id.in_({f.finding_id for f in batch}))
-        rows = [dict(zip(findings.c.keys(), row, strict=True)) for row in self._connection.execute(stored).all()]
+        names = findings.c.keys()
+        rows = [dict(zip(names, row, strict=True)) for row in self._connection.execute(stored).all()]
         alert_of = {row["finding_id"]: row["alert_id"] for row in rows if row["alert_id"] is not None}
         by_id = self._load_alerts([f for f in batch if f.finding_id not in alert_of], set(alert_of.values()))
         self._rows = {row["finding_id"]: _Row(stored_finding(row), by_id.get(row["alert_id"]), row) for row in rows}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,18 +34,26 @@ class UtcDateTime(TypeDecorator[datetime]):
     impl = DateTime(timezone=True)
     cache_ok = True
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    # Not `process_bind_param` and `process_result_value`: with these, times took a tenth of the indexer's CPU.
+    def bind_processor(self, dialect: Dialect) -> Callable[[datetime | None], datetime | str | None]:
         """To UTC."""
-        if value is None:
-            return None
-        utc = value.astimezone(UTC)
-        return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
+        return _to_text if dialect.name == "sqlite" else _to_utc
 
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], datetime | None]:
         """Back, with its time zone."""
-        if value is None:
-            return None
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return _from_text if dialect.name == "sqlite" else _to_utc
+
+
+def _to_utc(time: datetime | None) -> datetime | None:
+    return None if time is None else time.astimezone(UTC)
+
+
+def _to_text(time: datetime | None) -> str | None:
+    return None if time is None else time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+
+
+def _from_text(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
 metadata = MetaData(
