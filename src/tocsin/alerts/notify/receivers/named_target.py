@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
 from tocsin.alerts.notify.channel import Delivery, Message, Result
+from tocsin.alerts.notify.receivers.http_post import HttpPost
 from tocsin.declare.blocks.receiver_settings import ReceiverTarget
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.setting_blocks import secret_in
@@ -24,7 +25,7 @@ class NamedTargetChannel(ABC, Generic[_Target]):
     secret: str
 
     def __init__(self, settings: Settings) -> None:
-        self._receivers = settings.receivers
+        self._receivers, self._http = settings.receivers, HttpPost()
 
     def send(self, message: Message) -> Delivery:
         """See `Channel.send`; refused if there is no such block, postponed while its secret cannot be used."""
@@ -43,4 +44,5 @@ class NamedTargetChannel(ABC, Generic[_Target]):
         """Send one message with the secret of its target; ConfigError if that is none."""
 
     def close(self) -> None:
-        """See `Channel.close`: no connection stays open."""
+        """See `Channel.close`."""
+        self._http.close()

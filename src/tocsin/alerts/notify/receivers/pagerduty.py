@@ -16,7 +16,6 @@ from tocsin.alerts.actions import ActionResult, Actor
 from tocsin.alerts.alert_states import Action, AlertState
 from tocsin.alerts.notify.alert_facts import AlertFacts, find_by_key
 from tocsin.alerts.notify.channel import Delivery, Message, Result
-from tocsin.alerts.notify.receivers.http_post import HttpPost
 from tocsin.alerts.notify.receivers.named_target import NamedTargetChannel
 from tocsin.declare.blocks.receiver_settings import PagerDutyTarget
 from tocsin.declare.model.finding_text import entity_text
@@ -38,14 +37,6 @@ class PagerDutyChannel(NamedTargetChannel[PagerDutyTarget]):
     """
 
     secret = "routing_key_file"
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self._http = HttpPost()
-
-    def close(self) -> None:
-        """See `Channel.close`."""
-        self._http.close()
 
     def send_to(self, target: PagerDutyTarget, secret: str, message: Message) -> Delivery:
         """See `HttpPost.send`."""

@@ -9,10 +9,8 @@ import re
 import time
 
 from tocsin.alerts.notify.channel import Delivery, Message
-from tocsin.alerts.notify.receivers.http_post import HttpPost
 from tocsin.alerts.notify.receivers.named_target import NamedTargetChannel
 from tocsin.declare.blocks.receiver_settings import WebhookTarget
-from tocsin.declare.settings import Settings
 
 SIGNATURE = "X-Tocsin-Signature"
 _PREFIX = "webhook:"
@@ -22,14 +20,6 @@ class WebhookChannel(NamedTargetChannel[WebhookTarget]):
     """Posts each message to the address of its recipient."""
 
     secret = "secret_file"
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self._http = HttpPost()
-
-    def close(self) -> None:
-        """See `Channel.close`."""
-        self._http.close()
 
     def send(self, message: Message) -> Delivery:
         """See `HttpPost.send`; a message to a NAME is signed, one to an address is not."""
