@@ -47,6 +47,10 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
 log = structlog.get_logger()
 
 
+class StartAgain(TocsinError):
+    """The job is to begin anew in this process, as after its start: no failure."""
+
+
 @dataclass
 class Job:
     """A job that this process runs.
@@ -192,6 +196,10 @@ def _report(kind: JobKind, job: Job, run: Callable[[Job], None]) -> None:
             with contextlib.suppress(TransientError):
                 check_access(job.settings, job.reporter.report().job)
         run(job)
+    except StartAgain as error:
+        log.warning("starts again", reason=str(error))
+        job.reporter.close(JobState.WAITING, str(error))
+        _start_again()
     except BaseException as error:
         cause = cause_of(error, job.settings.project)
         if isinstance(error, Unwritable) or (isinstance(error, OSError) and is_disk(error)):
@@ -202,6 +210,12 @@ def _report(kind: JobKind, job: Job, run: Callable[[Job], None]) -> None:
         raise
     job.reporter.close(JobState.STOPPED)
     log.info("stopped")
+
+
+def _start_again() -> None:
+    """Replace this program by itself: process id, labels, log and exit file stay, and locks are free for a moment."""
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # libraries of C may have opened files that a new program inherits
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _end_in_time(job: Job, ended: threading.Event) -> None:

@@ -244,6 +244,11 @@ class _Detector(_Declared):
         " heap; what is left out is as in the setting spark.resources",
         None,
     )
+    isolation: StrictBool = _key(
+        "True or False",
+        "True gives its job a JVM of its own; without it the job shares the JVM of an engine (docs/run/engines.md)",
+        False,
+    )
     forget_after: Duration | None = _key(
         "duration", "for step, which needs it: the state of an entity begins anew after so long without an event", None
     )
@@ -254,6 +259,7 @@ class _Flow(_Declared):
     to: Text
     owner: Address
     stage: Stage
+    isolation: StrictBool = False
 
 
 class _View(_Declared):
@@ -269,6 +275,7 @@ class _View(_Declared):
     total: Annotated[tuple[Text, ...], BeforeValidator(as_list)] = ()
     memory: Size | None = None
     resources: OnCluster = None
+    isolation: StrictBool = False
 
     @field_validator("total")
     @classmethod

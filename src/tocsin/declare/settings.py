@@ -19,7 +19,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from tocsin.declare.blocks.history_settings import SERVER, HistorySettings
 from tocsin.declare.blocks.runner_settings import RunnerSettings
-from tocsin.declare.blocks.spark_settings import SparkSettings
+from tocsin.declare.blocks.spark_settings import LOCAL, EngineSettings, SparkSettings
 from tocsin.declare.blocks.storage_settings import FILE, S3, StorageSettings
 from tocsin.declare.blocks.view_settings import ViewSettings
 from tocsin.declare.blocks.web_settings import WebSettings
@@ -83,6 +83,7 @@ class Settings(BaseSettings):
     alerts: AlertSettings = AlertSettings()
     conditions: ConditionSettings = ConditionSettings()
     spark: SparkSettings = SparkSettings()
+    engine: EngineSettings = EngineSettings()
     storage: StorageSettings = StorageSettings()
     history: HistorySettings = HistorySettings()
     airflow: AirflowSettings = AirflowSettings()
@@ -119,6 +120,11 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Environment before files (which come in as init arguments)."""
         return (env_settings, init_settings, EnvSettingsSource(settings_cls, env_prefix="DEFAULT_TOCSIN_"))
+
+    @property
+    def has_engines(self) -> bool:
+        """Return whether jobs share JVMs: processes of one machine, whose tasks run there too."""
+        return self.engine.enabled and self.spark.master == LOCAL and self.runner.kind == "local"
 
     @property
     def local_id(self) -> str:

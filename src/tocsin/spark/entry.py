@@ -27,7 +27,7 @@ def run_query(job: Job, make: Callable[[Settings, str], StreamJob]) -> None:
         TransientError: Kafka or the object store fails again and again.
         RuntimeError: the query failed for another reason; a restart may help.
     """
-    _offer_to_the_kernel()
+    offer_to_the_kernel()
     settings, reporter = job.settings, job.reporter
     job.kill = jvm.kill
     reporter.expect_batches(jvm.await_answer)
@@ -50,7 +50,7 @@ def run_query(job: Job, make: Callable[[Settings, str], StreamJob]) -> None:
         shutil.rmtree(scratch_folder(settings, stream.spec.job), ignore_errors=True)
 
 
-def _offer_to_the_kernel() -> None:
+def offer_to_the_kernel() -> None:
     """Let Linux end this process, its JVM or its Python workers first when memory runs out, not the broker or a DB."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500", encoding="ascii")

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tocsin.declare.blocks.spark_settings import ResourceSettings
 from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.model.sizes import FINDING_BYTES
+from tocsin.declare.setting_blocks import LOOPBACK
 from tocsin.declare.settings import Settings
 from tocsin.platform.storage.s3a import prepare_s3a
 from tocsin.setup.java import find_java, use_archive
@@ -28,7 +29,13 @@ from tocsin.spark.engine import cluster, jvm
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _PLANNING = "check"
+_STATE = "spark.sql.streaming.stateStore."
+_STATE_MB, _LEAST_STATE_MB = 20, 128
+"""What RocksDB may take in an engine for each of its jobs."""
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+JOB_SLOTS = 100
+"""The task slots that an engine has for each of its jobs: threads, and an idle one is free."""
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 """Options of the JVM that only prints the command of the session's: 0.4 CPU-s instead of 0.6."""
@@ -54,22 +61,48 @@ def streaming_session(
     `stop()` reuses the JVM, and may ask for other slots. Raises a ConfigError if the Kafka connector is not installed,
     or an option is not the user's.
     """
-    os.environ["MALLOC_ARENA_MAX"] = "2"  # the JVM inherits it: glibc keeps an arena for each thread otherwise
-    os.environ["SPARK_LOCAL_IP"] = settings.spark.driver_host if resources is not None else "127.0.0.1"
-    os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_START
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    _import_lightly()
+    os.environ["SPARK_LOCAL_IP"] = settings.spark.driver_host if resources is not None else LOOPBACK
     scratch = scratch_folder(settings, job)
-    options = _jvm(settings, scratch) | engine_options(settings, scratch) | _streaming()
+    options = _small_jvm(settings, scratch) | engine_options(settings, scratch) | _streaming()
     storage = settings.storage
     options |= prepare_s3a(storage, storage.checkpoints, scratch, has_executors=resources is not None)
     if resources is not None:
         options = cluster.with_executors(options, settings.spark, resources)
+    prepare_python()
     builder = SparkSession.builder.master(settings.spark.master if resources else f"local[{slots}]").appName(job)
     session = start_session(builder, options)
     if resources is not None:
         cluster.begin(session, scratch)
     return session
+
+
+def engine_session(settings: Settings, job: str) -> SparkSession:
+    """Start the session of an engine, `job`, of which its jobs get sessions of their own.
+
+    Raises a ConfigError if the Kafka connector is not installed, or an option is not the user's.
+    """
+    os.environ["SPARK_LOCAL_IP"] = LOOPBACK
+    scratch, engine, storage = scratch_folder(settings, job), settings.engine, settings.storage
+    options = _jvm(settings, scratch, engine.most_heap_mb, ()) | engine_options(settings, scratch) | _streaming()
+    options |= prepare_s3a(storage, storage.checkpoints, scratch, has_executors=False)
+    options |= {
+        "spark.default.parallelism": "2",  # else the number of slots
+        # A task that fails for want of memory or stack fails alone; Spark would end the JVM, and the tasks of all.
+        "spark.executor.killOnFatalError.depth": "0",
+        f"{_STATE}rocksdb.boundedMemoryUsage": "true",
+        f"{_STATE}rocksdb.maxMemoryUsageMB": str(max(_LEAST_STATE_MB, _STATE_MB * engine.jobs)),
+    }
+    prepare_python()
+    slots = JOB_SLOTS * engine.jobs
+    return start_session(SparkSession.builder.master(f"local[{slots}]").appName(job), options)
+
+
+def prepare_python() -> None:
+    """Prepare this process for PySpark, and its JVM if it starts one."""
+    os.environ["MALLOC_ARENA_MAX"] = "2"  # the JVM inherits it: glibc keeps an arena for each thread otherwise
+    os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_START
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _import_lightly()
 
 
 def start_session(builder: SparkSession.Builder, options: dict[str, Any]) -> SparkSession:
@@ -191,19 +224,23 @@ def read_topics(reader: Any, settings: Settings, job: str, topics: Sequence[str]
     return records
 
 
-def _jvm(settings: Settings, scratch: Path) -> dict[str, str]:
-    """Take a small heap, one collector thread, the quick compiler: start and memory matter more than throughput."""
+def _small_jvm(settings: Settings, scratch: Path) -> dict[str, str]:
+    """Take a small heap and the quick compiler: start and memory matter more than throughput."""
+    return _jvm(settings, scratch, settings.spark.heap_mb, ["-XX:TieredStopAtLevel=1"])
+
+
+def _jvm(settings: Settings, scratch: Path, heap_mb: int, more: Sequence[str]) -> dict[str, str]:
     options = [
         "-Xms128m",
         "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
         "-Xss512k",
+        *more,
         "-XX:-UsePerfData",
         f"-Djava.io.tmpdir={scratch}",
         *log_and_archive(settings),
     ]
     return {
-        "spark.driver.memory": f"{settings.spark.heap_mb}m",
+        "spark.driver.memory": f"{heap_mb}m",
         "spark.driver.extraClassPath": connector(),
         "spark.driver.extraJavaOptions": " ".join(options),
     }
@@ -233,12 +270,11 @@ def engine_options(settings: Settings, scratch: Path) -> dict[str, str]:
 
 def _streaming() -> dict[str, str]:
     """Keep state in RocksDB, from the first batch on in the one format that micro-batch and real-time mode share."""
-    state = "spark.sql.streaming.stateStore."
     return {
-        f"{state}providerClass": _ROCKSDB,
-        f"{state}rocksdb.changelogCheckpointing.enabled": "true",
-        f"{state}checkpointFormatVersion": "2",
-        f"{state}rocksdb.trackTotalNumberOfRows": "false",  # a further look-up for each row that is put
+        f"{_STATE}providerClass": _ROCKSDB,
+        f"{_STATE}rocksdb.changelogCheckpointing.enabled": "true",
+        f"{_STATE}checkpointFormatVersion": "2",
+        f"{_STATE}rocksdb.trackTotalNumberOfRows": "false",  # a further look-up for each row that is put
         "spark.sql.streaming.checkpointFileManagerClass": _FILES,
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.streaming.stopTimeout": "10s",

@@ -77,6 +77,28 @@ class ResourceSettings(SettingBlock):
         return f"{executors} with {cores} {'has' if self.executors == 1 else 'have'} {self.slots}"
 
 
+class EngineSettings(SettingBlock):
+    """The engines: JVMs that detectors, flows and views share, those that are live and those in shadow apart.
+
+    Attributes:
+        enabled: whether they share any. Without it each has a JVM of its own, as on a Spark cluster and on Kubernetes,
+            and wherever a file declares `isolation=True`.
+        jobs: how many share one; for more there are several.
+        heap_mb: its JVM heap, to which come `job_heap_mb` for each of `jobs`.
+        job_heap_mb: see there.
+    """
+
+    enabled: bool = True
+    jobs: int = Field(default=25, ge=1, le=200)
+    heap_mb: int = Field(default=512, ge=512)
+    job_heap_mb: int = Field(default=64, ge=0)
+
+    @property
+    def most_heap_mb(self) -> int:
+        """The heap of an engine that is full."""
+        return self.heap_mb + self.job_heap_mb * self.jobs
+
+
 class SparkSettings(SettingBlock):
     """The options of Spark jobs.
 

@@ -198,6 +198,7 @@ class DetectorSpec:
     references: tuple[str, ...] = ()
     memory: int | None = None
     resources: Resources | None = None
+    isolation: bool = False
     tables: tuple[str, ...] = ()
     forget_after: timedelta | None = None
     title: str

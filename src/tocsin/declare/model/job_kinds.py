@@ -90,6 +90,15 @@ KINDS = {
     kind.word: kind
     for kind in (
         JobKind(
+            word="engine",
+            run="tocsin.spark.engine.engine_job:run",
+            rooms=("spark",),
+            desired=f"{_DESIRED}:engines",
+            title="The JVM that detectors, flows and views share",
+            is_spark=True,
+            hands_over=True,
+        ),
+        JobKind(
             word="ingest",
             run="tocsin.ingest.spark.ingestion:run",
             rooms=_SPARK,

@@ -31,6 +31,7 @@ from tocsin.ingest.spark.mover import PassedOn
 from tocsin.job import Job
 from tocsin.platform.code_versions import keep_version
 from tocsin.spark.declared_function import QueryFunction
+from tocsin.spark.engine.attachment import pool_of
 from tocsin.spark.entry import run_query
 from tocsin.spark.query.checkpoint import Checkpoint, Retention, open_checkpoint
 from tocsin.spark.query.drain import SLACK, FeederLag, unread_upstream
@@ -198,6 +199,7 @@ def detection(settings: Settings, name: str) -> StreamJob:
     detector = Detection(settings, name)
     spec = detector.spec
     return StreamJob(settings, StreamSpec(
+        pool=pool_of(settings, spec),
         job=detector.job, version=spec.version, query=name, path=spec.path, function=spec.function,
         folders=detector.folders, poison=detector.poison, tables=detector.tables, exchanges=EXCHANGES,
         resources=settings.spark.resources.with_declared(spec.resources), topics=detector.topics,

@@ -25,6 +25,12 @@ def process_id() -> int:
     return int(jvm.java.lang.ProcessHandle.current().pid()) if jvm is not None else 0
 
 
+def is_alive() -> bool:
+    """Return whether the JVM that this process has started lives."""
+    process = _process()
+    return process is not None and process.poll() is None
+
+
 def await_answer() -> None:
     """Return when it has answered, or at once if there is none to ask. One that hangs does not answer, and lives on."""
     process, jvm = _process(), SparkContext._jvm
@@ -83,7 +89,7 @@ def log_errors(*, wanted: bool) -> None:
     """Let Spark and py4j log; with `wanted` false nothing: what is stopped logs errors and tracebacks for seconds."""
     logging.getLogger("py4j").setLevel(logging.NOTSET if wanted else logging.CRITICAL)
     context = SparkContext._active_spark_context
-    if context is not None:
+    if context is not None and _process() is not None:  # an engine logs for others, too
         with contextlib.suppress(Exception):  # the JVM has ended
             context.setLogLevel("WARN" if wanted else "OFF")
 

@@ -17,11 +17,12 @@ from tocsin.declare.model.job_report import JobState
 from tocsin.declare.settings import Settings
 from tocsin.platform.heartbeat import boot_id
 from tocsin.platform.lead import try_lead
-from tocsin.platform.lock import Lock, LockHeld
+from tocsin.platform.lock import Lock, LockHeld, hold
 from tocsin.platform.state_file import write_whole
 from tocsin.platform.storage.job_folders import JobFolders
 from tocsin.platform.storage.stored_path import remove_tree
 from tocsin.spark.engine import jvm
+from tocsin.spark.engine.attachment import SESSION_LOCK, Attachment
 from tocsin.spark.query.checkpoint import START
 from tocsin.spark.query.work import Run
 
@@ -48,7 +49,7 @@ class Ownership:
         reported = None
         while not run.is_stopping:
             try:
-                self._owned = checkpoint, own(run.settings, checkpoint, jvm.process_id())
+                self._owned = checkpoint, own(run.settings, checkpoint, jvm.process_id(), run.attachment)
                 return True
             except LockHeld:
                 state = JobState.WAITING if run.reporter.leads else JobState.READY
@@ -59,14 +60,19 @@ class Ownership:
         return False
 
 
-def own(settings: Settings, checkpoint: Path, jvm_id: int) -> Lock:
+def own(settings: Settings, checkpoint: Path, jvm_id: int, attachment: Attachment | None = None) -> Lock:
     """Become the one process that writes `checkpoint` (of one fingerprint), with its JVM (a process id).
 
-    A JVM outlives a killed driver by a moment, and goes on writing: it is waited for, then ended. Raises LockHeld while
-    another process writes, and an OSError if the folder cannot be written.
+    A JVM outlives a killed driver by a moment, and goes on writing: it is waited for, then ended. So do the tasks of a
+    session of an engine; the engine tells when they have ended. Raises LockHeld while another process writes, and an
+    OSError if the folder cannot be written.
     """
     lock = try_lead(settings, checkpoint / "lock")
     try:
+        if attachment is not None:
+            attachment.claim(checkpoint)
+        else:
+            hold(checkpoint / SESSION_LOCK).release()
         _end_former(checkpoint / "jvm")
         write_whole(checkpoint / "jvm", _identity(psutil.Process(jvm_id)))
     except BaseException:
@@ -85,8 +91,11 @@ def remove_other_checkpoints(settings: Settings, folders: JobFolders, fingerprin
 
 
 def _identity(process: psutil.Process) -> str:
-    """Name `process` in a way that holds when the clock is set: its id, its start since the boot, and that boot."""
-    return f"{process.pid} {_started(process):.2f} {boot_id()}"
+    """Name `process` in a way that holds when the clock is set: its id, its start since the boot, and that boot.
+
+    Then comes the id of its parent.
+    """
+    return f"{process.pid} {_started(process):.2f} {boot_id()} {process.ppid()}"
 
 
 def _started(process: psutil.Process) -> float:
@@ -97,9 +106,11 @@ def _started(process: psutil.Process) -> float:
 def _end_former(note: Path) -> None:
     """Wait for the end of the JVM that `note` names; one that takes too long is ended."""
     try:
-        pid, started, *boot = note.read_text(encoding="ascii").split()
+        pid, started, boot, *parent = note.read_text(encoding="ascii").split()
         former = psutil.Process(int(pid))
-        if boot != [boot_id()] or abs(_started(former) - float(started)) > _SAME_START_SECONDS:
+        if parent == [str(former.ppid())]:
+            return  # its driver lives: it is that of an engine, which has ended the session that wrote here
+        if boot != boot_id() or abs(_started(former) - float(started)) > _SAME_START_SECONDS:
             return
         try:
             former.wait(_OUTLIVES_SECONDS)

@@ -23,6 +23,7 @@ from tocsin.declare.blocks.spark_settings import LOCAL
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.job_report import JobState
 from tocsin.declare.settings import Settings
+from tocsin.job import StartAgain
 from tocsin.platform.failures import Unwritable, cause, is_kafka, is_unwritable, refusal, root_cause, store_failure
 from tocsin.platform.kafka.access_check import check_access
 from tocsin.platform.kafka.reader import TopicReader
@@ -30,11 +31,12 @@ from tocsin.platform.kafka.reporter import Reporter
 from tocsin.platform.kafka.topic_set import Position, lag_of, partition_of
 from tocsin.platform.process_exit import on_signals
 from tocsin.spark.engine import jvm
+from tocsin.spark.engine.attachment import Attachment, attach
 from tocsin.spark.engine.cluster import ClusterLost, has_lost_executor, is_lost, refusal_of_masters
 from tocsin.spark.query.progress import BatchProgress, listen
 from tocsin.spark.query.stream_job import StreamJob
 from tocsin.spark.query.work import WAIT_SECONDS, Run, Started
-from tocsin.spark.session import streaming_session
+from tocsin.spark.session import JOB_SLOTS, streaming_session
 
 PARTITION_SECONDS = 10.0
 LAG_SECONDS = 5.0
@@ -53,6 +55,7 @@ class QueryLoop:
         self._settings, self._job, self._reporter, self._stop = settings, job, reporter, stop
         self._run = Run(settings, job.spec.job, job.spec.topics(), reporter, stop)
         self._run.resources = job.spec.resources if settings.spark.master != LOCAL else None
+        self._attachment: Attachment | None = None
         self._progress: queue.SimpleQueue[BatchProgress] = queue.SimpleQueue()
         self._totals = {"rows_in": 0, "rows_out": 0, "rows_dropped_late": 0}
         self._since = 0.0
@@ -60,7 +63,19 @@ class QueryLoop:
         self._retries = self._losses = 0
 
     def run_until_stopped(self) -> None:
-        """Keep the query running until the job is asked to stop."""
+        """Keep the query running until the job is asked to stop. Raises StartAgain when its engine has ended."""
+        try:
+            self._run_until_stopped()
+        except StartAgain:
+            raise
+        except Exception as error:
+            if self._attachment is None or not self._attachment.is_lost():
+                raise
+            self._run.started = None
+            self._job.spec.poison.end()  # the engine has ended, for a reason of its own or of any of its jobs
+            raise StartAgain(f"{self._attachment.engine} has ended; attaches to the next") from error
+
+    def _run_until_stopped(self) -> None:
         while not self._run.is_stopping:
             if not self._reach(self._missing):
                 return
@@ -83,10 +98,10 @@ class QueryLoop:
     def close(self) -> None:
         """Stop query, session and JVM, and leave Kafka."""
         self._halt()
-        if self._run.places:
-            jvm.log_errors(wanted=False)
-            self._run.spark.stop()
+        self._stop_session()
         self._run.topics.close()
+        if self._attachment is not None:
+            self._attachment.close()
         jvm.end()
 
     # --- waiting ------------------------------------------------------------------------------------------------------
@@ -130,21 +145,48 @@ class QueryLoop:
         places, resources = self._run.topics.partitions(), self._run.resources
         if places == self._run.places:
             return True
-        if self._run.places:
-            self._run.spark.stop()
-            self._run.places = []
+        self._stop_session()
         if resources is not None and not self._reach(lambda: refusal_of_masters(self._settings.spark)):
             return False
         # With fewer than one for each partition a stateless real-time query silently leaves partitions unread.
         own = len(places) + self._settings.spark.shuffle_partitions * self._job.spec.exchanges
         slots = self._run.slots = own if resources is None else resources.slots
-        self._run.spark = streaming_session(self._settings, job=self._run.job, slots=slots, resources=resources)
-        jvm.halt_at_end()
+        if self._job.spec.pool and own <= JOB_SLOTS:
+            if self._attachment is None and not self._reach(self._attach):
+                return False
+        elif self._attachment is not None:
+            raise StartAgain(f"needs {own} task slots, more than {self._attachment.engine} has for a job")
+        else:
+            self._run.spark = streaming_session(self._settings, job=self._run.job, slots=slots, resources=resources)
+            jvm.halt_at_end()
         self._run.places, self._run.executors = places, frozenset()
-        listen(self._run.spark, self._progress.put)
+        if self._attachment is None:
+            listen(self._run.spark, self._progress.put)
         on_signals(self._stop)  # Spark has put its own handler in place
-        log.info("session ready", partitions=len(places), slots=slots, master=self._settings.spark.master)
+        log.info(
+            "session ready",
+            partitions=len(places),
+            slots=slots,
+            master=self._attachment.engine if self._attachment else self._settings.spark.master,
+        )
         return True
+
+    def _attach(self) -> str | None:
+        """Attach to an engine; says why it cannot be, in a sentence."""
+        try:
+            self._attachment = self._run.attachment = attach(self._settings, self._run.job, self._job.spec.pool)
+        except TransientError as error:
+            return str(error)
+        self._run.spark = self._attachment.session
+        listen(self._run.spark, self._progress.put)
+        return None
+
+    def _stop_session(self) -> None:
+        """Stop the session, if there is one of this process alone."""
+        if self._run.places and self._attachment is None:
+            jvm.log_errors(wanted=False)
+            self._run.spark.stop()
+        self._run.places = []
 
     def _accept_loss(self, error: str) -> bool:
         """Return whether the query has failed for the loss of an executor, and is to start again at once.

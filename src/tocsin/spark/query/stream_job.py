@@ -48,6 +48,7 @@ class StreamSpec:
     """What one kind of job does with its streams. Its functions are called on the job's main thread.
 
     Attributes:
+        pool: of the engines that it attaches to; empty for a JVM of its own.
         version: for reports; empty where a user has written nothing.
         path, function: of the declaration, for errors; no function where it has none.
         writes: topics that must exist as well before the query starts.
@@ -85,6 +86,7 @@ class StreamSpec:
     begin: Callable[[Run, Choice], None]
     restart_reason: Callable[[Run], str | None]
     owner: Callable[[QueryPlan], str] = lambda plan: plan.fingerprint
+    pool: str = ""
     version: str = ""
     function: str = ""
     source: dict[str, str] = field(default_factory=dict)

@@ -20,6 +20,7 @@ from tocsin.platform.kafka.retry import Retry
 from tocsin.platform.kafka.topic_identity import is_recreated
 from tocsin.platform.kafka.topic_set import Place, Position, TopicSet
 from tocsin.spark.engine import cluster
+from tocsin.spark.engine.attachment import Attachment
 from tocsin.spark.query.read_positions import ReadPositions
 from tocsin.spark.session import consumer_group
 
@@ -64,6 +65,7 @@ class Run:
 
     Attributes:
         topic_ids: Kafka's ids of these, as they were when the query began to read them; a start sets them.
+        attachment: what this process has of an engine; None with a JVM of its own.
         places: their partitions; the slots fit them.
         spark: the session; a new one after partitions were added.
         slots: its task slots on this machine; on a cluster see `await_slots`.
@@ -91,6 +93,7 @@ class Run:
         self.position: Position = {}
         self.topic_ids: dict[str, str] = {}
         self.lag_seconds = 0.0
+        self.attachment: Attachment | None = None
         self.started: Started | None = None
         self._stop = stop
 

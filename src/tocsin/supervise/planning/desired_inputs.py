@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
@@ -26,6 +28,8 @@ _LIMITS = {"memory_mb"}
 _ON_CLUSTERS = {"master", "resources", "conf", *(_OF_PODS := {"driver_host"})}
 _BESIDES_HEAP_MB = 1500
 """Three times what a job of ours holds besides its heap: JVM, RocksDB, Python and its workers."""
+_ENGINE_BESIDES_MB = 4000
+"""What an engine holds besides its heap: RocksDB's memory is bounded, Python's workers are those of all its jobs."""
 _WORKER_MB, _FEW_PARTITIONS = 150, 8
 """A worker of Python, of which a query may have one for each partition; as many as these have room in the rest."""
 
@@ -41,6 +45,26 @@ def one_job(kind: JobKind, _: Catalog, settings: Settings, code: str) -> dict[st
     if kind.server and not getattr(getattr(settings, kind.server), "enabled", True):
         return {}
     return {"": _desired(settings, code, *_blocks(kind, settings))}
+
+
+def engines(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
+    """Desire as many engines as the jobs need that share them, `live-1` and so on for those that are live."""
+    if not settings.has_engines:
+        return {}
+    specs: list[FlowSpec | DetectorSpec | ViewSpec] = [
+        *catalog.flows.values(),
+        *catalog.detectors.values(),
+        *catalog.views.values(),
+    ]
+    stages = Counter(spec.stage for spec in specs if spec.stage.runs and not spec.isolation)
+    engine, limit = settings.engine, (settings.engine.most_heap_mb + _ENGINE_BESIDES_MB) * 1_000_000
+    inputs = _spark(settings, but=_ON_CLUSTERS), inputs_of("engine", engine, but={"enabled", "jobs"})
+    desired = _desired(settings, code, *inputs, heavy=True, memory_bytes=limit, hands_over=kind.hands_over)
+    return {
+        f"{stage}-{number}": desired
+        for stage, count in sorted(stages.items())
+        for number in range(1, math.ceil(count / engine.jobs) + 1)
+    }
 
 
 def ingests(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:

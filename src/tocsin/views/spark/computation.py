@@ -21,6 +21,7 @@ from tocsin.platform.kafka.reader import appended_at, came_in_at
 from tocsin.platform.kafka.topic_set import Position, partition_of
 from tocsin.platform.kafka.topics import empty_topic, remove_topics
 from tocsin.spark.declared_function import DeclaredFunction, QueryFunction
+from tocsin.spark.engine.attachment import pool_of
 from tocsin.spark.entry import run_query
 from tocsin.spark.query.checkpoint import Checkpoint, Retention, begin_at, open_checkpoint
 from tocsin.spark.query.keyed_query import EXCHANGES, KeyedQuery
@@ -173,6 +174,7 @@ def computation(settings: Settings, name: str) -> StreamJob:
     view = Computation(settings, name)
     declared, topic = view.spec.computed, settings.names.view(name)
     return StreamJob(settings, StreamSpec(
+        pool=pool_of(settings, declared),
         job=view.job, version=declared.version, query=declared.name, path=declared.path, function=FUNCTION,
         folders=view.folders, poison=view.poison, tables=view.tables, exchanges=EXCHANGES,
         resources=settings.spark.resources.with_declared(declared.resources), topics=view.topics, writes=(topic,),

@@ -7,6 +7,7 @@ partition another place: that is one step, and a batch that is planned already r
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -142,7 +143,7 @@ class FollowedTables(JoinedTables):
                 if spec.history is not None:
                     come = f"when days of {spec.history} have been sealed, by `tocsin table --refresh {name}`"
                 raise TransientError(f"table '{name}' has no rows yet; they come {come}")
-            frame = f"tocsin_table_{next(_NUMBERS)}"
+            frame = f"tocsin_table_{os.getpid()}_{next(_NUMBERS)}"  # the jobs of an engine share a catalog
             self._opened[name] = _Opened(spec, folder, frame, published)
             rows[name] = spec, _frame(spark, spec, folder, published, frame)
         super().__init__(where, rows, [name for name, table in (dated or {}).items() if table.is_large])

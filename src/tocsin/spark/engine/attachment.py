@@ -1,0 +1,198 @@
+"""Attach to an engine: work in a JVM that several jobs share, in a session of one's own.
+
+An engine (`tocsin.spark.engine.engine_job`) listens on a socket in the state folder, `engines/<name>.<pid>.sock`. Both
+sides write lines of JSON: the engine greets, the job says who it is and gets the port and the secret of a Py4J server
+of its own. The connection is the job's sign of life: when it ends, the engine stops what runs in the job's session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import select
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.flow import FlowSpec
+from tocsin.declare.model.view import ViewSpec
+from tocsin.declare.settings import Settings
+from tocsin.platform.lock import LockHeld
+from tocsin.spark.session import prepare_python
+
+SESSION_LOCK = "session.lock"
+"""The file in a checkpoint that an engine locks as long as a session of it writes there."""
+_ANSWER_SECONDS = 30.0
+_LOSS_SECONDS = 2.0
+
+
+def pool_of(settings: Settings, spec: DetectorSpec | FlowSpec | ViewSpec) -> str:
+    """Name the engines that the job of `spec` attaches to, "live" or "shadow"; empty for a JVM of its own."""
+    return str(spec.stage) if settings.has_engines and not spec.isolation else ""
+
+
+def sockets(settings: Settings, pool: str) -> list[Path]:
+    """List the sockets of the engines of `pool`; some may be of engines that have ended."""
+    return sorted((settings.state / "engines").glob(f"{pool}-*.sock"))
+
+
+def engine_code(settings: Settings) -> str:
+    """Hash what an engine and its jobs must have in common: the code of this room, the settings of Spark, and Spark."""
+    digest = hashlib.sha256(f"{pyspark.__version__} {settings.spark!r} {settings.engine!r}".encode())
+    root = Path(__file__).parents[1]
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+class Line:
+    """One end of a connection that carries lines of JSON."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self._file = connection.makefile("rw", encoding="utf-8")
+
+    def send(self, **message: Any) -> None:
+        """Send a message. Raises an OSError when the other end is gone."""
+        self._file.write(json.dumps(message) + "\n")
+        self._file.flush()
+
+    def receive(self) -> dict[str, Any] | None:
+        """Wait for the next message; None at the end. Raises an OSError or a ValueError if there is no other."""
+        line = self._file.readline()
+        return json.loads(line) if line else None
+
+    def close(self) -> None:
+        """End the connection."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        self.connection.close()
+
+
+@contextlib.contextmanager
+def short_path(path: Path) -> Iterator[str]:
+    """Name `path` by the number of its open folder: the name of a socket has at most 107 bytes."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+class Attachment:
+    """What this process has of an engine, until it closes it or ends.
+
+    Attributes:
+        engine: its job, such as `engine:live-1`.
+        session: of this process alone.
+    """
+
+    def __init__(self, line: Line, engine: str, session: SparkSession) -> None:
+        self.engine, self.session, self._line = engine, session, line
+
+    def claim(self, folder: Path) -> None:
+        """Let the engine write the checkpoint in `folder` for this process alone, until it has ended it.
+
+        Raises LockHeld as long as what another process ran there has not ended, in this engine or another.
+        """
+        self._line.send(claim=str(folder))
+        answer = self._line.receive()
+        if answer is None:
+            raise TransientError(f"{self.engine} has ended")
+        if answer.get("held"):
+            raise LockHeld(folder, None)
+
+    def is_lost(self) -> bool:
+        """Return whether the engine has ended; whoever asks has seen an error, so it is given a moment to."""
+        ready, _, _ = select.select([self._line.connection], [], [], _LOSS_SECONDS)
+        if not ready:
+            return False
+        try:
+            return not self._line.connection.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
+
+    def close(self) -> None:
+        """Leave the engine, which stops what still runs in the session."""
+        self._line.close()
+
+
+def attach(settings: Settings, job: str, pool: str) -> Attachment:
+    """Attach `job` to the engine of `pool` with the fewest jobs.
+
+    Raises a TransientError, where a retry helps, while there is none that runs the code and the settings of this job.
+    """
+    code, found, others = engine_code(settings), [], 0
+    for path in sockets(settings, pool):
+        line = _connect(path)
+        greeting = None if line is None else _greeting(line)
+        if line is None:
+            continue
+        if greeting is None or (greeting["instance"], greeting["code"]) != (settings.installation_id, code):
+            others += greeting is not None
+            line.close()
+        else:
+            found.append((int(greeting["jobs"]), path.name, str(greeting["engine"]), line))
+    if not found:
+        which = f"of {others} running here none has the code and settings of this job" if others else "none runs here"
+        raise TransientError(f"waits for an engine of pool {pool}: {which}")
+    (_, _, engine, line), *rest = sorted(found, key=lambda each: each[:2])
+    for *_, other in rest:
+        other.close()
+    try:
+        line.send(job=job, pid=os.getpid())
+        answer = line.receive()
+    except (OSError, ValueError) as error:
+        raise TransientError(f"{engine} does not answer: {error}") from error
+    if answer is None:
+        raise TransientError(f"{engine} has ended")
+    line.connection.settimeout(None)
+    return Attachment(line, engine, _session(answer))
+
+
+def _connect(path: Path) -> Line | None:
+    """Connect to an engine; None if it has ended."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(_ANSWER_SECONDS)
+    try:
+        with short_path(path) as name:
+            connection.connect(name)
+    except OSError:
+        connection.close()
+        return None
+    return Line(connection)
+
+
+def _greeting(line: Line) -> dict[str, Any] | None:
+    try:
+        return line.receive()
+    except (OSError, ValueError):
+        return None
+
+
+def _session(answer: dict[str, Any]) -> SparkSession:
+    """Enter the engine's JVM by the Py4J server of this job, and take the session that the engine has made for it."""
+    prepare_python()
+    os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"] = str(answer["port"]), answer["secret"]
+    try:
+        gateway = launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+    jvm: Any = gateway.jvm
+    SparkContext._gateway, SparkContext._jvm = gateway, jvm
+    java = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(
+        jvm.org.apache.spark.SparkContext.getOrCreate()
+    )
+    context = SparkContext(gateway=gateway, jsc=java, conf=SparkConf(_jconf=java.getConf()))
+    SparkSession(context)  # the first is PySpark's default, and would become that of the JVM
+    return SparkSession(context, jvm.java.lang.System.getProperties().get(answer["session"]))

@@ -1,0 +1,242 @@
+"""Run an engine: one JVM in which the queries of several jobs run, each in a session of its own.
+
+Jobs stay processes of their own, and attach (`tocsin.spark.engine.attachment`). What ends one of them, kill -9
+included, ends its connection, and the engine stops its queries. What ends the engine ends its connections, and its jobs
+attach to the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import struct
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import structlog
+from pyspark.sql import SparkSession
+
+from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.names import JobName
+from tocsin.declare.settings import Settings
+from tocsin.job import Job
+from tocsin.platform.heartbeat import read_beat
+from tocsin.platform.lock import Lock, LockHeld, hold
+from tocsin.platform.process_exit import on_signals
+from tocsin.spark.engine import jvm
+from tocsin.spark.engine.attachment import SESSION_LOCK, Line, engine_code, short_path, sockets
+from tocsin.spark.entry import offer_to_the_kernel
+from tocsin.spark.session import clean_scratch, engine_session, scratch_folder
+
+_LOOK_SECONDS = 0.5
+_DECLARE_SECONDS = 30.0
+_STOP_SECONDS = 30.0
+_HAND_OVER_SECONDS = 300.0
+_TASK = re.compile(r"Executor task launch worker for task [^ ]+ in stage (\d+)\.")
+
+log = structlog.get_logger()
+
+
+class Engine:
+    """The sessions of one JVM, each for one process of a job.
+
+    Attributes:
+        unfit: why this JVM must be replaced; empty while it need not.
+    """
+
+    def __init__(self, settings: Settings, name: str, spark: SparkSession) -> None:
+        self._settings, self._spark, self._name = settings, spark, name
+        self._greeting = {"engine": str(JobName("engine", name)), "code": engine_code(settings)}
+        self._greeting["instance"] = settings.installation_id
+        self._jobs: dict[int, str] = {}
+        self._lock = threading.Lock()
+        self.unfit = ""
+        self.path = settings.state / "engines" / f"{name}.{os.getpid()}.sock"
+
+    @property
+    def jobs(self) -> list[str]:
+        """The jobs whose processes are attached, or whose queries have not ended yet."""
+        with self._lock:
+            return sorted(self._jobs.values())
+
+    @contextlib.contextmanager
+    def listen(self) -> Iterator[None]:
+        """Let processes of this user attach within the block."""
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for left in sockets(self._settings, self._name.rpartition("-")[0]):
+            if not _is_of_a_process(left):
+                left.unlink(missing_ok=True)
+        server = socket.socket(socket.AF_UNIX)
+        with short_path(self.path) as name:
+            server.bind(name)
+        server.listen(256)
+        threading.Thread(target=self._accept, args=(server,), name="engine", daemon=True).start()
+        try:
+            yield
+        finally:
+            self.path.unlink(missing_ok=True)
+            server.close()
+
+    def _accept(self, server: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:  # closed
+                return
+            threading.Thread(target=self._serve, args=(connection,), name="attached", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        """Serve one process of a job until its connection ends."""
+        line, session = Line(connection), None
+        connection.settimeout(_DECLARE_SECONDS)
+        claims: list[Lock] = []
+        number = id(line)
+        try:
+            pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            if user != os.getuid():
+                return
+            line.send(**self._greeting, jobs=len(self.jobs))
+            declared = line.receive()
+            if declared is None:  # it has chosen another engine
+                return
+            with self._lock:
+                self._jobs[number] = str(declared["job"])
+            session = _Session(self._spark)
+            log.info("job attached", of=declared["job"], pid=pid)
+            line.send(port=session.port, secret=session.secret, session=session.key)
+            connection.settimeout(None)
+            while (asked := line.receive()) is not None:
+                line.send(held=not _claim(claims, Path(asked["claim"])))
+        except (OSError, ValueError, KeyError) as error:
+            log.warning("connection of a job ended", of=self._jobs.get(number, "?"), error=str(error))
+        finally:
+            if session is not None:
+                self._end(session, self._jobs[number])
+            for lock in claims:
+                lock.release()
+            line.close()
+            with self._lock:
+                self._jobs.pop(number, None)
+
+    def _end(self, session: _Session, job: str) -> None:
+        began = time.monotonic()
+        try:
+            left = session.end()
+        except Exception as error:  # the JVM has ended, or is unable to go on
+            log.warning("session not ended", of=job, error=str(error)[:500])
+            return
+        log.info("job detached", of=job, seconds=round(time.monotonic() - began, 2))
+        if left:
+            self.unfit = f"tasks of {job} have not ended within {_STOP_SECONDS:.0f} s"
+
+
+class _Session:
+    """A session of the JVM with a Py4J server of its own, by which one process reaches it."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark, self._jvm = spark, spark._jvm
+        jvm: Any = self._jvm
+        self._server = jvm.org.apache.spark.api.python.Py4JServer(spark.sparkContext._jsc.sc().conf())
+        self._server.start()
+        self.port, self.secret = int(self._server.getListeningPort()), str(self._server.secret())
+        self._session = spark._jsparkSession.newSession()
+        # The one place that all Py4J servers of a JVM see.
+        self.key = f"tocsin.session.{uuid.uuid4().hex}"
+        jvm.java.lang.System.getProperties().put(self.key, self._session)
+
+    def end(self) -> bool:
+        """Stop all that runs in the session, and wait for its tasks; returns whether some have not ended in time."""
+        jvm: Any = self._jvm
+        jvm.java.lang.System.getProperties().remove(self.key)
+        self._server.shutdown()  # first: what no longer reaches it starts nothing
+        streams, stages = self._session.streams(), set[int]()
+        for listener in streams.listListeners():
+            streams.removeListener(listener)
+        for query in streams.active():
+            stages |= self._stages(str(query.runId()))
+            query.stop()
+        self._session.interruptAll()
+        deadline = time.monotonic() + _STOP_SECONDS
+        while (left := stages & self._busy_stages()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return bool(left)
+
+    def _stages(self, group: str) -> set[int]:
+        tracker = self._spark.sparkContext.statusTracker()
+        jobs = filter(None, (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)))
+        return {int(stage) for job in jobs for stage in job.stageIds}
+
+    def _busy_stages(self) -> set[int]:
+        """The stages of which a task still has its thread: Spark counts a task as ended when it has asked it to."""
+        jvm: Any = self._jvm
+        return {
+            int(stage) for stage in _TASK.findall(str(jvm.java.lang.Thread.getAllStackTraces().keySet().toString()))
+        }
+
+
+def _claim(claims: list[Lock], folder: Path) -> bool:
+    """Take the lock that lets one session write the checkpoint in `folder`, for as long as its queries run."""
+    path = folder / SESSION_LOCK
+    if any(lock.path == path for lock in claims):
+        return True
+    try:
+        claims.append(hold(path))
+    except LockHeld:
+        return False
+    return True
+
+
+def _is_of_a_process(path: Path) -> bool:
+    number = path.name.split(".")[-2]
+    return number.isdigit() and number != str(os.getpid()) and Path(f"/proc/{number}").exists()
+
+
+def run(job: Job) -> None:
+    """Run the engine `job.name` until it is asked to stop, or its JVM ends.
+
+    Raises a RuntimeError then: a restart helps.
+    """
+    offer_to_the_kernel()
+    settings, reporter, name = job.settings, job.reporter, str(JobName("engine", job.name))
+    job.kill = jvm.kill
+    reporter.expect_batches(jvm.await_answer)
+    clean_scratch(settings, name)
+    spark = engine_session(settings, name)
+    jvm.halt_at_end()
+    on_signals(job.stop)  # Spark has put its own handler in place
+    engine = Engine(settings, job.name, spark)
+    try:
+        with engine.listen():
+            _watch(job, engine)
+    finally:
+        reporter.update(state=JobState.STOPPING, reason="")
+        jvm.end()
+        shutil.rmtree(scratch_folder(settings, name), ignore_errors=True)
+
+
+def _watch(job: Job, engine: Engine) -> None:
+    """Report until the job is asked to stop. One that takes over says so when the other has no jobs any more."""
+    began, name = time.monotonic(), str(JobName("engine", job.name))
+    last: dict[str, Any] = {}
+    while not job.stop.wait(_LOOK_SECONDS):
+        if not jvm.is_alive():
+            raise RuntimeError("the JVM has ended")
+        if engine.unfit:
+            raise RuntimeError(engine.unfit)
+        jobs = engine.jobs
+        before = None if job.reporter.leads else read_beat(job.settings.state, name)
+        waits = (
+            before is not None and before.report.counts.get("jobs") and time.monotonic() - began < _HAND_OVER_SECONDS
+        )
+        state, reason = (JobState.STARTING, f"{name} before it still has jobs") if waits else (JobState.RUNNING, "")
+        found = {"state": state, "reason": reason, "counts": {"jobs": float(len(jobs))}}
+        if found != last:
+            last = found
+            job.reporter.update(**found)
