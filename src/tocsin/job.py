@@ -130,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
     for kind in KINDS.values():
         words = kinds.add_parser(kind.word)
-        if kind.folder:
+        if kind.folder or kind.are_named:
             words.add_argument("name")
         words.add_argument("--beside", action="store_true", help="run beside the leading process, to take over from it")
         words.add_argument("--label", action="append", help="key=value, shown in the process list, not used")

@@ -23,6 +23,7 @@ from pydantic import (
     field_validator,
 )
 
+from tocsin.declare.blocks.spark_settings import Latency
 from tocsin.declare.model.detector import DetectorSpec, Entities, Levels, Resources, ScoreKind, Stage
 from tocsin.declare.model.detector_guide import link_of
 from tocsin.declare.model.durations import zone_of
@@ -249,6 +250,12 @@ class _Detector(_Declared):
         "True gives its job a JVM of its own; without it the job shares the JVM of an engine (docs/run/engines.md)",
         False,
     )
+    latency: Latency | Literal[""] = _key(
+        '"10 ms", "100 ms" or "1 s"',
+        "the time from a raw record to its finding to aim at: the longer, the less CPU its job takes; the setting"
+        " spark.latency unless declared",
+        "",
+    )
     forget_after: Duration | None = _key(
         "duration", "for step, which needs it: the state of an entity begins anew after so long without an event", None
     )
@@ -260,6 +267,7 @@ class _Flow(_Declared):
     owner: Address
     stage: Stage
     isolation: StrictBool = False
+    latency: Latency | Literal[""] = ""
 
 
 class _View(_Declared):
@@ -276,6 +284,7 @@ class _View(_Declared):
     memory: Size | None = None
     resources: OnCluster = None
     isolation: StrictBool = False
+    latency: Latency | Literal[""] = ""
 
     @field_validator("total")
     @classmethod

@@ -19,12 +19,15 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from tocsin.declare.blocks.history_settings import SERVER, HistorySettings
 from tocsin.declare.blocks.runner_settings import RunnerSettings
-from tocsin.declare.blocks.spark_settings import LOCAL, EngineSettings, SparkSettings
+from tocsin.declare.blocks.spark_settings import LATENCIES, LOCAL, EngineSettings, SparkSettings
 from tocsin.declare.blocks.storage_settings import FILE, S3, StorageSettings
 from tocsin.declare.blocks.view_settings import ViewSettings
 from tocsin.declare.blocks.web_settings import WebSettings
+from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.errors import ConfigError, Fault
+from tocsin.declare.model.flow import FlowSpec
 from tocsin.declare.model.names import Names, file_name
+from tocsin.declare.model.view import ViewSpec
 from tocsin.declare.receivers import read_blocks
 from tocsin.declare.setting_blocks import (
     AirflowSettings,
@@ -125,6 +128,21 @@ class Settings(BaseSettings):
     def has_engines(self) -> bool:
         """Return whether jobs share JVMs: processes of one machine, whose tasks run there too."""
         return self.engine.enabled and self.spark.master == LOCAL and self.runner.kind == "local"
+
+    def pool(self, declared: DetectorSpec | FlowSpec | ViewSpec) -> str:
+        """Name the engines that the job of a `declared` file attaches to; empty for a JVM of its own.
+
+        They are "live" or "shadow", or "live_10ms" and so on for another latency than that of the settings.
+        """
+        if declared.isolation or not self.has_engines:
+            return ""
+        latency = declared.latency.replace(" ", "") if declared.latency not in ("", self.spark.latency) else ""
+        return f"{declared.stage}_{latency}" if latency else str(declared.stage)
+
+    def latency_of(self, pool: str) -> str:
+        """Return the latency, of `LATENCIES`, of the engines of `pool`."""
+        own = pool.partition("_")[2]
+        return next((latency for latency in LATENCIES if latency.replace(" ", "") == own), self.spark.latency)
 
     @property
     def local_id(self) -> str:

@@ -8,10 +8,13 @@ Without that, a worker arms the timer when a task has come, and disarms it at it
 from __future__ import annotations
 
 import contextlib
+import os
 
 from pyspark import daemon
 
 setattr(daemon, "enable_faulthandler", contextlib.nullcontext)  # noqa: B010 - mypy refuses an assignment
 
 if __name__ == "__main__":
+    if log := os.environ.get("TOCSIN_LOG"):  # in an engine: else the log of all its jobs would get it
+        os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), 2)
     daemon.manager()

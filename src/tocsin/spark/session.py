@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
-from tocsin.declare.blocks.spark_settings import ResourceSettings
+from tocsin.declare.blocks.spark_settings import LATENCIES, ResourceSettings
 from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.model.sizes import FINDING_BYTES
 from tocsin.declare.setting_blocks import LOOPBACK
@@ -53,17 +53,22 @@ The same in every session, so a stream, its backfill, `check --plan` and the tes
 
 
 def streaming_session(
-    settings: Settings, *, job: str, slots: int, resources: ResourceSettings | None = None
+    settings: Settings, *, job: str, slots: int, resources: ResourceSettings | None = None, latency: str = ""
 ) -> SparkSession:
     """Start the session of `job` with `slots` task slots (threads, not cores), in a JVM of its own.
 
-    With `resources` its tasks run on executors of the cluster instead, which may come later. A second call after
-    `stop()` reuses the JVM, and may ask for other slots. Raises a ConfigError if the Kafka connector is not installed,
+    `latency`, of `LATENCIES`, is that of the settings unless given. With `resources` its tasks run on executors of the
+    cluster instead, which may come later. A second call after `stop()` reuses the JVM, and may ask for other slots.
+    Raises a ConfigError if the Kafka connector is not installed,
     or an option is not the user's.
     """
     os.environ["SPARK_LOCAL_IP"] = settings.spark.driver_host if resources is not None else LOOPBACK
     scratch = scratch_folder(settings, job)
-    options = _small_jvm(settings, scratch) | engine_options(settings, scratch) | _streaming()
+    options = (
+        _small_jvm(settings, scratch)
+        | engine_options(settings, scratch)
+        | _streaming(latency or settings.spark.latency)
+    )
     storage = settings.storage
     options |= prepare_s3a(storage, storage.checkpoints, scratch, has_executors=resources is not None)
     if resources is not None:
@@ -76,14 +81,14 @@ def streaming_session(
     return session
 
 
-def engine_session(settings: Settings, job: str) -> SparkSession:
+def engine_session(settings: Settings, job: str, latency: str) -> SparkSession:
     """Start the session of an engine, `job`, of which its jobs get sessions of their own.
 
     Raises a ConfigError if the Kafka connector is not installed, or an option is not the user's.
     """
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK
     scratch, engine, storage = scratch_folder(settings, job), settings.engine, settings.storage
-    options = _jvm(settings, scratch, engine.most_heap_mb, ()) | engine_options(settings, scratch) | _streaming()
+    options = _jvm(settings, scratch, engine.most_heap_mb, ()) | engine_options(settings, scratch) | _streaming(latency)
     options |= prepare_s3a(storage, storage.checkpoints, scratch, has_executors=False)
     options |= {
         "spark.default.parallelism": "2",  # else the number of slots
@@ -268,7 +273,7 @@ def engine_options(settings: Settings, scratch: Path) -> dict[str, str]:
     }
 
 
-def _streaming() -> dict[str, str]:
+def _streaming(latency: str) -> dict[str, str]:
     """Keep state in RocksDB, from the first batch on in the one format that micro-batch and real-time mode share."""
     return {
         f"{_STATE}providerClass": _ROCKSDB,
@@ -278,7 +283,7 @@ def _streaming() -> dict[str, str]:
         "spark.sql.streaming.checkpointFileManagerClass": _FILES,
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.streaming.stopTimeout": "10s",
-        "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
+        "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": str(LATENCIES[latency].buffer),
         # A Python worker that is busy with one task for so long writes its stack into the log: supervision reads it
         # there when the job counts as hung.
         "spark.python.worker.tracebackDumpIntervalSeconds": "120",

@@ -32,8 +32,8 @@ def broken(kind: JobKind, catalog: Catalog) -> dict[str, ConfigError]:
 
 
 def names(kind: JobKind, catalog: Catalog) -> list[str]:
-    """List all jobs of `kind`, those in a stage that does not run and those with a broken file included."""
-    return sorted([*declared(kind, catalog), *broken(kind, catalog)]) if kind.folder else [""]
+    """List all jobs of a `kind` with files: those in a stage that does not run, and with a broken file, included."""
+    return sorted([*declared(kind, catalog), *broken(kind, catalog)])
 
 
 def broken_jobs(catalog: Catalog) -> dict[str, ConfigError]:
@@ -59,9 +59,12 @@ def desired_jobs(catalog: Catalog, settings: Settings) -> dict[str, Desired]:
     return jobs
 
 
-def wanted_kinds(catalog: Catalog, settings: Settings) -> list[JobKind]:
-    """List the kinds that may have jobs: those with declared files, and of the others what the settings ask for."""
-    return [kind for kind in KINDS.values() if kind.folder or _desired(kind, catalog, settings, "")]
+def known_jobs(catalog: Catalog, settings: Settings) -> list[tuple[JobKind, list[str]]]:
+    """List each kind with its jobs: those of declared files, and of other kinds what the settings ask for."""
+    return [
+        (kind, names(kind, catalog) if kind.folder else [*_desired(kind, catalog, settings, "")])
+        for kind in KINDS.values()
+    ]
 
 
 def _desired(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> Mapping[str, Desired]:

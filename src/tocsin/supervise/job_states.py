@@ -36,6 +36,7 @@ class Condition(StrEnum):
     REFUSED = "messages refused"
     UNDECLARED = "findings of unknown detectors"
     BEHIND = "history behind"
+    ISOLATED = "isolated"
 
     @property
     def is_failing(self) -> bool:

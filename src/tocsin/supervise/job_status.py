@@ -26,7 +26,7 @@ from tocsin.declare.model.table import TableSpec
 from tocsin.declare.model.view import ViewSpec
 from tocsin.declare.settings import Settings
 from tocsin.platform.heartbeat import UNSUPERVISED_SECONDS, Beat, read_beat, read_besides, seconds_since_look
-from tocsin.supervise.job_kinds import broken_jobs, declared, names, wanted_kinds
+from tocsin.supervise.job_kinds import broken_jobs, declared, known_jobs, names
 from tocsin.supervise.job_states import Condition, Past, memory_of, read_history
 from tocsin.supervise.runners.runner import Process
 from tocsin.supervise.switches import Switches, read_switches
@@ -282,7 +282,8 @@ class Snapshot:
 
     @cached_property
     def _declared(self) -> frozenset[str]:
-        return frozenset(kind.job(name) for kind in KINDS.values() for name in names(kind, self.catalog))
+        files = (kind for kind in KINDS.values() if kind.folder)
+        return frozenset(kind.job(name) for kind in files for name in names(kind, self.catalog))
 
     def facts(self, job: str, off: bool | None = None) -> JobFacts:
         """Gather what is known of `job`; `off` says whether its switch is off, None when that is not known."""
@@ -290,7 +291,7 @@ class Snapshot:
         return JobFacts(
             at=self.at,
             faults=[str(fault).replace(f"{self.project}/", "") for fault in error.faults] if error else (),
-            declared=job in self._declared,
+            declared=job in self._declared or _has_no_file(job),
             stage=spec.stage if spec else None,
             off=off,
             processes=self.processes.get(job, ()) if self.is_listed else None,
@@ -389,7 +390,12 @@ def look(settings: Settings, catalog: Catalog, processes: Iterable[Process] | No
     )
 
 
+def _has_no_file(job: str) -> bool:
+    kind = KINDS.get(JobName.parse(job).kind)
+    return kind is not None and not kind.folder
+
+
 def _jobs(settings: Settings, catalog: Catalog, running: Mapping[str, object]) -> list[str]:
-    kinds = sorted(wanted_kinds(catalog, settings), key=lambda kind: kind.word != DETECTOR)
-    wanted = [kind.job(name) for kind in kinds for name in names(kind, catalog)]
+    known = sorted(known_jobs(catalog, settings), key=lambda item: item[0].word != DETECTOR)
+    wanted = [kind.job(name) for kind, jobs in known for name in jobs]
     return [*wanted, *sorted(set(running) - set(wanted))]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -22,6 +23,38 @@ _HERE = ("localhost", LOOPBACK)
 KUBERNETES = "k8s://"
 IMAGES = ("spark.kubernetes.container.image", "spark.kubernetes.executor.container.image")
 """The options that name the image of executors."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """How long a job lets records gather, milliseconds: what waits together costs less than what comes alone.
+
+    Attributes:
+        buffer: in the buffers between the tasks of a query.
+        fetch: at the broker, before a consumer gets fewer than 64 kB.
+        linger: in a producer.
+    """
+
+    buffer: int
+    fetch: int
+    linger: int
+
+    @property
+    def consumer(self) -> dict[str, str]:
+        """Give the options of Spark's Kafka source."""
+        if not self.fetch:
+            return {}
+        return {"kafka.fetch.max.wait.ms": str(self.fetch), "kafka.fetch.min.bytes": "65536"}
+
+    @property
+    def producer(self) -> dict[str, str]:
+        """Give the options of Spark's Kafka sink."""
+        return {"kafka.linger.ms": str(self.linger)}
+
+
+LATENCIES = {"10 ms": Waits(1, 0, 2), "100 ms": Waits(20, 50, 20), "1 s": Waits(200, 500, 200)}
+"""The time from a raw record to its finding to aim at, with the waits that make it; docs/run/engines.md has figures."""
+Latency = Literal["10 ms", "100 ms", "1 s"]
 
 
 def _master(value: str) -> str:
@@ -109,8 +142,10 @@ class SparkSettings(SettingBlock):
         driver_host: the name or address at which executors reach the jobs of this machine; unused with `local`. In the
             pods of jobs, the address of the pod.
         conf: further options of Spark for them, such as spark.kubernetes.container.image. None that Tocsin sets.
-        trigger_seconds: checkpoint cadence of a detector in real-time mode, 5 at least. Longer is a better p99, and
-            more replay after a crash.
+        latency: the time from a raw record to its finding to aim at, "10 ms", "100 ms" or "1 s": the longer, the less
+            CPU a job takes. A detector, flow or view may declare its own, `latency="10 ms"`.
+        trigger_seconds: checkpoint cadence of a detector in real-time mode, 5 at least; 60 at most for one that joins
+            tables, which it reads once in a batch. Longer is a better p99, and more replay after a crash.
         ingest_trigger_seconds: the same for an ingest (5 at least).
         heap_mb: JVM heap of a streaming job.
         memory_mb: the most that a streaming job may hold resident, Python and JVM together: one that takes more is
@@ -125,13 +160,18 @@ class SparkSettings(SettingBlock):
     resources: ResourceSettings = ResourceSettings()
     driver_host: str = LOOPBACK
     conf: Annotated[dict[str, str], AfterValidator(_conf)] = Field(default_factory=dict)
-    trigger_seconds: int = Field(default=60, ge=5, le=300)
+    latency: Latency = "100 ms"
+    trigger_seconds: int = Field(default=300, ge=5, le=300)
     ingest_trigger_seconds: int = Field(default=15, ge=5, le=300)
     heap_mb: int = Field(default=512, ge=512)
     memory_mb: int | None = Field(default=None, ge=512)
     shuffle_partitions: int = Field(default=1, ge=1, le=64)
     drain_offsets_per_trigger: int = Field(default=200_000, ge=1000)
     archive: bool = True
+
+    def batch_seconds(self, *, joins_tables: bool) -> int:
+        """Return the length of a real-time batch of a job."""
+        return min(self.trigger_seconds, 60) if joins_tables else self.trigger_seconds
 
     @property
     def is_on_kubernetes(self) -> bool:

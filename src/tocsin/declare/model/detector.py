@@ -199,6 +199,7 @@ class DetectorSpec:
     memory: int | None = None
     resources: Resources | None = None
     isolation: bool = False
+    latency: str = ""
     tables: tuple[str, ...] = ()
     forget_after: timedelta | None = None
     title: str

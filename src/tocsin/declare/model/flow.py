@@ -41,7 +41,7 @@ class FlowSpec:
         to: name of the source whose events it writes; its format is `events`.
         owner: e-mail address that mails about its job go to.
         stage: draft and retired do not run, shadow and live do.
-        isolation: see `tocsin.declare.model.detector.DetectorSpec`.
+        isolation, latency: see `tocsin.declare.model.detector.DetectorSpec`.
         tables: names of the tables that it joins; see `tocsin.declare.model.table`.
         title: first line of the docstring.
         doc: the whole docstring.
@@ -56,6 +56,7 @@ class FlowSpec:
     owner: str
     stage: Stage
     isolation: bool = False
+    latency: str = ""
     tables: tuple[str, ...] = ()
     title: str
     doc: str
@@ -107,16 +108,18 @@ class Tables(Protocol):
         """
 
 
-def flow(  # noqa: PLR0913 - a declaration names each of its keys
+def flow(
     *,
     source: str | list[str],
     to: str,
     owner: str,
     stage: str,
-    tables: list[str] | None = None,
-    isolation: bool = False,
+    **options: str | bool | list[str],
 ) -> Callable[[_Flow], _Flow]:
-    """Mark `flow` as the function of this file's flow; all arguments are literals, explained in `FlowSpec`."""
+    """Mark `flow` as the function of this file's flow; all arguments are literals, explained in `FlowSpec`.
+
+    `options` are `tables`, `isolation` and `latency`.
+    """
 
     def mark(function: _Flow) -> _Flow:
         return function

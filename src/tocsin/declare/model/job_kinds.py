@@ -41,6 +41,7 @@ class JobKind:
         reads, writes: topics of a job without Spark, by `tocsin.declare.model.names.Names` and its name. A query
             of Spark knows its own.
         has_executors: whether the tasks of the query run on a cluster, if there is one.
+        are_named: whether it may have several jobs although no file declares them.
         hands_over: whether a new version comes up beside the one that runs.
     """
 
@@ -58,6 +59,7 @@ class JobKind:
     is_spark: bool = False
     has_executors: bool = False
     hands_over: bool = False
+    are_named: bool = False
 
     def job(self, name: str) -> str:
         """Name one of its jobs."""
@@ -97,6 +99,7 @@ KINDS = {
             title="The JVM that detectors, flows and views share",
             is_spark=True,
             hands_over=True,
+            are_named=True,
         ),
         JobKind(
             word="ingest",

@@ -29,6 +29,9 @@ MUCH_IGNORED = 0.99
 TOPICS_RECREATED = "topics_recreated"
 """Of the counts of a job: how often a topic that it reads was deleted and created again, since its process began."""
 
+ISOLATED = "isolated"
+"""Of the counts of a job: 1 while it has a JVM of its own because engines have died with it."""
+
 REFUSED_RECIPIENTS = "refused_recipients"
 """Of the counts of the notifier: how many recipients refused their last message for good."""
 

@@ -31,7 +31,6 @@ from tocsin.ingest.spark.mover import PassedOn
 from tocsin.job import Job
 from tocsin.platform.code_versions import keep_version
 from tocsin.spark.declared_function import QueryFunction
-from tocsin.spark.engine.attachment import pool_of
 from tocsin.spark.entry import run_query
 from tocsin.spark.query.checkpoint import Checkpoint, Retention, open_checkpoint
 from tocsin.spark.query.drain import SLACK, FeederLag, unread_upstream
@@ -199,11 +198,11 @@ def detection(settings: Settings, name: str) -> StreamJob:
     detector = Detection(settings, name)
     spec = detector.spec
     return StreamJob(settings, StreamSpec(
-        pool=pool_of(settings, spec),
+        pool=settings.pool(spec), latency=spec.latency,
         job=detector.job, version=spec.version, query=name, path=spec.path, function=spec.function,
         folders=detector.folders, poison=detector.poison, tables=detector.tables, exchanges=EXCHANGES,
         resources=settings.spark.resources.with_declared(spec.resources), topics=detector.topics,
-        writes=(settings.names.findings,), sink=findings_sink(settings), batch_seconds=settings.spark.trigger_seconds,
+        writes=(settings.names.findings,), sink=findings_sink(settings), batch_seconds=detector.batch_seconds,
         plan=detector.read_plan, open=detector.open, choose=detector.choose, rows=detector.rows, write=detector.write,
         set_aside=detector.set_aside, begin=detector.begin, look=detector.look, describe=detector.describe,
         restart_reason=detector.restart_reason, take=detector.take,

@@ -36,9 +36,6 @@ from tocsin.spark.query.work import MICRO_BATCH, REAL_TIME, Choice, Run
 from tocsin.spark.query_plan import QueryPlan
 from tocsin.spark.session import kafka_options
 
-# Two milliseconds of waiting make batches of what a backlog brings, and save a fifth of the CPU.
-_PRODUCER = {"kafka.max.request.size": str(EVENT_BYTES), "kafka.linger.ms": "2"}
-
 PLAN = QueryPlan(
     mode=REAL_TIME,
     reason="reads one record at a time, keeps no state",
@@ -80,7 +77,7 @@ class Mover:
         self.folders = JobFolders.of(settings, self.job)
         self._folder = self.folders.stored
         self.query = self._folder / "query"
-        self.sink = kafka_options(settings) | _PRODUCER
+        self.sink = kafka_options(settings) | {"kafka.max.request.size": str(EVENT_BYTES)}
         self.ticker: Ticker | None = None
         self._settings, self._source = settings, source
         self._true_after, self._appended_at = true_after, appended_at

@@ -22,28 +22,23 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.errors import TransientError
-from tocsin.declare.model.flow import FlowSpec
-from tocsin.declare.model.view import ViewSpec
 from tocsin.declare.settings import Settings
 from tocsin.platform.lock import LockHeld
+from tocsin.spark.engine.deaths import FOLDER
 from tocsin.spark.session import prepare_python
 
+SESSION, LOG = "TOCSIN_SESSION", "TOCSIN_LOG"
+"""Variables of Python workers: whose they are, and where what they write to standard error belongs."""
 SESSION_LOCK = "session.lock"
 """The file in a checkpoint that an engine locks as long as a session of it writes there."""
 _ANSWER_SECONDS = 30.0
 _LOSS_SECONDS = 2.0
 
 
-def pool_of(settings: Settings, spec: DetectorSpec | FlowSpec | ViewSpec) -> str:
-    """Name the engines that the job of `spec` attaches to, "live" or "shadow"; empty for a JVM of its own."""
-    return str(spec.stage) if settings.has_engines and not spec.isolation else ""
-
-
 def sockets(settings: Settings, pool: str) -> list[Path]:
     """List the sockets of the engines of `pool`; some may be of engines that have ended."""
-    return sorted((settings.state / "engines").glob(f"{pool}-*.sock"))
+    return sorted((settings.state / FOLDER).glob(f"{pool}-*.sock"))
 
 
 def engine_code(settings: Settings) -> str:
@@ -127,7 +122,7 @@ class Attachment:
         self._line.close()
 
 
-def attach(settings: Settings, job: str, pool: str) -> Attachment:
+def attach(settings: Settings, job: str, pool: str, version: str) -> Attachment:
     """Attach `job` to the engine of `pool` with the fewest jobs.
 
     Raises a TransientError, where a retry helps, while there is none that runs the code and the settings of this job.
@@ -150,14 +145,17 @@ def attach(settings: Settings, job: str, pool: str) -> Attachment:
     for *_, other in rest:
         other.close()
     try:
-        line.send(job=job, pid=os.getpid())
+        line.send(job=job, version=version)
         answer = line.receive()
     except (OSError, ValueError) as error:
         raise TransientError(f"{engine} does not answer: {error}") from error
     if answer is None:
         raise TransientError(f"{engine} has ended")
     line.connection.settimeout(None)
-    return Attachment(line, engine, _session(answer))
+    attachment = Attachment(line, engine, _session(answer))
+    # The engine's JVM keeps Python workers apart by their environment: these are of this process alone.
+    attachment.session.sparkContext.environment |= {SESSION: answer["session"], LOG: str(settings.log(job))}
+    return attachment
 
 
 def _connect(path: Path) -> Line | None:

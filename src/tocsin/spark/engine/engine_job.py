@@ -18,8 +18,9 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import psutil
 import structlog
 from pyspark.sql import SparkSession
 
@@ -31,7 +32,8 @@ from tocsin.platform.heartbeat import read_beat
 from tocsin.platform.lock import Lock, LockHeld, hold
 from tocsin.platform.process_exit import on_signals
 from tocsin.spark.engine import jvm
-from tocsin.spark.engine.attachment import SESSION_LOCK, Line, engine_code, short_path, sockets
+from tocsin.spark.engine.attachment import SESSION, SESSION_LOCK, Line, engine_code, short_path, sockets
+from tocsin.spark.engine.deaths import FOLDER, EngineMemory, is_of_another
 from tocsin.spark.entry import offer_to_the_kernel
 from tocsin.spark.session import clean_scratch, engine_session, scratch_folder
 
@@ -55,106 +57,107 @@ class Engine:
         self._settings, self._spark, self._name = settings, spark, name
         self._greeting = {"engine": str(JobName("engine", name)), "code": engine_code(settings)}
         self._greeting["instance"] = settings.installation_id
-        self._jobs: dict[int, str] = {}
+        self._folder = settings.state / FOLDER
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._memory = EngineMemory(self._folder, name)
+        self._jobs: list[str] = []
         self._lock = threading.Lock()
         self.unfit = ""
-        self.path = settings.state / "engines" / f"{name}.{os.getpid()}.sock"
 
     @property
-    def jobs(self) -> list[str]:
-        """The jobs whose processes are attached, or whose queries have not ended yet."""
-        with self._lock:
-            return sorted(self._jobs.values())
+    def jobs(self) -> int:
+        """Count the processes that are attached, or whose queries have not ended yet."""
+        return len(self._jobs)
 
     @contextlib.contextmanager
     def listen(self) -> Iterator[None]:
         """Let processes of this user attach within the block."""
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         for left in sockets(self._settings, self._name.rpartition("-")[0]):
-            if not _is_of_a_process(left):
+            if not is_of_another(left):
                 left.unlink(missing_ok=True)
-        server = socket.socket(socket.AF_UNIX)
-        with short_path(self.path) as name:
+        server, path = socket.socket(socket.AF_UNIX), self._folder / f"{self._name}.{os.getpid()}.sock"
+        with short_path(path) as name:
             server.bind(name)
         server.listen(256)
         threading.Thread(target=self._accept, args=(server,), name="engine", daemon=True).start()
         try:
             yield
+            self._memory.ended()
         finally:
-            self.path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             server.close()
 
     def _accept(self, server: socket.socket) -> None:
-        while True:
-            try:
+        with contextlib.suppress(OSError):  # closed
+            while True:
                 connection, _ = server.accept()
-            except OSError:  # closed
-                return
-            threading.Thread(target=self._serve, args=(connection,), name="attached", daemon=True).start()
+                threading.Thread(target=self._serve, args=(connection,), name="attached", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         """Serve one process of a job until its connection ends."""
-        line, session = Line(connection), None
+        pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         connection.settimeout(_DECLARE_SECONDS)
-        claims: list[Lock] = []
-        number = id(line)
+        with contextlib.closing(Line(connection)) as line:
+            try:
+                if user != os.getuid():
+                    log.warning("connection refused", of=f"user {user}", pid=pid)
+                    return
+                line.send(**self._greeting, jobs=self.jobs)
+                declared = line.receive()
+                if declared is not None:  # else it has chosen another engine
+                    self._attach(line, str(declared["job"]), str(declared["version"]), pid)
+            except (OSError, ValueError, KeyError) as error:
+                log.warning("connection ended", pid=pid, error=str(error) or type(error).__name__)
+
+    def _attach(self, line: Line, job: str, version: str, pid: int) -> None:
+        with self._lock:
+            self._jobs.append(job)
+            self._memory.attached(job, version)
+        session, claims = _Session(self._spark), list[Lock]()
+        log.info("job attached", of=job, pid=pid)
         try:
-            pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-            if user != os.getuid():
-                return
-            line.send(**self._greeting, jobs=len(self.jobs))
-            declared = line.receive()
-            if declared is None:  # it has chosen another engine
-                return
-            with self._lock:
-                self._jobs[number] = str(declared["job"])
-            session = _Session(self._spark)
-            log.info("job attached", of=declared["job"], pid=pid)
             line.send(port=session.port, secret=session.secret, session=session.key)
-            connection.settimeout(None)
+            line.connection.settimeout(None)
             while (asked := line.receive()) is not None:
                 line.send(held=not _claim(claims, Path(asked["claim"])))
-        except (OSError, ValueError, KeyError) as error:
-            log.warning("connection of a job ended", of=self._jobs.get(number, "?"), error=str(error))
         finally:
-            if session is not None:
-                self._end(session, self._jobs[number])
-            for lock in claims:
-                lock.release()
-            line.close()
-            with self._lock:
-                self._jobs.pop(number, None)
+            self._end(session, job)
+            if not self.unfit:  # else its tasks may still write
+                for lock in claims:
+                    lock.release()
+                with self._lock:
+                    self._jobs.remove(job)
+                    self._memory.detached(job)
 
     def _end(self, session: _Session, job: str) -> None:
         began = time.monotonic()
         try:
-            left = session.end()
+            has_ended = session.end()
         except Exception as error:  # the JVM has ended, or is unable to go on
-            log.warning("session not ended", of=job, error=str(error)[:500])
+            self.unfit = self.unfit or f"the session of {job} could not be ended: {str(error)[:500]}"
             return
         log.info("job detached", of=job, seconds=round(time.monotonic() - began, 2))
-        if left:
+        if not has_ended:
             self.unfit = f"tasks of {job} have not ended within {_STOP_SECONDS:.0f} s"
+            self._memory.blame(job, self.unfit)
 
 
 class _Session:
     """A session of the JVM with a Py4J server of its own, by which one process reaches it."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark, self._jvm = spark, spark._jvm
-        jvm: Any = self._jvm
-        self._server = jvm.org.apache.spark.api.python.Py4JServer(spark.sparkContext._jsc.sc().conf())
+        self._spark, self._java = spark, cast(Any, spark._jvm)
+        self._server = self._java.org.apache.spark.api.python.Py4JServer(spark.sparkContext._jsc.sc().conf())
         self._server.start()
         self.port, self.secret = int(self._server.getListeningPort()), str(self._server.secret())
         self._session = spark._jsparkSession.newSession()
         # The one place that all Py4J servers of a JVM see.
         self.key = f"tocsin.session.{uuid.uuid4().hex}"
-        jvm.java.lang.System.getProperties().put(self.key, self._session)
+        self._java.java.lang.System.getProperties().put(self.key, self._session)
 
     def end(self) -> bool:
-        """Stop all that runs in the session, and wait for its tasks; returns whether some have not ended in time."""
-        jvm: Any = self._jvm
-        jvm.java.lang.System.getProperties().remove(self.key)
+        """Stop all that runs in the session, and wait for its tasks; returns whether they have ended in time."""
+        self._java.java.lang.System.getProperties().remove(self.key)
         self._server.shutdown()  # first: what no longer reaches it starts nothing
         streams, stages = self._session.streams(), set[int]()
         for listener in streams.listListeners():
@@ -163,10 +166,22 @@ class _Session:
             stages |= self._stages(str(query.runId()))
             query.stop()
         self._session.interruptAll()
+        for worker in self.workers():  # none of another process runs in them, so none would use them again
+            with contextlib.suppress(psutil.Error):
+                worker.kill()
         deadline = time.monotonic() + _STOP_SECONDS
         while (left := stages & self._busy_stages()) and time.monotonic() < deadline:
             time.sleep(0.05)
-        return bool(left)
+        return not left
+
+    def workers(self) -> list[psutil.Process]:
+        """List the Python processes that work for the session."""
+        found = []
+        for process in psutil.Process(jvm.process_id()).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get(SESSION) == self.key:
+                    found.append(process)
+        return found
 
     def _stages(self, group: str) -> set[int]:
         tracker = self._spark.sparkContext.statusTracker()
@@ -175,9 +190,9 @@ class _Session:
 
     def _busy_stages(self) -> set[int]:
         """The stages of which a task still has its thread: Spark counts a task as ended when it has asked it to."""
-        jvm: Any = self._jvm
         return {
-            int(stage) for stage in _TASK.findall(str(jvm.java.lang.Thread.getAllStackTraces().keySet().toString()))
+            int(stage)
+            for stage in _TASK.findall(str(self._java.java.lang.Thread.getAllStackTraces().keySet().toString()))
         }
 
 
@@ -193,11 +208,6 @@ def _claim(claims: list[Lock], folder: Path) -> bool:
     return True
 
 
-def _is_of_a_process(path: Path) -> bool:
-    number = path.name.split(".")[-2]
-    return number.isdigit() and number != str(os.getpid()) and Path(f"/proc/{number}").exists()
-
-
 def run(job: Job) -> None:
     """Run the engine `job.name` until it is asked to stop, or its JVM ends.
 
@@ -208,7 +218,7 @@ def run(job: Job) -> None:
     job.kill = jvm.kill
     reporter.expect_batches(jvm.await_answer)
     clean_scratch(settings, name)
-    spark = engine_session(settings, name)
+    spark = engine_session(settings, name, settings.latency_of(job.name.rpartition("-")[0]))
     jvm.halt_at_end()
     on_signals(job.stop)  # Spark has put its own handler in place
     engine = Engine(settings, job.name, spark)
@@ -230,13 +240,12 @@ def _watch(job: Job, engine: Engine) -> None:
             raise RuntimeError("the JVM has ended")
         if engine.unfit:
             raise RuntimeError(engine.unfit)
-        jobs = engine.jobs
         before = None if job.reporter.leads else read_beat(job.settings.state, name)
         waits = (
             before is not None and before.report.counts.get("jobs") and time.monotonic() - began < _HAND_OVER_SECONDS
         )
         state, reason = (JobState.STARTING, f"{name} before it still has jobs") if waits else (JobState.RUNNING, "")
-        found = {"state": state, "reason": reason, "counts": {"jobs": float(len(jobs))}}
+        found = {"state": state, "reason": reason, "counts": {"jobs": float(engine.jobs)}}
         if found != last:
             last = found
             job.reporter.update(**found)

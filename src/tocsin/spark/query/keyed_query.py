@@ -66,7 +66,8 @@ class KeyedQuery(ABC, Generic[_Plan]):
         self._lag = FeederLag(settings, *(catalog.upstream(source) for source in declared.sources))
         self.used: dict[str, frozenset[str]] = {}
         self.incomplete: tuple[Span, ...] = ()
-        self.tables = StreamTables(settings, declared, self.sources, settings.spark.trigger_seconds)
+        self.batch_seconds = settings.spark.batch_seconds(joins_tables=bool(declared.tables))
+        self.tables = StreamTables(settings, declared, self.sources, self.batch_seconds)
         self._shortest = min(source.lateness for source in self.sources)
         few = min(FEW_RECORDS, settings.spark.drain_offsets_per_trigger)
         self._delay = WatermarkDelay(self._shortest, self._feeder_lag, few)

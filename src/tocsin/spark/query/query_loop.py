@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tocsin.declare.blocks.spark_settings import LOCAL
 from tocsin.declare.model.errors import TransientError
-from tocsin.declare.model.job_report import JobState
+from tocsin.declare.model.job_report import ISOLATED, JobState
 from tocsin.declare.settings import Settings
 from tocsin.job import StartAgain
 from tocsin.platform.failures import Unwritable, cause, is_kafka, is_unwritable, refusal, root_cause, store_failure
@@ -33,6 +33,7 @@ from tocsin.platform.process_exit import on_signals
 from tocsin.spark.engine import jvm
 from tocsin.spark.engine.attachment import Attachment, attach
 from tocsin.spark.engine.cluster import ClusterLost, has_lost_executor, is_lost, refusal_of_masters
+from tocsin.spark.engine.deaths import isolation
 from tocsin.spark.query.progress import BatchProgress, listen
 from tocsin.spark.query.stream_job import StreamJob
 from tocsin.spark.query.work import WAIT_SECONDS, Run, Started
@@ -151,34 +152,38 @@ class QueryLoop:
         # With fewer than one for each partition a stateless real-time query silently leaves partitions unread.
         own = len(places) + self._settings.spark.shuffle_partitions * self._job.spec.exchanges
         slots = self._run.slots = own if resources is None else resources.slots
-        if self._job.spec.pool and own <= JOB_SLOTS:
-            if self._attachment is None and not self._reach(self._attach):
-                return False
-        elif self._attachment is not None:
-            raise StartAgain(f"needs {own} task slots, more than {self._attachment.engine} has for a job")
-        else:
-            self._run.spark = streaming_session(self._settings, job=self._run.job, slots=slots, resources=resources)
-            jvm.halt_at_end()
-        self._run.places, self._run.executors = places, frozenset()
+        if self._job.spec.pool and own <= JOB_SLOTS and not self._reach(self._attach):
+            return False
         if self._attachment is None:
+            latency = self._job.spec.latency
+            self._run.spark = streaming_session(
+                self._settings, job=self._run.job, slots=slots, resources=resources, latency=latency
+            )
+            jvm.halt_at_end()
             listen(self._run.spark, self._progress.put)
+        elif own > JOB_SLOTS:
+            raise StartAgain(f"needs {own} task slots, more than {self._attachment.engine} has for a job")
+        self._run.places, self._run.executors = places, frozenset()
         on_signals(self._stop)  # Spark has put its own handler in place
-        log.info(
-            "session ready",
-            partitions=len(places),
-            slots=slots,
-            master=self._attachment.engine if self._attachment else self._settings.spark.master,
-        )
+        master = self._attachment.engine if self._attachment is not None else self._settings.spark.master
+        log.info("session ready", partitions=len(places), slots=slots, master=master)
         return True
 
     def _attach(self) -> str | None:
-        """Attach to an engine; says why it cannot be, in a sentence."""
+        """Attach to an engine, unless it is done, or the job is isolated; says why it cannot be, in a sentence."""
+        run, spec = self._run, self._job.spec
+        reason = isolation(self._settings.state, run.job, spec.version)
+        run.counts[ISOLATED] = bool(reason)
+        if reason:
+            log.warning("isolated", reason=reason)
+        if reason or self._attachment is not None:
+            return None
         try:
-            self._attachment = self._run.attachment = attach(self._settings, self._run.job, self._job.spec.pool)
+            self._attachment = run.attachment = attach(self._settings, run.job, spec.pool, spec.version)
         except TransientError as error:
             return str(error)
-        self._run.spark = self._attachment.session
-        listen(self._run.spark, self._progress.put)
+        run.spark = self._attachment.session
+        listen(run.spark, self._progress.put)
         return None
 
     def _stop_session(self) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tocsin.declare.blocks.spark_settings import ResourceSettings
+from tocsin.declare.blocks.spark_settings import LATENCIES, ResourceSettings
 from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.model.job_report import JobState
 from tocsin.declare.settings import Settings
@@ -49,6 +49,7 @@ class StreamSpec:
 
     Attributes:
         pool: of the engines that it attaches to; empty for a JVM of its own.
+        latency: of `LATENCIES`; empty for that of the settings.
         version: for reports; empty where a user has written nothing.
         path, function: of the declaration, for errors; no function where it has none.
         writes: topics that must exist as well before the query starts.
@@ -87,6 +88,7 @@ class StreamSpec:
     restart_reason: Callable[[Run], str | None]
     owner: Callable[[QueryPlan], str] = lambda plan: plan.fingerprint
     pool: str = ""
+    latency: str = ""
     version: str = ""
     function: str = ""
     source: dict[str, str] = field(default_factory=dict)
@@ -111,6 +113,7 @@ class StreamJob:
     def __init__(self, settings: Settings, spec: StreamSpec) -> None:
         self.spec = spec
         self._settings, self._poison, self._ownership = settings, spec.poison, Ownership()
+        self._waits = LATENCIES[spec.latency or settings.spark.latency]
         self._refusal = ""
         self._looked_at = 0.0
 
@@ -159,10 +162,10 @@ class StreamJob:
         def read(topics: Sequence[str]) -> DataFrame:
             start = checkpoint.start(place for place in run.places if partition_of(place)[0] in topics)
             reader = run.spark.readStream
-            own = options | {"startingOffsets": start}
+            own = options | self._waits.consumer | {"startingOffsets": start}
             return self._poison.without(read_topics(reader, self._settings, spec.job, topics, **own))
 
-        writer = spec.write(spec.rows(read, choice.mode, checkpoint), checkpoint, spec.sink)
+        writer = spec.write(spec.rows(read, choice.mode, checkpoint), checkpoint, spec.sink | self._waits.producer)
         writer = writer.option("checkpointLocation", str(checkpoint.query)).queryName(spec.query)
         writer = set_trigger(writer, plan, choice.mode, seconds).outputMode(plan.output)
         try:

@@ -14,6 +14,7 @@ from datetime import date
 
 from tocsin.declare.model.durations import span
 from tocsin.declare.model.job_report import (
+    ISOLATED,
     LONG_WAIT_SECONDS,
     MUCH_IGNORED,
     MUCH_QUARANTINED,
@@ -253,6 +254,8 @@ def _symptoms_of_flow(
     if int(report.counts.get(_RECREATED[1], 0.0)) > memory.recreated.get(job, 0):
         what = "a topic that it reads was deleted and created again"
         yield Condition.RECREATED, f"{what}: it reads the new one from its start, what was unread of the former is lost"
+    if report.counts.get(ISOLATED):
+        yield Condition.ISOLATED, "has a JVM of its own for a day, since an engine has died with it"
     counted = ((condition, int(report.counts.get(figure, 0.0)), text) for condition, (figure, text) in _COUNTED.items())
     yield from ((condition, f"{count:,} {text}: {report.reason}") for condition, count, text in counted if count)
     if job in memory.bases and (share := _late(report, memory.bases[job])) > _LATE_SHARE:

@@ -28,7 +28,7 @@ from tocsin.platform import state_file
 from tocsin.platform.heartbeat import read_beat
 from tocsin.quality.verdict import judge_or_accept
 from tocsin.supervise.incidents.conditions import CALM_SECONDS, Bounds, Facts, Incident, Memory, is_due, judge
-from tocsin.supervise.job_kinds import broken_jobs, declared, wanted_kinds
+from tocsin.supervise.job_kinds import broken_jobs, declared, known_jobs
 from tocsin.supervise.job_states import Condition, memory_of, read_history
 from tocsin.supervise.runners.log_files import READ_LINES, excerpt
 from tocsin.supervise.runners.runner import Runner
@@ -152,9 +152,11 @@ def owners(catalog: Catalog, settings: Settings) -> dict[str, str]:
     """Return the recipients of mails about each job, separated by commas; `operators` of those that are nobody's."""
     shared = ", ".join(operators(catalog, settings))
     found: dict[str, str] = {}
-    for kind in wanted_kinds(catalog, settings):
-        owned = {name: spec.owner for name, spec in declared(kind, catalog).items()} if kind.folder else {"": shared}
-        found |= {kind.job(name): owner for name, owner in owned.items()}
+    for kind, names in known_jobs(catalog, settings):
+        owned = {name: spec.owner for name, spec in declared(kind, catalog).items()}
+        found |= {
+            kind.job(name): owner for name, owner in (owned if kind.folder else dict.fromkeys(names, shared)).items()
+        }
     return found
 
 
@@ -212,6 +214,9 @@ _ADVICE = {
     "themselves. The first command then sends what was refused.",
     Condition.UNDECLARED: "The findings are stored, and become alerts as soon as a file in `detectors/` of this "
     "installation declares their detector. If they come from another installation, give each its own topics.",
+    Condition.ISOLATED: "It goes on alone. If its own JVM dies too, the job is the cause: it tells so as a crash loop "
+    "does. `engines/isolated.json` in the state folder says what the engine died of. It attaches to an engine again "
+    "when its file has changed, or after a day at its next start.",
     Condition.BEHIND: "Detectors do not run over the days that are missing. Kafka removes what was not sealed once "
     "its retention is over. Look at what seals each night: in Airflow the DAG `history__<source>` and the scheduler, "
     "else `tocsin dev up` or its service.",

@@ -49,20 +49,19 @@ def one_job(kind: JobKind, _: Catalog, settings: Settings, code: str) -> dict[st
 
 def engines(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
     """Desire as many engines as the jobs need that share them, `live-1` and so on for those that are live."""
-    if not settings.has_engines:
-        return {}
     specs: list[FlowSpec | DetectorSpec | ViewSpec] = [
         *catalog.flows.values(),
         *catalog.detectors.values(),
         *catalog.views.values(),
     ]
-    stages = Counter(spec.stage for spec in specs if spec.stage.runs and not spec.isolation)
+    pools = Counter(settings.pool(spec) for spec in specs if spec.stage.runs)
     engine, limit = settings.engine, (settings.engine.most_heap_mb + _ENGINE_BESIDES_MB) * 1_000_000
     inputs = _spark(settings, but=_ON_CLUSTERS), inputs_of("engine", engine, but={"enabled", "jobs"})
     desired = _desired(settings, code, *inputs, heavy=True, memory_bytes=limit, hands_over=kind.hands_over)
     return {
-        f"{stage}-{number}": desired
-        for stage, count in sorted(stages.items())
+        f"{pool}-{number}": desired
+        for pool, count in sorted(pools.items())
+        if pool
         for number in range(1, math.ceil(count / engine.jobs) + 1)
     }
 

@@ -21,7 +21,6 @@ from tocsin.platform.kafka.reader import appended_at, came_in_at
 from tocsin.platform.kafka.topic_set import Position, partition_of
 from tocsin.platform.kafka.topics import empty_topic, remove_topics
 from tocsin.spark.declared_function import DeclaredFunction, QueryFunction
-from tocsin.spark.engine.attachment import pool_of
 from tocsin.spark.entry import run_query
 from tocsin.spark.query.checkpoint import Checkpoint, Retention, begin_at, open_checkpoint
 from tocsin.spark.query.keyed_query import EXCHANGES, KeyedQuery
@@ -174,11 +173,11 @@ def computation(settings: Settings, name: str) -> StreamJob:
     view = Computation(settings, name)
     declared, topic = view.spec.computed, settings.names.view(name)
     return StreamJob(settings, StreamSpec(
-        pool=pool_of(settings, declared),
+        pool=settings.pool(declared), latency=declared.latency,
         job=view.job, version=declared.version, query=declared.name, path=declared.path, function=FUNCTION,
         folders=view.folders, poison=view.poison, tables=view.tables, exchanges=EXCHANGES,
         resources=settings.spark.resources.with_declared(declared.resources), topics=view.topics, writes=(topic,),
-        sink=kafka_sink(settings, topic, VIEW_BYTES), batch_seconds=settings.spark.trigger_seconds,
+        sink=kafka_sink(settings, topic, VIEW_BYTES), batch_seconds=view.batch_seconds,
         plan=view.read_plan, owner=view.begin_build, open=view.open, choose=view.choose, rows=view.rows,
         set_aside=view.set_aside, begin=lambda *_: None, restart_reason=view.restart_reason,
         observations=(OBSERVATION, WRITTEN), appended_at=view.appended_at,

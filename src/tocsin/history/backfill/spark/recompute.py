@@ -100,7 +100,7 @@ def recomputed(
     tables = tables_of_days(spark, settings, doubt.spec, days)
     trials = _Trials(spark, doubt, _events(spark, settings, doubt).persist(), tables)
     whole = trials.found(None)
-    batch = timedelta(seconds=settings.spark.trigger_seconds)
+    batch = timedelta(seconds=settings.spark.batch_seconds(joins_tables=bool(doubt.spec.tables)))
     return whole, [Recomputation(one.reason, one.why, trials.found(one.events)) for one in trials.worth(batch)]
 
 

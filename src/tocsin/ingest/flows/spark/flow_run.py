@@ -22,7 +22,6 @@ from tocsin.platform.code_versions import keep_version
 from tocsin.platform.kafka.reader import came_in_at
 from tocsin.platform.kafka.topic_set import Position, TopicSet, partition_of, place_of
 from tocsin.spark.declared_function import DeclaredFunction
-from tocsin.spark.engine.attachment import pool_of
 from tocsin.spark.entry import run_query
 from tocsin.spark.events import count_ticks
 from tocsin.spark.query.checkpoint import Checkpoint
@@ -167,7 +166,7 @@ def flow_run(settings: Settings, name: str) -> StreamJob:
     flow = FlowRun(settings, name)
     mover, spec = flow.mover, flow.spec
     return StreamJob(settings, StreamSpec(
-        pool=pool_of(settings, spec),
+        pool=settings.pool(spec), latency=spec.latency,
         job=mover.job, version=spec.version, query=spec.to, path=spec.path, function="flow", folders=mover.folders,
         poison=Poison(mover.folders), tables=flow.tables, topics=lambda: mover.reads, writes=(mover.writes,),
         sink=mover.sink, source={"includeHeaders": "true"}, batch_seconds=settings.spark.ingest_trigger_seconds,
