@@ -23,7 +23,7 @@ from typing import Any
 
 import structlog
 
-from tocsin.declare.model.errors import ConfigError, TocsinError, TransientError
+from tocsin.declare.model.errors import ConfigError, StartAgain, TocsinError, TransientError
 from tocsin.declare.model.job_kinds import BATCHES, KINDS, BatchKind, JobKind
 from tocsin.declare.model.job_report import JobState
 from tocsin.declare.model.names import JobName
@@ -45,10 +45,6 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
 }
 
 log = structlog.get_logger()
-
-
-class StartAgain(TocsinError):
-    """The job is to begin anew in this process, as after its start: no failure."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Kills -9 of the detect and the ingest job under load, at chosen moments."""
+"""Kills -9 of the detect and the ingest job, and of an engine, under load, at chosen moments."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tocsin.declare.model.names import INDEXER, NOTIFIER
 DOWN_SECONDS = 15.0  # longer than the lateness: what has come in meanwhile is a backlog
 BACK_SECONDS = 240.0
 END_SECONDS = 240.0
+ENGINE = "engine:live-1"
 _AIM_SECONDS = 60.0
 _TRIES = 10
 
@@ -59,11 +60,10 @@ class Kill:
         return f"{self.job}, {self.point}{hit}, {self.what}: back after {self.back_seconds:.1f} s"
 
 
-def plan(job: str, count: int) -> list[tuple[str, Point, str]]:
+def plan(job: str, count: int, whats: Sequence[str] = ("all", "python", "all", "jvm")) -> list[tuple[str, Point, str]]:
     """`count` kills of `job`: two of five before a flush, two before a commit, one in a drain."""
     points = [Point.BEFORE_COMMIT, Point.BEFORE_FLUSH, Point.IN_DRAIN, Point.BEFORE_COMMIT, Point.BEFORE_FLUSH]
-    whats = cycle(["all", "python", "all", "jvm"])
-    return [(job, point, what) for point, what in zip(islice(cycle(points), count), whats, strict=False)]
+    return [(job, point, what) for point, what in zip(islice(cycle(points), count), cycle(whats), strict=False)]
 
 
 class Killer:
@@ -109,7 +109,7 @@ class Killer:
         self._installation.start(job)
 
     def _logs(self, job: str) -> Logs:
-        logs = Logs.of(self._installation.settings.checkpoint(job))
+        logs = Logs.of(self._installation.settings.checkpoint(DETECT if job == ENGINE else job))
         assert logs is not None, f"{job} has no checkpoint yet"
         return logs
 
@@ -133,12 +133,13 @@ class Killer:
         self._fall_behind(job)
         logs, installation = self._logs(job), self._installation
         before = logs.committed()
-        await_moment(lambda: installation.state(job) is JobState.DRAINING, _AIM_SECONDS)
-        if job == DETECT:
+        reads = DETECT if job == ENGINE else job
+        await_moment(lambda: installation.state(reads) is JobState.DRAINING, _AIM_SECONDS)
+        if reads == DETECT:
             await_moment(lambda: logs.committed() > before, 10.0)
         else:
             time.sleep(self._chance.uniform(0.2, 1.5))
-        return installation.kill_if(lambda: installation.state(job) is JobState.DRAINING, job, what)
+        return installation.kill_if(lambda: installation.state(reads) is JobState.DRAINING, job, what)
 
 
 @dataclass(frozen=True)
@@ -151,10 +152,10 @@ class Outcome:
 
 def run(folder: Path, broker: Broker, kills: Sequence[tuple[str, Point, str]]) -> Outcome:
     """A load with `kills` in it, and the verdict once all has been processed and everybody told."""
-    done = []
-    with Installation(folder, broker, drain_offsets_per_trigger=1000) as installation:
+    done, engine = [], any(job == ENGINE for job, _, _ in kills)
+    with Installation(folder, broker, engine=engine, drain_offsets_per_trigger=1000) as installation:
         installation.make_topics()
-        installation.start(INGEST, DETECT, INDEXER, NOTIFIER)
+        installation.start(*([ENGINE] if engine else []), INGEST, DETECT, INDEXER, NOTIFIER)
         installation.await_ready(INGEST, DETECT, INDEXER, NOTIFIER)
         kafka, raw = installation.settings.kafka.for_librdkafka(), installation.settings.names.raw(SOURCE)
         with Follower(installation) as follower, Load(kafka, raw) as load:
@@ -184,7 +185,7 @@ def settle(observed: Observed, follower: Follower, load: Load, *detectors: str) 
 def report(outcome: Outcome) -> str:
     """The figures of a run."""
     verdict, lines = outcome.verdict, [str(kill) for kill in outcome.kills]
-    for job in (DETECT, INGEST):
+    for job in (DETECT, INGEST, ENGINE):
         back = [kill.back_seconds for kill in outcome.kills if kill.job == job]
         if back:
             lines.append(

@@ -30,7 +30,7 @@ from tests.rig.installation import frozen, jvms_of
 from tests.rig.object_store import environment_of
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, awaited, patient, repeated
-from tocsin.declare.blocks.spark_settings import SparkSettings
+from tocsin.declare.blocks.spark_settings import EngineSettings, SparkSettings
 from tocsin.declare.blocks.storage_settings import StorageSettings
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import TransientError
@@ -170,6 +170,7 @@ class DetectJob:
             storage=storage or StorageSettings(),
             kafka=broker.kafka.model_copy(update={"topic_prefix": f"{uuid.uuid4().hex[:8]}."}),
             spark=SparkSettings(**{"trigger_seconds": 5, "ingest_trigger_seconds": 5, **spark}),
+            engine=EngineSettings(enabled=False),
         )
         copy_project(folder / "project")
         self._log = (folder / "job.log").open("ab")
@@ -311,6 +312,7 @@ class DetectJob:
                 "TOCSIN_SPARK__MASTER": spark.master,
                 "TOCSIN_SPARK__DRIVER_HOST": spark.driver_host,
                 "TOCSIN_SPARK__RESOURCES": spark.resources.model_dump_json(),
+                "TOCSIN_ENGINE__ENABLED": str(self.settings.engine.enabled),
                 "TOCSIN_SPARK__CONF": json.dumps(spark.conf),
             }
         )

@@ -24,7 +24,7 @@ from tests.rig.checkpoints import Logs
 from tests.rig.observed import Observed, low_limits
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, awaited
-from tocsin.declare.blocks.spark_settings import SparkSettings
+from tocsin.declare.blocks.spark_settings import EngineSettings, SparkSettings
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.setting_blocks import AlertSettings, SmtpSettings
@@ -76,11 +76,11 @@ class MailSink:
 class Installation(Observed):
     """The jobs and the state of one test; leaving the `with` block ends all of it."""
 
-    def __init__(self, folder: Path, broker: Broker | BrokerSet, **spark: Any) -> None:
+    def __init__(self, folder: Path, broker: Broker | BrokerSet, *, engine: bool = False, **spark: Any) -> None:
         """A project with the checkout's source and detector (with the limits of the load), and topics of its own.
 
         `spark` are fields of SparkSettings; real-time batches take 5 seconds unless said otherwise, so that there are
-        many boundaries to hit.
+        many boundaries to hit. With `engine` the detector attaches to one, which is to be started too.
         """
         self.sink = MailSink()
         project = folder / "project"
@@ -94,6 +94,7 @@ class Installation(Observed):
             smtp=SmtpSettings(port=self.sink.port),
             alerts=AlertSettings(group_interval=timedelta(seconds=1)),
             spark=SparkSettings(**{"trigger_seconds": 5, "ingest_trigger_seconds": 5, **spark}),
+            engine=EngineSettings(enabled=engine),
         )
         super().__init__(settings)
         self.catalog = read_catalog(project)

@@ -91,6 +91,7 @@ def engine_session(settings: Settings, job: str, latency: str) -> SparkSession:
     options = _jvm(settings, scratch, engine.most_heap_mb, ()) | engine_options(settings, scratch) | _streaming(latency)
     options |= prepare_s3a(storage, storage.checkpoints, scratch, has_executors=False)
     options |= {
+        "spark.ui.retainedStages": "200",  # whose costs are counted
         "spark.default.parallelism": "2",  # else the number of slots
         # A task that fails for want of memory or stack fails alone; Spark would end the JVM, and the tasks of all.
         "spark.executor.killOnFatalError.depth": "0",

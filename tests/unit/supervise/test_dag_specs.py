@@ -104,7 +104,7 @@ def test_each_page_leads_to_the_tab_of_its_jobs(project: Path) -> None:
 
 def test_all_other_jobs_share_a_card(project: Path) -> None:
     dag = by_dag(read_catalog(project))["platform"]
-    assert dag.jobs == ("ingest:logins", "indexer", "notifier", "web")
+    assert dag.jobs == ("engine:live-1", "ingest:logins", "indexer", "notifier", "web")
     assert (dag.owner, dag.paused) == ("", False)
 
 
@@ -117,7 +117,7 @@ def test_who_gets_the_news(project: Path) -> None:
     settings = Settings(alerts=alerts, drain=DrainSettings(credentials_file=Path("passwords")))
     (shared,) = [dag for dag in dag_specs(catalog, {}, settings) if dag.dag == "platform"]
     on_call = "a@example.com, b@example.com"
-    others = dict.fromkeys(("indexer", "notifier", "drain", "web"), on_call)
+    others = dict.fromkeys(("engine:live-1", "indexer", "notifier", "drain", "web"), on_call)
     assert shared.recipients == {"ingest:logins": "platform@example.com"} | others
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.rig.samples.project import copy_project
 from tocsin.declare.blocks.runner_settings import PodSettings, RunnerSettings
-from tocsin.declare.blocks.spark_settings import SparkSettings
+from tocsin.declare.blocks.spark_settings import EngineSettings, SparkSettings
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.setting_blocks import DrainSettings, KafkaSettings, SmtpSettings
 from tocsin.declare.settings import Settings
@@ -20,7 +20,7 @@ from tocsin.supervise.job_status import look
 from tocsin.supervise.planning.job_inputs import changed_inputs
 
 ROOT = Path(__file__).resolve().parents[3]
-INGEST, DETECTOR = "ingest:logins", "detector:failed_logins"
+INGEST, DETECTOR, ENGINE = "ingest:logins", "detector:failed_logins", "engine:live-1"
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def _edit(path: Path, old: str, new: str) -> None:
 
 
 def test_the_jobs_in_the_order_of_the_flow(project: Path) -> None:
-    assert list(_jobs(project)) == [INGEST, DETECTOR, "detector:second", "indexer", "notifier", "web"]
+    assert list(_jobs(project)) == [ENGINE, INGEST, DETECTOR, "detector:second", "indexer", "notifier", "web"]
 
 
 def test_twice_the_same_is_the_same(project: Path) -> None:
@@ -88,13 +88,48 @@ def test_an_edited_detector_concerns_its_own_job_alone(project: Path) -> None:
     assert _changed(before, _jobs(project)) == {"detector:second"}
 
 
+def test_what_does_not_touch_findings_replaces_nothing(project: Path) -> None:
+    before = _jobs(project)
+    _edit(project / "detectors" / "second.py", "security@example.com", "other@example.com")
+    assert _changed(before, _jobs(project)) == set()
+
+
 @pytest.mark.parametrize(
-    ("old", "new"), [("security@example.com", "other@example.com"), ('stage="live"', 'stage="shadow"')]
+    ("old", "new", "concerned"),
+    [
+        ('stage="live"', 'stage="shadow"', {"detector:second", "engine:shadow-1"}),
+        ('stage="live"', 'stage="live", latency="100 ms"', {"detector:second"}),
+        ('stage="live"', 'stage="live", latency="10 ms"', {"detector:second", "engine:live_10ms-1"}),
+        ('stage="live"', 'stage="live", isolation=True', {"detector:second"}),
+    ],
 )
-def test_what_does_not_touch_findings_replaces_nothing(project: Path, old: str, new: str) -> None:
+def test_another_engine_takes_the_job_that_belongs_there(
+    project: Path, old: str, new: str, concerned: set[str]
+) -> None:
     before = _jobs(project)
     _edit(project / "detectors" / "second.py", old, new)
-    assert _changed(before, _jobs(project)) == set()
+    assert _changed(before, _jobs(project)) == concerned
+
+
+@pytest.mark.parametrize(
+    ("engine", "engines"),
+    [
+        ({}, ["engine:live-1"]),
+        ({"jobs": 1}, ["engine:live-1", "engine:live-2"]),
+        ({"enabled": False}, []),
+    ],
+)
+def test_as_many_engines_as_the_jobs_need(project: Path, engine: dict[str, Any], engines: list[str]) -> None:
+    jobs = _jobs(project, Settings(project=project, engine=EngineSettings(**engine)))
+    assert [job for job in jobs if job.startswith("engine")] == engines
+
+
+def test_jobs_elsewhere_share_no_engine(project: Path) -> None:
+    for elsewhere in (
+        Settings(project=project, spark=SparkSettings(master="spark://127.0.0.1:1")),
+        Settings(project=project, runner=RunnerSettings(kind="kubernetes", image="shop:1")),
+    ):
+        assert not [job for job in _jobs(project, elsewhere) if job.startswith("engine")]
 
 
 def test_a_declared_memory_is_a_limit_and_replaces_nothing(project: Path) -> None:
@@ -173,9 +208,12 @@ SPARK = {INGEST, DETECTOR, "detector:second"}
 @pytest.mark.parametrize(
     ("change", "concerned"),
     [
-        (lambda s: {"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:2")}, SPARK | {"indexer", "notifier", "web"}),
+        (
+            lambda s: {"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:2")},
+            SPARK | {ENGINE, "indexer", "notifier", "web"},
+        ),
         (lambda s: {"spark": SparkSettings(heap_mb=600)}, SPARK),
-        (lambda s: {"spark": SparkSettings(master="spark://127.0.0.1:1")}, SPARK - {INGEST}),
+        (lambda s: {"spark": SparkSettings(master="spark://127.0.0.1:1")}, SPARK - {INGEST} | {ENGINE}),
         (lambda s: {"spark": SparkSettings(driver_host="jobs", conf={"spark.a": "b"})}, set()),
         (lambda s: {"smtp": SmtpSettings(port=26)}, {"notifier"}),
     ],
@@ -221,9 +259,9 @@ def test_a_changed_flow_hands_over(tmp_path: Path) -> None:
 
 def test_a_cluster_concerns_no_flow_and_takes_the_hand_over_from_detectors(project: Path, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples" / "words", tmp_path / "words")
-    spark = SparkSettings(master="spark://127.0.0.1:1")
-    on_cluster = Settings(project=tmp_path / "words", spark=spark)
-    assert "flow:words" not in _changed(_jobs(tmp_path / "words"), _jobs(tmp_path / "words", on_cluster))
+    spark, alone = SparkSettings(master="spark://127.0.0.1:1"), EngineSettings(enabled=False)
+    here, on_cluster = (Settings(project=tmp_path / "words", engine=alone, **own) for own in ({}, {"spark": spark}))
+    assert "flow:words" not in _changed(_jobs(tmp_path / "words", here), _jobs(tmp_path / "words", on_cluster))
     assert _jobs(tmp_path / "words", on_cluster)["flow:words"].hands_over
     assert _jobs(project)[DETECTOR].hands_over
     assert not _jobs(project, Settings(project=project, spark=spark))[DETECTOR].hands_over

@@ -20,7 +20,7 @@ from tocsin.supervise.switches import ask_switches, note_turn
 
 ROOT = Path(__file__).resolve().parents[3]
 DETECTOR = "detector:failed_logins"
-LIGHT = ("ingest__logins", "indexer", "notifier", "web")
+LIGHT = ("engine__live-1", "ingest__logins", "indexer", "notifier", "web")
 ALL = {DETECTOR, *(name.replace("__", ":") for name in LIGHT)}
 
 

@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[3]
 JOB = "detector:failed_logins"
 DAG = "detector__failed_logins"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-PLATFORM = ["ingest:logins", "indexer", "notifier", "web"]
+PLATFORM = ["engine:live-1", "ingest:logins", "indexer", "notifier", "web"]
 
 
 @dataclass
@@ -119,7 +119,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 def test_every_declared_job_has_its_row_detectors_first(place: Place) -> None:
     rows = place.jobs().rows
     assert [row.job for row in rows] == [JOB, *PLATFORM]
-    assert [row.dag for row in rows] == [DAG, *["platform"] * 4]
+    assert [row.dag for row in rows] == [DAG, *["platform"] * 5]
     assert rows[0].stage == "live"
     assert rows[0].title.startswith("Bursts of failed logins")
 
@@ -312,7 +312,7 @@ def test_when_kafka_is_away_the_page_says_so_and_shows_what_it_knows(place: Plac
     board = place.jobs()
     assert [note.severity for note in board.notes] == [Severity.PROBLEM]
     assert board.notes[0].text.startswith(place.kafka_fault)
-    assert len(board.rows) == 5
+    assert len(board.rows) == 6
 
 
 def test_when_the_usage_cannot_be_read_the_page_says_so_and_keeps_what_it_knew(place: Place) -> None:
@@ -384,7 +384,7 @@ def test_fifty_detectors_are_looked_at_in_no_time(place: Place, monkeypatch: pyt
         return look(*how)
 
     monkeypatch.setattr("tocsin.web.page_data.look", counted)
-    assert len(place.jobs().rows) == 55
+    assert len(place.jobs().rows) == 58
     began = time.process_time()
     place.page._looked_at = float("-inf")
     place.page.jobs({})

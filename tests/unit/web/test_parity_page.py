@@ -116,4 +116,4 @@ def test_a_row_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     kept(state, differing(2))
     page = Installation(Settings(project=project, state=state))
     unexplained = {row.job: row.unexplained for row in page.jobs({}).rows}
-    assert unexplained == {"detector:failed_logins": 2, "ingest:logins": 0, "indexer": 0, "notifier": 0, "web": 0}
+    assert {job: count for job, count in unexplained.items() if count} == {"detector:failed_logins": 2}

@@ -132,6 +132,10 @@ class EngineSettings(SettingBlock):
         return self.heap_mb + self.job_heap_mb * self.jobs
 
 
+SHARED = {"shuffle_partitions", "archive", "latency"}
+"""The fields of `SparkSettings` that an engine and its jobs must have in common."""
+
+
 class SparkSettings(SettingBlock):
     """The options of Spark jobs.
 

@@ -69,6 +69,10 @@ class TransientError(TocsinError):
     """The cause is outside and may pass; retrying helps."""
 
 
+class StartAgain(TocsinError):
+    """The job is to begin anew, as after its start, by the same process; no failure."""
+
+
 def nearest(name: str, valid: Iterable[str]) -> str | None:
     """The valid name closest to `name`, or None when none is close."""
     matches = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.6)

@@ -44,6 +44,7 @@ class Reporter:
         self._settings, self._topic = settings, settings.names.job_metrics
         self._beside = beside
         self._await_answer: Callable[[], None] = lambda: None
+        self._elsewhere: Callable[[], tuple[float, int]] = lambda: (0.0, 0)
         self._reads_batches = False
         self._tree, self._lock, self._stop = _Tree(), threading.Lock(), threading.Event()
         # One report at a time: the newest is the last, and no reader finds half of one.
@@ -71,6 +72,10 @@ class Reporter:
         background thread wait for it, so that one that hangs has no heartbeat.
         """
         self._await_answer, self._reads_batches = await_answer, True
+
+    def add_usage(self, elsewhere: Callable[[], tuple[float, int]]) -> None:
+        """Add CPU seconds and resident bytes to those of this process; negative where they count for others."""
+        self._elsewhere = elsewhere
 
     def update(self, **fields: Any) -> None:
         """Set fields of the report (names of `JobReport`) and publish it at once, without waiting for Kafka.
@@ -110,8 +115,9 @@ class Reporter:
                 fields["waiting_seconds"] = round(time.monotonic() - self._waits_since, 3)
         if self._beside and fields["state"] is JobState.RUNNING:
             fields["state"] = JobState.READY
-        cpu, rss = self._tree.usage()
-        return JobReport(at=datetime.now(UTC), cpu_seconds=cpu, rss_bytes=rss, **fields)
+        (cpu, rss), (more_cpu, more_rss) = self._tree.usage(), self._elsewhere()
+        usage = {"cpu_seconds": round(cpu + more_cpu, 2), "rss_bytes": rss + more_rss}
+        return JobReport(at=datetime.now(UTC), **usage, **fields)
 
     @property
     def leads(self) -> bool:

@@ -8,12 +8,13 @@ of its own. The connection is the job's sign of life: when it ends, the engine s
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
 import select
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from tocsin.declare.blocks.spark_settings import SHARED
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.settings import Settings
 from tocsin.platform.lock import LockHeld
+from tocsin.spark.engine.costs import Cost, read_cost
 from tocsin.spark.engine.deaths import FOLDER
 from tocsin.spark.session import prepare_python
 
@@ -42,8 +45,9 @@ def sockets(settings: Settings, pool: str) -> list[Path]:
 
 
 def engine_code(settings: Settings) -> str:
-    """Hash what an engine and its jobs must have in common: the code of this room, the settings of Spark, and Spark."""
-    digest = hashlib.sha256(f"{pyspark.__version__} {settings.spark!r} {settings.engine!r}".encode())
+    """Hash what an engine and its jobs must have in common: the code of this room, settings, and Spark."""
+    shared = settings.spark.model_dump(include=SHARED), settings.engine.model_dump(), settings.storage.model_dump()
+    digest = hashlib.sha256(f"{pyspark.__version__} {shared}".encode())
     root = Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
@@ -90,10 +94,11 @@ class Attachment:
     Attributes:
         engine: its job, such as `engine:live-1`.
         session: of this process alone.
+        cost: reads what it has taken of the engine.
     """
 
-    def __init__(self, line: Line, engine: str, session: SparkSession) -> None:
-        self.engine, self.session, self._line = engine, session, line
+    def __init__(self, line: Line, engine: str, session: SparkSession, cost: Callable[[], Cost]) -> None:
+        self.engine, self.session, self.cost, self._line = engine, session, cost, line
 
     def claim(self, folder: Path) -> None:
         """Let the engine write the checkpoint in `folder` for this process alone, until it has ended it.
@@ -152,10 +157,10 @@ def attach(settings: Settings, job: str, pool: str, version: str) -> Attachment:
     if answer is None:
         raise TransientError(f"{engine} has ended")
     line.connection.settimeout(None)
-    attachment = Attachment(line, engine, _session(answer))
+    session, key = _session(answer), str(answer["session"])
     # The engine's JVM keeps Python workers apart by their environment: these are of this process alone.
-    attachment.session.sparkContext.environment |= {SESSION: answer["session"], LOG: str(settings.log(job))}
-    return attachment
+    session.sparkContext.environment |= {SESSION: key, LOG: str(settings.log(job))}
+    return Attachment(line, engine, session, functools.partial(read_cost, Path(answer["costs"]), key))
 
 
 def _connect(path: Path) -> Line | None:

@@ -32,12 +32,14 @@ from tocsin.platform.heartbeat import read_beat
 from tocsin.platform.lock import Lock, LockHeld, hold
 from tocsin.platform.process_exit import on_signals
 from tocsin.spark.engine import jvm
-from tocsin.spark.engine.attachment import SESSION, SESSION_LOCK, Line, engine_code, short_path, sockets
+from tocsin.spark.engine.attachment import SESSION, SESSION_LOCK, Line, engine_code, short_path
+from tocsin.spark.engine.costs import Cost, Costs, write_costs
 from tocsin.spark.engine.deaths import FOLDER, EngineMemory, is_of_another
 from tocsin.spark.entry import offer_to_the_kernel
 from tocsin.spark.session import clean_scratch, engine_session, scratch_folder
 
 _LOOK_SECONDS = 0.5
+_COUNT_SECONDS = 15.0
 _DECLARE_SECONDS = 30.0
 _STOP_SECONDS = 30.0
 _HAND_OVER_SECONDS = 300.0
@@ -60,19 +62,36 @@ class Engine:
         self._folder = settings.state / FOLDER
         self._folder.mkdir(parents=True, exist_ok=True)
         self._memory = EngineMemory(self._folder, name)
-        self._jobs: list[str] = []
+        self._costs, self._costs_file = Costs(spark), self._folder / f"{name}.{os.getpid()}.costs"
+        self._sessions: dict[_Session, str] = {}
+        self._taken = Cost()
         self._lock = threading.Lock()
         self.unfit = ""
 
     @property
     def jobs(self) -> int:
         """Count the processes that are attached, or whose queries have not ended yet."""
-        return len(self._jobs)
+        return len(self._sessions)
+
+    def taken(self) -> tuple[float, int]:
+        """Return what the jobs have taken of the engine, as negative figures: their reports have it."""
+        return -self._taken.cpu_seconds, -self._taken.rss_bytes
+
+    def count_costs(self) -> None:
+        """Write down what each session has taken."""
+        with self._lock:
+            sessions = list(self._sessions)
+        workers = _workers()
+        runs = {run: session.key for session in sessions for run in session.runs()}
+        costs = self._costs.look(runs, {session.key: workers.get(session.key, []) for session in sessions})
+        self._taken = Cost(self._costs.cpu_seconds, sum(cost.rss_bytes for cost in costs.values()))
+        with contextlib.suppress(OSError):
+            write_costs(self._costs_file, costs)
 
     @contextlib.contextmanager
     def listen(self) -> Iterator[None]:
         """Let processes of this user attach within the block."""
-        for left in sockets(self._settings, self._name.rpartition("-")[0]):
+        for left in (*self._folder.glob("*.sock"), *self._folder.glob("*.costs")):
             if not is_of_another(left):
                 left.unlink(missing_ok=True)
         server, path = socket.socket(socket.AF_UNIX), self._folder / f"{self._name}.{os.getpid()}.sock"
@@ -85,6 +104,7 @@ class Engine:
             self._memory.ended()
         finally:
             path.unlink(missing_ok=True)
+            self._costs_file.unlink(missing_ok=True)
             server.close()
 
     def _accept(self, server: socket.socket) -> None:
@@ -110,13 +130,14 @@ class Engine:
                 log.warning("connection ended", pid=pid, error=str(error) or type(error).__name__)
 
     def _attach(self, line: Line, job: str, version: str, pid: int) -> None:
-        with self._lock:
-            self._jobs.append(job)
-            self._memory.attached(job, version)
         session, claims = _Session(self._spark), list[Lock]()
+        with self._lock:
+            self._sessions[session] = job
+            self._memory.attached(job, version)
         log.info("job attached", of=job, pid=pid)
         try:
-            line.send(port=session.port, secret=session.secret, session=session.key)
+            costs = str(self._costs_file)
+            line.send(port=session.port, secret=session.secret, session=session.key, costs=costs)
             line.connection.settimeout(None)
             while (asked := line.receive()) is not None:
                 line.send(held=not _claim(claims, Path(asked["claim"])))
@@ -126,8 +147,9 @@ class Engine:
                 for lock in claims:
                     lock.release()
                 with self._lock:
-                    self._jobs.remove(job)
-                    self._memory.detached(job)
+                    del self._sessions[session]
+                    if job not in self._sessions.values():
+                        self._memory.detached(job)
 
     def _end(self, session: _Session, job: str) -> None:
         began = time.monotonic()
@@ -166,7 +188,9 @@ class _Session:
             stages |= self._stages(str(query.runId()))
             query.stop()
         self._session.interruptAll()
-        for worker in self.workers():  # none of another process runs in them, so none would use them again
+        for worker in _workers().get(
+            self.key, []
+        ):  # none of another process runs in them, so none would use them again
             with contextlib.suppress(psutil.Error):
                 worker.kill()
         deadline = time.monotonic() + _STOP_SECONDS
@@ -174,14 +198,9 @@ class _Session:
             time.sleep(0.05)
         return not left
 
-    def workers(self) -> list[psutil.Process]:
-        """List the Python processes that work for the session."""
-        found = []
-        for process in psutil.Process(jvm.process_id()).children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                if process.environ().get(SESSION) == self.key:
-                    found.append(process)
-        return found
+    def runs(self) -> list[str]:
+        """List the ids of the runs of its queries."""
+        return [str(query.runId()) for query in self._session.streams().active()]
 
     def _stages(self, group: str) -> set[int]:
         tracker = self._spark.sparkContext.statusTracker()
@@ -190,10 +209,18 @@ class _Session:
 
     def _busy_stages(self) -> set[int]:
         """The stages of which a task still has its thread: Spark counts a task as ended when it has asked it to."""
-        return {
-            int(stage)
-            for stage in _TASK.findall(str(self._java.java.lang.Thread.getAllStackTraces().keySet().toString()))
-        }
+        threads = str(self._java.java.lang.Thread.getAllStackTraces().keySet().toString())
+        return {int(stage) for stage in _TASK.findall(threads)}
+
+
+def _workers() -> dict[str, list[psutil.Process]]:
+    """List the Python processes that work for sessions, by session."""
+    found: dict[str, list[psutil.Process]] = {}
+    for process in psutil.Process(jvm.process_id()).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if session := process.environ().get(SESSION):
+                found.setdefault(session, []).append(process)
+    return found
 
 
 def _claim(claims: list[Lock], folder: Path) -> bool:
@@ -222,6 +249,7 @@ def run(job: Job) -> None:
     jvm.halt_at_end()
     on_signals(job.stop)  # Spark has put its own handler in place
     engine = Engine(settings, job.name, spark)
+    reporter.add_usage(engine.taken)
     try:
         with engine.listen():
             _watch(job, engine)
@@ -234,12 +262,15 @@ def run(job: Job) -> None:
 def _watch(job: Job, engine: Engine) -> None:
     """Report until the job is asked to stop. One that takes over says so when the other has no jobs any more."""
     began, name = time.monotonic(), str(JobName("engine", job.name))
-    last: dict[str, Any] = {}
+    last, counted_at = dict[str, Any](), began
     while not job.stop.wait(_LOOK_SECONDS):
         if not jvm.is_alive():
             raise RuntimeError("the JVM has ended")
         if engine.unfit:
             raise RuntimeError(engine.unfit)
+        if time.monotonic() - counted_at > _COUNT_SECONDS:
+            counted_at = time.monotonic()
+            engine.count_costs()
         before = None if job.reporter.leads else read_beat(job.settings.state, name)
         waits = (
             before is not None and before.report.counts.get("jobs") and time.monotonic() - began < _HAND_OVER_SECONDS

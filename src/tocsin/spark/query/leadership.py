@@ -74,7 +74,9 @@ def own(settings: Settings, checkpoint: Path, jvm_id: int, attachment: Attachmen
         else:
             hold(checkpoint / SESSION_LOCK).release()
         _end_former(checkpoint / "jvm")
-        write_whole(checkpoint / "jvm", _identity(psutil.Process(jvm_id)))
+        writer = psutil.Process(jvm_id)
+        engine = f" {writer.ppid()}" if attachment is not None else ""
+        write_whole(checkpoint / "jvm", f"{_identity(writer)}{engine}")
     except BaseException:
         lock.release()
         raise
@@ -91,11 +93,8 @@ def remove_other_checkpoints(settings: Settings, folders: JobFolders, fingerprin
 
 
 def _identity(process: psutil.Process) -> str:
-    """Name `process` in a way that holds when the clock is set: its id, its start since the boot, and that boot.
-
-    Then comes the id of its parent.
-    """
-    return f"{process.pid} {_started(process):.2f} {boot_id()} {process.ppid()}"
+    """Name `process` in a way that holds when the clock is set: its id, its start since the boot, and that boot."""
+    return f"{process.pid} {_started(process):.2f} {boot_id()}"
 
 
 def _started(process: psutil.Process) -> float:
@@ -106,10 +105,10 @@ def _started(process: psutil.Process) -> float:
 def _end_former(note: Path) -> None:
     """Wait for the end of the JVM that `note` names; one that takes too long is ended."""
     try:
-        pid, started, boot, *parent = note.read_text(encoding="ascii").split()
+        pid, started, boot, *engine = note.read_text(encoding="ascii").split()
         former = psutil.Process(int(pid))
-        if parent == [str(former.ppid())]:
-            return  # its driver lives: it is that of an engine, which has ended the session that wrote here
+        if engine == [str(former.ppid())]:
+            return  # the engine lives, and has said that the session ended that wrote here
         if boot != boot_id() or abs(_started(former) - float(started)) > _SAME_START_SECONDS:
             return
         try:

@@ -8,6 +8,7 @@ again lies in its checkpoint, so SIGKILL at any moment loses nothing.
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import threading
 import time
@@ -20,10 +21,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tocsin.declare.blocks.spark_settings import LOCAL
-from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.errors import StartAgain, TransientError
 from tocsin.declare.model.job_report import ISOLATED, JobState
 from tocsin.declare.settings import Settings
-from tocsin.job import StartAgain
 from tocsin.platform.failures import Unwritable, cause, is_kafka, is_unwritable, refusal, root_cause, store_failure
 from tocsin.platform.kafka.access_check import check_access
 from tocsin.platform.kafka.reader import TopicReader
@@ -152,7 +152,7 @@ class QueryLoop:
         # With fewer than one for each partition a stateless real-time query silently leaves partitions unread.
         own = len(places) + self._settings.spark.shuffle_partitions * self._job.spec.exchanges
         slots = self._run.slots = own if resources is None else resources.slots
-        if self._job.spec.pool and own <= JOB_SLOTS and not self._reach(self._attach):
+        if self._may_attach(own) and not self._reach(self._attach):
             return False
         if self._attachment is None:
             latency = self._job.spec.latency
@@ -169,6 +169,10 @@ class QueryLoop:
         log.info("session ready", partitions=len(places), slots=slots, master=master)
         return True
 
+    def _may_attach(self, slots: int) -> bool:
+        """Return whether the job shares an engine; one that was submitted to Spark has its JVM already."""
+        return bool(self._job.spec.pool) and slots <= JOB_SLOTS and "PYSPARK_GATEWAY_PORT" not in os.environ
+
     def _attach(self) -> str | None:
         """Attach to an engine, unless it is done, or the job is isolated; says why it cannot be, in a sentence."""
         run, spec = self._run, self._job.spec
@@ -183,6 +187,7 @@ class QueryLoop:
         except TransientError as error:
             return str(error)
         run.spark = self._attachment.session
+        self._reporter.add_usage(self._attachment.cost)
         listen(run.spark, self._progress.put)
         return None
 

@@ -17,7 +17,7 @@ from tocsin.supervise.planning.start_record import StartRecord
 
 # They touch what is made of the state, how it is read, or where: never what is in it.
 _KEEP_STATE = {"declared.levels", "platform"}
-_KEEP_STATE_OF = ("kafka.", "spark.", "storage.")
+_KEEP_STATE_OF = ("kafka.", "spark.", "storage.", "engine.")
 _SHUFFLE, _ELSEWHERE = "spark.shuffle_partitions", "storage.checkpoints"
 _OTHER_TOPIC = {"declared.sources", "kafka.topic_prefix"}
 _NEW_STATE = {"declared.window", "declared.slide", "declared.time_zone", "computed.window", _SHUFFLE, _ELSEWHERE}

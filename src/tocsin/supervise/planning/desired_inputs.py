@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
-from tocsin.declare.blocks.spark_settings import LOCAL
+from tocsin.declare.blocks.spark_settings import LOCAL, SHARED
 from tocsin.declare.catalog import Catalog
 from tocsin.declare.keywords import ADDED_MEANING, DETECTOR, FLOW, VIEW
 from tocsin.declare.model.detector import DetectorSpec
@@ -56,7 +56,7 @@ def engines(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> d
     ]
     pools = Counter(settings.pool(spec) for spec in specs if spec.stage.runs)
     engine, limit = settings.engine, (settings.engine.most_heap_mb + _ENGINE_BESIDES_MB) * 1_000_000
-    inputs = _spark(settings, but=_ON_CLUSTERS), inputs_of("engine", engine, but={"enabled", "jobs"})
+    inputs = inputs_of("spark", settings.spark, only=SHARED), inputs_of("engine", engine), _stored(settings)
     desired = _desired(settings, code, *inputs, heavy=True, memory_bytes=limit, hands_over=kind.hands_over)
     return {
         f"{pool}-{number}": desired
@@ -105,6 +105,7 @@ def queries(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> d
             parts += [inputs_of(f"table {table}", catalog.tables[table], but=_NOT_JOINED) for table in spec.tables]
             own = inputs_of("declared", {key: value for key, value in vars(spec).items() if key in meaning})
             own |= {"version": spec.version, "code": spec.code}
+            own |= inputs_of("engine", {"pool": settings.pool(spec), "latency": spec.latency})
             desired[name] = _desired(
                 settings, code, spark, own, _written(catalog, spec), *parts, heavy=True,
                 memory_bytes=memory_limit(settings, sources, getattr(spec, "memory", None)),
@@ -156,9 +157,12 @@ def _blocks(kind: JobKind, settings: Settings) -> list[Inputs]:
     return [inputs_of(block, getattr(settings, block), but=left) for block, left in kind.settings.items()]
 
 
-def _spark(settings: Settings, *, but: Set[str] = frozenset()) -> Inputs:
-    stored = inputs_of("storage", settings.storage, but={"history"})
-    return inputs_of("spark", settings.spark, but={*_LIMITS, *but}) | stored
+def _spark(settings: Settings, *, but: Set[str] = frozenset()) -> dict[str, str]:
+    return inputs_of("spark", settings.spark, but={*_LIMITS, *but}) | _stored(settings)
+
+
+def _stored(settings: Settings) -> dict[str, str]:
+    return inputs_of("storage", settings.storage, but={"history"})
 
 
 def _source(source: Source, *, only: set[str] | None = None, but: set[str] | None = None) -> dict[str, str]:

@@ -128,7 +128,7 @@ class TestVerb:
         return done.exit_code, done.stdout, done.stderr
 
     def all_well(self) -> list[JobReport]:
-        names = ("ingest:logins", "detector:failed_logins", "indexer", "notifier", "web")
+        names = ("engine:live-1", "ingest:logins", "detector:failed_logins", "indexer", "notifier", "web")
         return [report(name, JobState.RUNNING) for name in names]
 
     def test_a_supervisor_that_looks_no_more_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ class TestVerb:
         assert "logins: the quality gate refuses 2026-01-31. Why: tocsin history list --source logins." in err
         assert "tocsin history accept logins --day 2026-01-31 --by NAME --reason TEXT" in err
         code, out, _ = self.call("--json")
-        assert (code, len(json.loads(out))) == (1, 5)
+        assert (code, len(json.loads(out))) == (1, 6)
         assert self.call("notifier")[0] == 0, "who asks about one job gets an answer about that one"
         day_rows(settings).remove(day, "v31")
         assert self.call()[0] == 0
@@ -181,7 +181,7 @@ class TestVerb:
         assert "notifier: password_file cannot be read\\x1b[2J" in out
 
     def test_one_job_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.reports(monkeypatch, *self.all_well()[:1])
+        self.reports(monkeypatch, *self.all_well()[1:2])
         assert self.call("ingest:logins")[0] == 0
         assert self.call("notifier")[0] == 1
         done = invoke(["status", "ingest:login"])
@@ -193,7 +193,7 @@ class TestVerb:
         shown = [JobStatus.model_validate(one) for one in json.loads(out)]
         assert code == 0
         assert json.loads(out)[0].keys() == JobStatus.model_fields.keys()
-        assert [one.standing for one in shown] == [Severity.OK] * 5
+        assert [one.standing for one in shown] == [Severity.OK] * 6
 
     def test_without_kafka_the_signs_of_life_on_this_machine_tell(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def read(settings: Settings) -> dict[str, JobReport]:
