@@ -88,7 +88,11 @@ def engine_session(settings: Settings, job: str, latency: str) -> SparkSession:
     """
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK
     scratch, engine, storage = scratch_folder(settings, job), settings.engine, settings.storage
-    options = _jvm(settings, scratch, engine.most_heap_mb, ()) | engine_options(settings, scratch) | _streaming(latency)
+    options = (
+        _jvm(settings, scratch, engine.most_heap_mb, ["-XX:+ExitOnOutOfMemoryError"])
+        | engine_options(settings, scratch)
+        | _streaming(latency)
+    )
     options |= prepare_s3a(storage, storage.checkpoints, scratch, has_executors=False)
     options |= {
         "spark.ui.retainedStages": "200",  # whose costs are counted
