@@ -151,7 +151,7 @@ class Told:
     """Who was told what.
 
     Attributes:
-        sent: kinds of the notifications that left, or wait for the next digest of a storm, by user.
+        sent: kinds of the notifications that left, or wait for the next message of their group, by user.
         mails: how often the mail server got each message, by its id.
     """
 
@@ -167,7 +167,7 @@ class Told:
             for alert in list_alerts(store, AlertFilter(detector=DETECTOR, limit=100_000)):
                 details = show_alert(store, alert.id)
                 assert details is not None
-                told.sent[alert.entity["user_id"]] += [n.kind for n in details.notifications if n.state in ("sent", "waiting")]
+                told.sent[alert.entity["user_id"]] += [n.kind for n in details.notifications if n.state in ("sent", "pending", "waiting")]
         finally:
             store.close()
         return told
