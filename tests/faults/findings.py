@@ -146,6 +146,9 @@ def expected_notifications(expected: dict[Window, int]) -> dict[str, str]:
     return {user: kind for user, count in users.items() if (kind := level(count)) is not None}
 
 
+_TOLD = ("sent", "pending", "waiting")
+
+
 @dataclass
 class Told:
     """Who was told what.
@@ -167,7 +170,8 @@ class Told:
             for alert in list_alerts(store, AlertFilter(detector=DETECTOR, limit=100_000)):
                 details = show_alert(store, alert.id)
                 assert details is not None
-                told.sent[alert.entity["user_id"]] += [n.kind for n in details.notifications if n.state in ("sent", "pending", "waiting")]
+                kinds = [n.kind for n in details.notifications if n.state in _TOLD]
+                told.sent[alert.entity["user_id"]] += kinds
         finally:
             store.close()
         return told

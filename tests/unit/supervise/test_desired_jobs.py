@@ -260,7 +260,8 @@ def test_a_changed_flow_hands_over(tmp_path: Path) -> None:
 def test_a_cluster_concerns_no_flow_and_takes_the_hand_over_from_detectors(project: Path, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples" / "words", tmp_path / "words")
     spark, alone = SparkSettings(master="spark://127.0.0.1:1"), EngineSettings(enabled=False)
-    here, on_cluster = (Settings(project=tmp_path / "words", engine=alone, **own) for own in ({}, {"spark": spark}))
+    here = Settings(project=tmp_path / "words", engine=alone)
+    on_cluster = here.model_copy(update={"spark": spark})
     assert "flow:words" not in _changed(_jobs(tmp_path / "words", here), _jobs(tmp_path / "words", on_cluster))
     assert _jobs(tmp_path / "words", on_cluster)["flow:words"].hands_over
     assert _jobs(project)[DETECTOR].hands_over
