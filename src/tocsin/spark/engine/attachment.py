@@ -103,10 +103,14 @@ class Attachment:
     def claim(self, folder: Path) -> None:
         """Let the engine write the checkpoint in `folder` for this process alone, until it has ended it.
 
-        Raises LockHeld as long as what another process ran there has not ended, in this engine or another.
+        Raises LockHeld as long as what another process ran there has not ended, in this engine or another, and a
+        TransientError when the engine has ended.
         """
-        self._line.send(claim=str(folder))
-        answer = self._line.receive()
+        try:
+            self._line.send(claim=str(folder))
+            answer = self._line.receive()
+        except OSError:
+            answer = None
         if answer is None:
             raise TransientError(f"{self.engine} has ended")
         if answer.get("held"):
