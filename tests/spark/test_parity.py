@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.sealing import DAY, ROOT, History, login
+from tocsin.declare.blocks.spark_settings import SparkSettings
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.finding import Finding, finding_id
 from tocsin.history.backfill.parity.comparison import Difference, DifferenceReason, ReportedFinding, Streamed, compare
@@ -98,7 +99,8 @@ def answers(
         differences=compared.differences,
         quarantined=[(one["raw_topic"], one["raw_partition"], one["raw_offset"]) for one in quarantined],
     )
-    recomputing = recomputed(spark, history.settings, doubt)
+    minutes = SparkSettings(trigger_seconds=60)  # the batches of the stream, whose watermark moves at their ends
+    recomputing = recomputed(spark, history.settings.model_copy(update={"spark": minutes}), doubt)
     return {one.entity["user_id"]: one for one in proved(compared.differences, *recomputing)}
 
 

@@ -594,7 +594,7 @@ def test_the_pages_of_jobs_have_those_that_the_user_may_see_and_only_their_logs(
     pages.settings.log("notifier").write_text(f"a line\n{EVIL}\n")
     client = pages.log_in("eve")
     assert re.findall('data-job="([^"]+)"', client.get("/jobs?find=LIVE+detector:").text) == ["detector:failed_logins"]
-    assert 'data-job="ingest:logins"' in client.get("/job?dag_id=platform").text, "the first unless another is named"
+    assert 'data-job="engine:live-1"' in client.get("/job?dag_id=platform").text, "the first unless another is named"
     page = client.get("/job?dag_id=platform&job=notifier&find=SCRIPT").text
     assert ("a line" in page, r"&lt;script&gt;alert(1)&lt;/script&gt;\u202e" in page) == (False, True)
     for job in ("detector:failed_logins", "..%2f..%2falerts.db", "airflow-api-server"):

@@ -102,9 +102,7 @@ def attached(settings: Settings, engine: Callable[..., FakeEngine]) -> Iterator[
 Start = Callable[..., FakeEngine]
 
 
-def test_a_job_attaches_to_the_engine_with_the_fewest_jobs(
-    settings: Settings, engine: Start
-) -> None:
+def test_a_job_attaches_to_the_engine_with_the_fewest_jobs(settings: Settings, engine: Start) -> None:
     full, empty = engine("live-1", jobs=3), engine("live-2", jobs=2)
     with closing(attach(settings, JOB, "live", "v1")) as attached:
         assert attached.engine == "engine:live-2"
