@@ -237,12 +237,12 @@ class Notifier:
             time.sleep(_PAUSE_SECONDS)
 
     def _start_due(self, channels: Channels) -> None:
-        """Begin to send what is due, one message for each recipient that has none under way."""
+        """Begin to send what is due, as far as there is room for its recipient."""
         with self._database.read() as connection:
             due = outbox.list_due(connection, self._clock(), self._settings.alerts.group_interval)
             mutes = muting.read_mutes(connection, self._routes.read().inhibit, self._clock()) if due else Mutes()
         for item in due:
-            if not self._sends.has_room(item.recipient) or server_of(item.recipient) in channels.away:
+            if not self._sends.has_room(item.recipient, item.message_id) or server_of(item.recipient) in channels.away:
                 continue
             message_id = item.message_id if item.group is None else self._gather(item.group, mutes)
             with self._database.read() as connection:
