@@ -60,7 +60,8 @@ class Timing:
         stop_grace: between asking a process to stop and ending it.
         stagger: between the starts of two heavy jobs.
         locked_retry: before the next try when another copy holds the lock.
-        hand_overs: how many jobs hand over at once: two processes of one job take twice its memory.
+        hand_overs: how many jobs hand over at once, besides those that host others: two processes of one job take twice
+            its memory.
     """
 
     first_delay: float = 2.0
@@ -87,6 +88,7 @@ class Desired:
         readable: False when it is unknown whether it should run: then it is left alone.
         memory_bytes: how much it may hold resident before it is restarted; None for no limit.
         hands_over: whether a process from another spec runs on until one from this spec can take over from it.
+        hosts_jobs: whether other jobs run in it, so that its hand-over lasts until theirs are done.
         inputs: what a job is started with, by name.
     """
 
@@ -96,6 +98,7 @@ class Desired:
     readable: bool = True
     memory_bytes: int | None = None
     hands_over: bool = False
+    hosts_jobs: bool = False
     inputs: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from tocsin.declare.model.durations import span
@@ -45,7 +45,8 @@ def reconcile(
     """
     if desired is None:
         return [], history
-    round_ = _Round(actual, now, timing or Timing(), history)
+    hosts = {job for job, wanted in desired.items() if wanted.hosts_jobs}
+    round_ = _Round(actual, now, timing or Timing(), history, hosts)
     jobs = dict.fromkeys([*desired, *history.jobs, *(process.job for process in actual.live)])
     pasts = {job: round_.job(job, desired.get(job), history.jobs.get(job, Past())) for job in jobs}
     remembered = {job: past for job, past in pasts.items() if past is not None}
@@ -72,13 +73,13 @@ def under_way(desired: Mapping[str, Desired], history: History, until: float) ->
 
 
 class _Round:
-    def __init__(self, actual: Actual, now: float, timing: Timing, history: History) -> None:
+    def __init__(self, actual: Actual, now: float, timing: Timing, history: History, hosts: Set[str]) -> None:
         self.actions: list[Action] = []
         self.heavy_start_at = history.heavy_start_at
         self._actual, self._now, self._timing = actual, now, timing
         stopping = {(job, pid) for job, past in history.jobs.items() for pid in past.asked}
         specs = {(p.job, p.spec) for p in actual.live if p.leader and (p.job, p.pid) not in stopping}
-        self._handing_over = {job for job, count in Counter(job for job, _ in specs).items() if count > 1}
+        self._handing_over = {job for job, count in Counter(job for job, _ in specs).items() if count > 1} - hosts
 
     def job(self, job: str, wanted: Desired | None, past: Past) -> Past | None:
         """Act on one job; what to remember of it, None for nothing."""
@@ -223,10 +224,11 @@ class _Round:
 
     def _start_beside(self, job: str, wanted: Desired, past: Past) -> Past:
         """Start what takes over from the process that runs, if its time has come and not too many do that already."""
-        if job not in self._handing_over and len(self._handing_over) >= self._timing.hand_overs:
+        is_free = wanted.hosts_jobs or job in self._handing_over
+        if not is_free and len(self._handing_over) >= self._timing.hand_overs:
             return past
         after = self._start(job, wanted, past, beside=True)
-        if after is not past:
+        if after is not past and not wanted.hosts_jobs:
             self._handing_over.add(job)
         return after
 

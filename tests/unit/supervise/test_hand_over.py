@@ -139,6 +139,18 @@ def test_only_so_many_jobs_hand_over_at_once() -> None:
     assert [[one.spec for one in world.running(job)] for job in jobs] == [["v2"]] * 6
 
 
+def test_jobs_hand_over_while_those_that_host_them_wait_for_them() -> None:
+    hosts = [f"engine:live-{number}" for number in range(3)]
+    natures = dict.fromkeys(hosts, Nature(ready_after=FOREVER)) | {JOB: Nature(ready_after=10)}
+    host = replace(V1, hosts_jobs=True)
+    world = World(dict.fromkeys(hosts, host) | {JOB: V1}, natures, Timing(hand_overs=2))
+    world.run(10)
+    world.desired = dict.fromkeys(hosts, replace(host, spec="v2")) | {JOB: V2}
+    world.run(60)
+    assert [[one.spec for one in world.running(job)] for job in hosts] == [["v1", "v2"]] * 3
+    assert specs(world) == ["v2"]
+
+
 def test_a_job_that_does_not_hand_over_has_never_two_processes() -> None:
     world = World({JOB: Desired("v1")}, {JOB: Nature(obeys_after=5)})
     world.run(10)

@@ -131,7 +131,13 @@ class EngineSettings(SettingBlock):
         """The heap of an engine that is full."""
         return self.heap_mb + self.job_heap_mb * self.jobs
 
+    @property
+    def most_mb(self) -> int:
+        """The memory at which an engine ends itself: its heap, and what it holds besides, as RocksDB's."""
+        return self.most_heap_mb + _ENGINE_BESIDES_MB
 
+
+_ENGINE_BESIDES_MB = 4000
 SHARED = {"shuffle_partitions", "archive", "latency"}
 """The fields of `SparkSettings` that an engine and its jobs must have in common."""
 

@@ -40,18 +40,28 @@ _LOSS_SECONDS = 2.0
 
 
 def sockets(settings: Settings, pool: str) -> list[Path]:
-    """List the sockets of the engines of `pool`; some may be of engines that have ended."""
-    return sorted((settings.state / FOLDER).glob(f"{pool}-*.sock"))
+    """List the sockets of the engines of `pool`, oldest first; some may be of engines that have ended."""
+    return sorted((settings.state / FOLDER).glob(f"{pool}-*.sock"), key=_made_at)
 
 
 def engine_code(settings: Settings) -> str:
-    """Hash what an engine and its jobs must have in common: the code of this room, settings, and Spark."""
-    shared = settings.spark.model_dump(include=SHARED), settings.engine.model_dump(), settings.storage.model_dump()
+    """Hash what an engine and its jobs must have in common: the code of this room, settings, and Spark.
+
+    Of the settings only those that replace both: a job that goes on with older ones would find no engine any more.
+    """
+    shared = settings.spark.model_dump(include=SHARED), settings.storage.model_dump(exclude={"history"})
     digest = hashlib.sha256(f"{pyspark.__version__} {shared}".encode())
     root = Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _made_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # it has been removed
+        return 0.0
 
 
 class Line:
@@ -136,7 +146,7 @@ def attach(settings: Settings, job: str, pool: str, version: str) -> Attachment:
 
     Raises a TransientError, where a retry helps, while there is none that runs the code and the settings of this job.
     """
-    code, found, others = engine_code(settings), [], 0
+    code, found, others = engine_code(settings), dict[str, tuple[int, str, Line]](), 0
     for path in sockets(settings, pool):
         line = _connect(path)
         greeting = None if line is None else _greeting(line)
@@ -146,11 +156,14 @@ def attach(settings: Settings, job: str, pool: str, version: str) -> Attachment:
             others += greeting is not None
             line.close()
         else:
-            found.append((int(greeting["jobs"]), path.name, str(greeting["engine"]), line))
+            engine = str(greeting["engine"])
+            if engine in found:  # an older process, which hands over
+                found[engine][2].close()
+            found[engine] = int(greeting["jobs"]), engine, line
     if not found:
         which = f"of {others} running here none has the code and settings of this job" if others else "none runs here"
         raise TransientError(f"waits for an engine of pool {pool}: {which}")
-    (_, _, engine, line), *rest = sorted(found, key=lambda each: each[:2])
+    (_, engine, line), *rest = sorted(found.values(), key=lambda each: each[:2])
     for *_, other in rest:
         other.close()
     try:

@@ -126,16 +126,16 @@ class Engine:
                 declared = line.receive()
                 if declared is not None:  # else it has chosen another engine
                     self._attach(line, str(declared["job"]), str(declared["version"]), pid)
-            except (OSError, ValueError, KeyError) as error:
+            except (OSError, ValueError, KeyError, TypeError) as error:
                 log.warning("connection ended", pid=pid, error=str(error) or type(error).__name__)
 
     def _attach(self, line: Line, job: str, version: str, pid: int) -> None:
         session, claims = _Session(self._spark), list[Lock]()
-        with self._lock:
-            self._sessions[session] = job
-            self._memory.attached(job, version)
-        log.info("job attached", of=job, pid=pid)
+        self._sessions[session] = job
         try:
+            with self._lock:
+                self._memory.attached(job, version)
+            log.info("job attached", of=job, pid=pid)
             costs = str(self._costs_file)
             line.send(port=session.port, secret=session.secret, session=session.key, costs=costs)
             line.connection.settimeout(None)
@@ -271,6 +271,10 @@ def _watch(job: Job, engine: Engine) -> None:
         if time.monotonic() - counted_at > _COUNT_SECONDS:
             counted_at = time.monotonic()
             engine.count_costs()
+            # Its workers belong to the jobs, which supervision stops at limits of their own.
+            taken, allowed = job.reporter.report().rss_bytes / 1e6, job.settings.engine.most_mb
+            if taken > allowed:
+                raise RuntimeError(f"memory limit: takes {taken:.0f} MB of {allowed} MB, without its jobs' workers")
         before = None if job.reporter.leads else read_beat(job.settings.state, name)
         waits = (
             before is not None and before.report.counts.get("jobs") and time.monotonic() - began < _HAND_OVER_SECONDS

@@ -28,8 +28,6 @@ _LIMITS = {"memory_mb"}
 _ON_CLUSTERS = {"master", "resources", "conf", *(_OF_PODS := {"driver_host"})}
 _BESIDES_HEAP_MB = 1500
 """Three times what a job of ours holds besides its heap: JVM, RocksDB, Python and its workers."""
-_ENGINE_BESIDES_MB = 4000
-"""What an engine holds besides its heap: RocksDB's memory is bounded, Python's workers are those of all its jobs."""
 _WORKER_MB, _FEW_PARTITIONS = 150, 8
 """A worker of Python, of which a query may have one for each partition; as many as these have room in the rest."""
 
@@ -55,14 +53,14 @@ def engines(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> d
         *catalog.views.values(),
     ]
     pools = Counter(settings.pool(spec) for spec in specs if spec.stage.runs)
-    engine, limit = settings.engine, (settings.engine.most_heap_mb + _ENGINE_BESIDES_MB) * 1_000_000
-    inputs = inputs_of("spark", settings.spark, only=SHARED), inputs_of("engine", engine), _stored(settings)
-    desired = _desired(settings, code, *inputs, heavy=True, memory_bytes=limit, hands_over=kind.hands_over)
+    inputs = inputs_of("spark", settings.spark, only=SHARED), inputs_of("engine", settings.engine), _stored(settings)
+    # Without a limit: an engine that takes too much ends itself, as a failure after which it may isolate jobs.
+    desired = _desired(settings, code, *inputs, heavy=True, hands_over=kind.hands_over, hosts_jobs=True)
     return {
         f"{pool}-{number}": desired
         for pool, count in sorted(pools.items())
         if pool
-        for number in range(1, math.ceil(count / engine.jobs) + 1)
+        for number in range(1, math.ceil(count / settings.engine.jobs) + 1)
     }
 
 

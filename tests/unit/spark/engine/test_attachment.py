@@ -112,6 +112,14 @@ def test_a_job_attaches_to_the_engine_with_the_fewest_jobs(settings: Settings, e
         assert attached.cost() == (0.0, 0), "the engine has not counted yet"
 
 
+def test_of_two_processes_of_an_engine_the_newer_is_the_one_that_stays(settings: Settings, engine: Start) -> None:
+    """Also when it has more jobs already: the older one hands over, and each job there attaches a second time."""
+    older, newer = engine("live-1"), engine("live-1.new", engine="engine:live-1", jobs=2)
+    os.utime(settings.state / FOLDER / f"live-1.{os.getpid()}.sock", (0, 0))
+    with closing(attach(settings, JOB, "live", "v1")):
+        assert (len(older.declared), len(newer.declared)) == (0, 1)
+
+
 @pytest.mark.parametrize("other", [{"code": "older"}, {"instance": "another"}])
 def test_an_engine_of_another_code_or_installation_is_none(
     settings: Settings, engine: Start, other: dict[str, str]
@@ -152,5 +160,14 @@ def test_the_end_of_the_engine_is_seen_and_no_other_error_is_taken_for_it(
 
 def test_code_settings_and_spark_make_the_identity_of_an_engine(settings: Settings) -> None:
     other = settings.model_copy(update={"spark": settings.spark.model_copy(update={"shuffle_partitions": 2})})
-    same = settings.model_copy(update={"spark": settings.spark.model_copy(update={"heap_mb": 600})})
-    assert engine_code(settings) == engine_code(same) != engine_code(other)
+    assert engine_code(settings) != engine_code(other)
+
+
+@pytest.mark.parametrize(
+    ("block", "change"), [("spark", {"heap_mb": 600}), ("engine", {"job_heap_mb": 1}), ("storage", {"history": "/h"})]
+)
+def test_an_engine_stays_that_of_jobs_that_a_change_does_not_replace(
+    settings: Settings, block: str, change: dict[str, Any]
+) -> None:
+    same = settings.model_copy(update={block: getattr(settings, block).model_copy(update=change)})
+    assert engine_code(settings) == engine_code(same)
