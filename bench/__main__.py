@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -88,6 +88,7 @@ def _arguments() -> argparse.Namespace:
         default=1_000_000,
         help="of a drained backlog, upserts of a view, and sent to readers of one (default a million)",
     )
+    parser.add_argument("--detectors", type=int, nargs="+", default=[6], help="of `six`, at once (default 6)")
     parser.add_argument("--keys", type=int, default=100_000, help="users of what a cluster drains (default 100,000)")
     rows = "of all days of a backfill together (default 6 and 60 million); may be several"
     parser.add_argument("--rows", type=int, nargs="+", default=[6_000_000, 60_000_000], help=rows)
@@ -99,6 +100,10 @@ def _arguments() -> argparse.Namespace:
     return given
 
 
+def _burdens(given: argparse.Namespace) -> list[six.Burden]:
+    return [replace(burden, detectors=count) for count in given.detectors for burden in six.SIX]
+
+
 def _measure(given: argparse.Namespace) -> dict[str, Result]:
     plan = latency.Plan(given.warm_up, given.seconds, given.rounds)
     backlog = Backlog(given.records, given.records / 1000)
@@ -106,7 +111,7 @@ def _measure(given: argparse.Namespace) -> dict[str, Result]:
     on_the_rig: dict[str, Callable[[Rig], Result]] = {
         "latency": lambda rig: _result(latency.measure(rig, plan), latency.report),
         "pipeline": lambda rig: _result(pipeline.measure(rig, plan), pipeline.report),
-        "six": lambda rig: _result(six.measure(rig, plan), six.report),
+        "six": lambda rig: _result(six.measure(rig, plan, _burdens(given)), six.report),
         "slopes": lambda rig: _result(slopes.measure(rig, plan), slopes.report),
         "start": lambda rig: _result(startup.measure(rig), startup.report),
         "drain": lambda rig: _result(drain.measure(rig, backlog), partial(drain.report, backlog=backlog)),

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from bench.processes import Program, await_that
+from tocsin.declare.blocks.spark_settings import EngineSettings, SparkSettings
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.job_report import JobState
@@ -102,10 +103,17 @@ class Rig:
         return self.folder / "classes"
 
     def site(
-        self, name: str, detectors: Mapping[str, str], *, source: Path | None = None, lies_in_the_past: bool = False
+        self,
+        name: str,
+        detectors: Mapping[str, str],
+        *,
+        source: Path | None = None,
+        lies_in_the_past: bool = False,
+        **settings: bool | str,
     ) -> Site:
         """A new site with the file of a `source`, that of `logins` if None, and `detectors`, name to text of the file.
 
+        `engine` says whether jobs share one (no), and `latency` is that of `SparkSettings` ("10 ms").
         With `lies_in_the_past` the records of its events topic keep the times that the load gives them. Everything else
         is as `tocsin dev` makes it.
         """
@@ -118,12 +126,19 @@ class Rig:
         for detector, text in detectors.items():
             (folder / "project" / "detectors" / f"{detector}.py").write_text(text, encoding="utf-8")
         kafka = self.kafka.model_copy(update={"topic_prefix": f"{name}."})
-        settings = Settings(project=folder / "project", state=folder / "state", instance="bench", kafka=kafka)
-        catalog = read_catalog(settings.project)
+        own = Settings(
+            project=folder / "project",
+            state=folder / "state",
+            instance="bench",
+            kafka=kafka,
+            spark=SparkSettings.model_validate({"latency": settings.get("latency", "10 ms")}),
+            engine=EngineSettings(enabled=bool(settings.get("engine"))),
+        )
+        catalog = read_catalog(own.project)
         if lies_in_the_past:
-            self._keep_times(settings.names.events(source.stem), catalog.source(source.stem).partitions)
-        ensure_topics(settings, catalog)
-        return Site(name, folder, settings, source.stem)
+            self._keep_times(own.names.events(source.stem), catalog.source(source.stem).partitions)
+        ensure_topics(own, catalog)
+        return Site(name, folder, own, source.stem)
 
     def job(self, site: Site, job: str, others: Callable[[], list[psutil.Process]] = list) -> Program:
         """Start one of Tocsin's jobs, as supervision does; `others` work for it elsewhere."""

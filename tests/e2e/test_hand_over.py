@@ -133,6 +133,7 @@ def test_a_deploy_of_other_code_with_the_same_plan_is_known_to_keep_the_state(de
     deployed.edit("return failures", "return failed")
     environment = os.environ | {"TOCSIN_PROJECT": str(settings.project), "TOCSIN_STATE": str(settings.state)}
     environment["TOCSIN_KAFKA__TOPIC_PREFIX"] = settings.kafka.topic_prefix
+    environment["TOCSIN_ENGINE__ENABLED"] = str(settings.engine.enabled)
     for key in ("trigger_seconds", "ingest_trigger_seconds"):
         environment[f"TOCSIN_SPARK__{key.upper()}"] = str(getattr(settings.spark, key))
     command = [sys.executable, "-m", "tocsin.cli", "plan", JOB, "--spark", "--json"]
