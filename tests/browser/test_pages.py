@@ -19,7 +19,7 @@ from tocsin.alerts.store.database import Database
 
 DETECTOR = "detector:failed_logins"
 DAG = "detector__failed_logins"
-PLATFORM = ["indexer", "ingest:logins", "notifier", "web"]
+PLATFORM = ["engine:live-1", "indexer", "ingest:logins", "notifier", "web"]
 RUNNING = [DETECTOR, *PLATFORM]
 SECONDS = 60
 PAGE_SECONDS = 20

@@ -25,7 +25,7 @@ from tocsin.declare.model.job_report import JobState
 from tocsin.ingest.log_drain.sender import BatchSender
 from tocsin.platform.kafka.reader import TopicReader
 
-JOBS = ["detector:failed_logins", "drain", "exporter", "indexer", "ingest:logins", "notifier", "web"]
+JOBS = ["detector:failed_logins", "drain", "engine:live-1", "exporter", "indexer", "ingest:logins", "notifier", "web"]
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ from tocsin.platform.kafka.reader import Offsets, TopicReader
 from tocsin.supervise.job_states import memory_of
 
 DETECTOR = "detector:failed_logins"
-JOBS = [DETECTOR, "indexer", "ingest:logins", "notifier", "web"]
+JOBS = [DETECTOR, "engine:live-1", "indexer", "ingest:logins", "notifier", "web"]
 BACKFILL = "backfill__failed_logins"
 HISTORY = "history__logins"
 # Days of which the gates refuse the first, let the second pass, and hold the findings of the third.
