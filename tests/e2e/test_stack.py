@@ -53,7 +53,7 @@ def test_it_comes_up_with_all_jobs_and_says_where_it_is(stack: Stack) -> None:
     found = {one["job"]: one for one in json.loads(stack.tocsin("status", "--json").stdout)}
     assert sorted(found) == sorted([*JOBS, "kafka", "mail"])
     assert {one["state"] for one in found.values()} == {"running"}
-    assert found["detector:failed_logins"]["rss_bytes"] > 200 * 2**20, "the JVM counts"
+    assert found["engine:live-1"]["rss_bytes"] > 200 * 2**20, "the JVM counts"
 
 
 def test_prometheus_is_told_that_all_jobs_run(stack: Stack) -> None:
@@ -61,7 +61,7 @@ def test_prometheus_is_told_that_all_jobs_run(stack: Stack) -> None:
     assert served.by("tocsin_job_info", "job") == dict.fromkeys(JOBS, 1)
     assert {served.get("tocsin_job_standing", job=job, standing="ok") for job in JOBS} == {1}
     assert served.by("tocsin_job_lag_records", "job") == dict.fromkeys(JOBS, 0)
-    assert served.by("tocsin_job_resident_memory_bytes", "job")["detector:failed_logins"] > 200 * 2**20, "its JVM too"
+    assert served.by("tocsin_job_resident_memory_bytes", "job")["engine:live-1"] > 200 * 2**20, "its JVM too"
     assert set(served.by("tocsin_scrape_errors_total", "what").values()) == {0}
     assert served.get("tocsin_findings_total", detector="failed_logins") == 0
 
@@ -109,10 +109,10 @@ def test_prometheus_is_told_of_the_finding_and_its_mail(stack: Stack) -> None:
 
 def test_everything_listens_on_loopback_only(stack: Stack) -> None:
     listening = stack.listening()
-    assert {"kafka", "mail", "ingest:logins", "detector:failed_logins"} <= {job for job, _ in listening}
+    assert {"kafka", "mail", "ingest:logins", "engine:live-1"} <= {job for job, _ in listening}
     open_to_all = {job for job, ip in listening if ip not in {"127.0.0.1", "::1", "::ffff:127.0.0.1"}}
     # Spark's real-time shuffle between the stages of a stateful query gives its server no address (ARCHITECTURE.md).
-    assert open_to_all <= {"detector:failed_logins"}, listening
+    assert open_to_all <= {"engine:live-1"}, listening
 
 
 def test_a_second_stack_on_the_same_state_is_refused(stack: Stack) -> None:
