@@ -42,6 +42,7 @@ _LOOK_SECONDS = 0.5
 _COUNT_SECONDS = 15.0
 _DECLARE_SECONDS = 30.0
 _STOP_SECONDS = 30.0
+_LEAVE_SECONDS = 6.0
 _HAND_OVER_SECONDS = 300.0
 _TASK = re.compile(r"Executor task launch worker for task [^ ]+ in stage (\d+)\.")
 
@@ -253,6 +254,9 @@ def run(job: Job) -> None:
     try:
         with engine.listen():
             _watch(job, engine)
+            deadline = time.monotonic() + _LEAVE_SECONDS  # its jobs may have been asked to stop, too
+            while engine.jobs and time.monotonic() < deadline:
+                time.sleep(0.1)
     finally:
         reporter.update(state=JobState.STOPPING, reason="")
         jvm.end()

@@ -73,6 +73,8 @@ class QueryLoop:
             if self._attachment is None or not self._attachment.is_lost():
                 raise
             self._run.started = None
+            if self._run.is_stopping:  # both were asked to stop, and the engine was quicker
+                return
             self._job.spec.poison.end()  # the engine has ended, for a reason of its own or of any of its jobs
             raise StartAgain(f"{self._attachment.engine} has ended; attaches to the next") from error
 
