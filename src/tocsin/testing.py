@@ -87,5 +87,5 @@ def run_case() -> Iterator[RunCase]:
         if wrong:
             pytest.fail("\n".join(text for one in wrong for text in case_lines(outcome.detector, one)), pytrace=False)
 
-    with open_lab() as lab:
+    with open_lab(shares=True) as lab:
         yield run

@@ -10,12 +10,14 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.rig.tutorial_steps import follow
+from tests.rig.waiting import await_that, patient
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = [ROOT, *sorted(place.parent for place in ROOT.glob("examples/*/detectors"))]
@@ -92,9 +94,10 @@ def _nothing_is_left(project: Path) -> Iterator[None]:
     ] == []
 
 
-def run(project: Path, *words: str, of: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(project: Path, *words: str, of: Path | None = None, engine: bool = False) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"TOCSIN_PROJECT": str(of or project), "TMPDIR": str(project / "tmp")}
     environment["TOCSIN_KAFKA__BOOTSTRAP_SERVERS"] = "127.0.0.1:1"  # the broker of the installation is never asked
+    environment["TOCSIN_ENGINE__ENABLED"] = str(engine)
     return subprocess.run(
         [sys.executable, "-m", *words], env=environment, cwd=project, capture_output=True, text=True, timeout=500,
         check=False,
@@ -125,7 +128,8 @@ def test_the_first_tutorial_can_be_followed_up_to_the_stream(project: Path) -> N
     """Without Kafka."""
     folder = project / "shop"
     folder.mkdir()
-    told = follow(range(1, 6), folder, {"TMPDIR": str(project / "tmp"), "TOCSIN_PROJECT": str(folder)})
+    variables = {"TMPDIR": str(project / "tmp"), "TOCSIN_PROJECT": str(folder), "TOCSIN_ENGINE__ENABLED": "false"}
+    told = follow(range(1, 6), folder, variables)
     assert re.search(r"^server_errors: (\d+) of \1 cases passed", told, re.MULTILINE)
     assert re.search(r"^  (\d+) of \1 mutants noticed", told, re.MULTILINE)
     assert "1,201 rows, 1,200 events of requests" in told
@@ -136,6 +140,33 @@ def test_the_first_tutorial_can_be_followed_up_to_the_stream(project: Path) -> N
                      for one in lines if one["status"] >= 500)  # fmt: skip
     assert found == [(route, "email", str(count)) for (route, *_), count in errors.items() if count > 20]
     assert len(found) == 1
+
+
+def test_runs_share_an_engine_and_one_that_loses_it_goes_on_alone(project: Path) -> None:
+    words = ("tocsin.cli", "test", "new_network", "--json")
+
+    def engine() -> psutil.Process:
+        (lock,) = (project / "tmp").glob("tocsin-*/*/lock")
+        return psutil.Process(int(lock.read_text()))
+
+    def is_attached() -> bool:
+        return any("cases" in life.read_text() for life in (project / "tmp").glob("tocsin-*/*/engines/test-1.*.json"))
+
+    with ThreadPoolExecutor() as threads:
+        both = [threads.submit(run, project, *words, engine=True) for _ in range(2)]
+        assert [(one.result().returncode, one.result().stderr) for one in both] == [(0, "")] * 2
+        first, (folder,) = engine(), (project / "tmp").iterdir()  # and no files of the runs
+        assert folder.stat().st_mode & 0o777 == 0o700
+        await_that(lambda: not is_attached())
+        cut = threads.submit(run, project, *words, "--ways", "batch,each-event", engine=True)
+        await_that(is_attached)
+        first.kill()
+        assert (cut.result().returncode, cut.result().stderr) == (0, "")
+    assert run(project, *words, "--ways", "batch", engine=True).returncode == 0
+    second = engine()
+    assert second != first
+    second.terminate()
+    psutil.wait_procs([second], patient(20))
 
 
 def test_pytest_has_a_test_for_each_case(project: Path) -> None:

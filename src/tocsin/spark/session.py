@@ -81,22 +81,23 @@ def streaming_session(
     return session
 
 
-def engine_session(settings: Settings, job: str, latency: str) -> SparkSession:
-    """Start the session of an engine, `job`, of which its jobs get sessions of their own.
+def engine_session(settings: Settings, job: str, latency: str, java: Sequence[str] = ()) -> SparkSession:
+    """Start the session of an engine, `job`, of which its jobs get sessions of their own; `java` has further options.
 
     Raises a ConfigError if the Kafka connector is not installed, or an option is not the user's.
     """
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK
     scratch, engine, storage = scratch_folder(settings, job), settings.engine, settings.storage
     options = (
-        _jvm(settings, scratch, engine.most_heap_mb, ["-XX:+ExitOnOutOfMemoryError"])
+        _jvm(settings, scratch, engine.most_heap_mb, ["-XX:+ExitOnOutOfMemoryError", *java])
         | engine_options(settings, scratch)
         | _streaming(latency)
     )
     options |= prepare_s3a(storage, storage.checkpoints, scratch, has_executors=False)
     options |= {
         "spark.ui.retainedStages": "200",  # whose costs are counted
-        "spark.default.parallelism": "2",  # else the number of slots
+        "spark.default.parallelism": "2",  # else the number of slots, and as many threads for messages
+        "spark.rpc.netty.dispatcher.numThreads": "8",
         # A task that fails for want of memory or stack fails alone; Spark would end the JVM, and the tasks of all.
         "spark.executor.killOnFatalError.depth": "0",
         f"{_STATE}rocksdb.boundedMemoryUsage": "true",

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tocsin.cases.case_report import DetectorOutcome, MutantOutcome, TestReport, Way
 from tocsin.cases.case_verdicts import is_met
 from tocsin.cases.file_report import FileReport, FileRequest
 from tocsin.cases.mutation import mutants_of
+from tocsin.cases.spark.case_engine import JOB, CaseBroker, CaseEngine
 from tocsin.cases.spark.case_query import CaseQuery
 from tocsin.cases.spark.case_run import CaseRun
 from tocsin.cases.spark.file_run import run_on_file
@@ -26,25 +27,26 @@ from tocsin.declare.declaration import read_spec
 from tocsin.declare.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.declare.settings import Settings
-from tocsin.dev.servers.kafka_server import temporary_broker
 from tocsin.platform.failures import in_a_line
 from tocsin.setup.java import find_java
 from tocsin.spark.engine import jvm
 from tocsin.spark.session import clean_scratch, redirect_output, streaming_session
 
 _SLOTS = 16  # more than real-time mode holds for any plan that it takes, while each other way holds one
-_JOB = "cases"
-_BROKER_SECONDS = 180
 
 
 class CaseLab:
     """What runs of cases share: a Spark session and, for real-time mode, a broker. Both start with the first run."""
 
-    def __init__(self, folder: Path) -> None:
-        """Start nothing yet; `folder` is for all files, and the caller's to remove."""
-        self._folder, self._runs = folder, 0
+    def __init__(self, folder: Path, *, shares: bool = False) -> None:
+        """Start nothing yet; `folder` is for all files, and the caller's to remove.
+
+        If it `shares`, session and broker are of the engine that runs of cases share, where the settings have engines.
+        """
+        self._folder, self._runs, self._shares = folder, 0, shares
         self._spark: SparkSession | None = None
-        self._broker = _CaseBroker(folder / "kafka")
+        self._engine: CaseEngine | None = None
+        self._broker = CaseBroker(folder / "kafka")
 
     def run(self, settings: Settings, names: Sequence[str], ways: Sequence[Way], *, mutate: bool = False) -> TestReport:
         """Run the cases of each detector, and with `mutate` those of its mutants; a fault is reported of its detector.
@@ -54,11 +56,13 @@ class CaseLab:
             TransientError: the broker does not start, or Spark has ended.
         """
         begin = time.monotonic()
-        if Way.REAL_TIME in ways:
-            self._broker.begin()  # it starts beside Spark
         with _in_a_line():
-            spark, catalog = self._session(settings), read_catalog(settings.project)
-            outcomes = [self._outcome(spark, settings, catalog, name, (ways, mutate)) for name in names]
+            if self._spark is None and self._shares:
+                self._attach(settings)
+            if Way.REAL_TIME in ways and self._engine is None:
+                self._broker.begin()  # it starts beside Spark
+            catalog, outcomes = read_catalog(settings.project), list[DetectorOutcome]()
+            outcomes += [self._outcome(settings, catalog, name, (ways, mutate)) for name in names]
         return TestReport(detectors=outcomes, seconds=time.monotonic() - begin)
 
     def run_on_file(self, settings: Settings, request: FileRequest, tell: Callable[[str], object]) -> FileReport:
@@ -72,20 +76,52 @@ class CaseLab:
             return run_on_file(self._session(settings), settings, request, self._run_folder(), tell)
 
     def close(self) -> None:
-        """End what was started."""
-        if self._spark is not None:
+        """End what was started, and leave what is shared."""
+        if self._engine is not None:
+            self._engine.attachment.close()
+        elif self._spark is not None:
             self._spark.stop()
             jvm.end()
         self._broker.close()
 
+    def _attach(self, settings: Settings) -> None:
+        """Attach to the engine of cases, unless that is not wanted, or cannot be."""
+        if settings.engine.enabled and SparkContext._active_spark_context is None:
+            with contextlib.suppress(TransientError, OSError):  # a session of one's own says what is wrong, if it is
+                self._engine = CaseEngine(settings)
+                self._spark = _set_up(self._engine.attachment.session)
+
+    def _kafka(self) -> KafkaSettings:
+        return (self._engine and self._engine.broker()) or self._broker.settings()
+
     def _outcome(
-        self, spark: SparkSession, settings: Settings, catalog: Catalog, name: str, asked: tuple[Sequence[Way], bool]
+        self, settings: Settings, catalog: Catalog, name: str, asked: tuple[Sequence[Way], bool]
     ) -> DetectorOutcome:
-        ways, mutate = asked
+        """Run the cases of a detector; once more, alone, if the engine has ended meanwhile, for whatever reason."""
+        try:
+            outcome = self._attempt(settings, catalog, name, asked)
+            if outcome.is_well or not self._leave_ended():
+                return outcome
+        except Exception:
+            if not self._leave_ended():
+                raise
+        return self._attempt(settings, catalog, name, asked)
+
+    def _leave_ended(self) -> bool:
+        if self._engine is None or not self._engine.has_ended():
+            return False
+        self._engine.attachment.close()
+        self._engine = self._spark = None
+        return True
+
+    def _attempt(
+        self, settings: Settings, catalog: Catalog, name: str, asked: tuple[Sequence[Way], bool]
+    ) -> DetectorOutcome:
+        spark, (ways, mutate) = self._session(settings), asked
         try:
             folder = self._run_folder()
             run = CaseRun(spark, catalog, name, folder)
-            outcome = run.run(ways, lambda: RealTimeWay(spark, settings, self._broker.settings(), folder))
+            outcome = run.run(ways, lambda: RealTimeWay(spark, settings, self._kafka(), folder))
             if mutate and outcome.is_well:
                 outcome.mutants = run_mutants(spark, catalog, run, folder)
             return outcome
@@ -102,48 +138,17 @@ class CaseLab:
         if self._spark is None:
             os.environ["JAVA_HOME"] = str(find_java().home)
             own = settings.apart(self._folder / "state")
-            clean_scratch(own, _JOB)
+            clean_scratch(own, JOB)
             with redirect_output(self._folder / "spark.log"):
-                self._spark = streaming_session(own, job=_JOB, slots=_SLOTS)
-            self._spark.conf.set("spark.sql.streaming.realTimeMode.minBatchDuration", "1000ms")
-            # A watermark that moves would take another batch each time; ticks close the windows.
-            self._spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+                self._spark = _set_up(streaming_session(own, job=JOB, slots=_SLOTS))
         return self._spark
 
 
-class _CaseBroker:
-    """A broker for cases in real-time mode, that starts in the background."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._ready: Future[KafkaSettings] = Future()
-        self._ends = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def begin(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
-            self._thread.start()
-
-    def settings(self) -> KafkaSettings:
-        """Wait for it; returns its address. ConfigError if it cannot start here, TransientError if it does not."""
-        self.begin()
-        return self._ready.result(_BROKER_SECONDS)
-
-    def close(self) -> None:
-        self._ends.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        # The broker ends with the thread that has started it, so this one stays.
-        try:
-            with temporary_broker(self._folder, "cases") as kafka:
-                self._ready.set_result(kafka)
-                self._ends.wait()
-        except Exception as error:
-            if not self._ready.done():
-                self._ready.set_exception(error)
+def _set_up(spark: SparkSession) -> SparkSession:
+    spark.conf.set("spark.sql.streaming.realTimeMode.minBatchDuration", "1000ms")
+    # A watermark that moves would take another batch each time; ticks close the windows.
+    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+    return spark
 
 
 def run_mutants(spark: SparkSession, catalog: Catalog, run: CaseRun, folder: Path) -> list[MutantOutcome]:
@@ -174,10 +179,10 @@ def _killer(spark: SparkSession, catalog: Catalog, run: CaseRun, path: Path) -> 
 
 
 @contextmanager
-def open_lab() -> Iterator[CaseLab]:
-    """Open a lab with files of its own; it ends with the block, and nothing of it is left."""
+def open_lab(*, shares: bool = False) -> Iterator[CaseLab]:
+    """Open a lab with files of its own; it ends with the block, and nothing is left of it but what it `shares`."""
     with tempfile.TemporaryDirectory(prefix="tocsin-", ignore_cleanup_errors=True) as folder:
-        lab = CaseLab(Path(folder))
+        lab = CaseLab(Path(folder), shares=shares)
         try:
             yield lab
         finally:

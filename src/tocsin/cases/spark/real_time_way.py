@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import time
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,13 @@ from tocsin.declare.settings import Settings
 from tocsin.platform.failures import cause
 from tocsin.platform.kafka.reader import TopicReader
 from tocsin.platform.kafka.record_writer import RecordWriter
-from tocsin.platform.kafka.topics import ensure_event_topic
+from tocsin.platform.kafka.topics import ensure_event_topic, remove_topics
 from tocsin.spark.query.work import REAL_TIME
 from tocsin.spark.query_plan import set_trigger
 from tocsin.spark.session import findings_sink, kafka_options
 
 BATCH_SECONDS = 1
 _SECONDS = 120  # the other ways run beside it
-_NUMBERS = itertools.count(1)
 
 
 class RealTimeWay:
@@ -39,8 +38,8 @@ class RealTimeWay:
 
     def run(self, query: CaseQuery, cases: Sequence[Sequence[dict[str, Any]]]) -> LatestFindings:
         """Run the events of `cases` one case after the other; TransientError if broker or query make no progress."""
-        number = next(_NUMBERS)
-        settings = self.settings_of(number)
+        name = uuid.uuid4().hex[:12]  # other processes may use the broker, too
+        settings = self.settings_of(name)
         topic = settings.names.events(query.source.name)
         values = [json.dumps(event).encode() for case in cases for event in case]
         self._fill(settings, topic, values)
@@ -50,18 +49,20 @@ class RealTimeWay:
         ladder = query.plan.score.counts
         rows = query.stream(records.load(), query.source.lateness, ladder=ladder)
         writer = rows.writeStream.format("kafka").options(**findings_sink(settings)).outputMode(query.plan.output)
-        writer = writer.option("checkpointLocation", str(self._folder / f"real-time.{number}"))
+        writer = writer.option("checkpointLocation", str(self._folder / f"real-time.{name}"))
         running = set_trigger(writer, query.plan, REAL_TIME, BATCH_SECONDS).start()
         try:
             _await_end(running, topic, len(values))
+            running.stop()
+            return LatestFindings.of(self._findings(settings))
         finally:
             running.stop()
-        return LatestFindings.of(self._findings(settings))
+            remove_topics(settings, settings.kafka.topic_prefix)
 
-    def settings_of(self, number: int) -> Settings:
+    def settings_of(self, name: str) -> Settings:
         """Give the settings of one run: its broker, and topics of its own."""
         # A copy, since new settings would be read from the environment, and lead to the broker of the installation.
-        kafka = self._kafka.model_copy(update={"topic_prefix": f"cases-{number}."})
+        kafka = self._kafka.model_copy(update={"topic_prefix": f"cases-{name}."})
         return self._base.model_copy(update={"state": self._folder, "kafka": kafka})
 
     def _fill(self, settings: Settings, topic: str, values: list[bytes]) -> None:

@@ -22,11 +22,19 @@ _Mutate = Annotated[
     bool, typer.Option("--mutate", help="Also change each detector in small ways; a case must notice each of them.")
 ]
 
+_Fresh = Annotated[
+    bool,
+    typer.Option(
+        "--fresh", help="Use a JVM of its own, and not the engine that stays for ten minutes after the last test."
+    ),
+]
+
 
 def test(
     names: _Names = None,
     ways: _Ways = None,
     mutate: _Mutate = False,
+    fresh: _Fresh = False,
     json: options.Json = False,
 ) -> None:
     """Run the cases of detectors as a batch, on streams and in real-time mode; all must agree. Needs no Kafka.
@@ -38,7 +46,7 @@ def test(
     settings, asked, in_ways = load_settings(), _names(names or []), _ways(ways)
     from tocsin.cases.spark.case_lab import open_lab
 
-    with open_lab() as lab:
+    with open_lab(shares=not fresh) as lab:
         report = lab.run(settings, asked, in_ways, mutate=mutate)
     if json:
         as_json(report)

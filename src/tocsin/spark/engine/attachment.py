@@ -137,8 +137,10 @@ class Attachment:
             return True
 
     def close(self) -> None:
-        """Leave the engine, which stops what still runs in the session."""
+        """Leave the engine, which stops what still runs in the session. PySpark may then start a JVM of its own."""
         self._line.close()
+        SparkSession._instantiatedSession = SparkSession._activeSession = None
+        SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
 
 
 def attach(settings: Settings, job: str, pool: str, version: str) -> Attachment:

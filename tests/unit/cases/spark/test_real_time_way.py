@@ -18,6 +18,6 @@ def test_the_broker_of_the_installation_is_not_used(tmp_path: Path, monkeypatch:
     settings = load_settings(tmp_path)
     assert settings.kafka.bootstrap_servers == "kafka.example.com:9092"
     own = KafkaSettings(bootstrap_servers="127.0.0.1:7")
-    used = RealTimeWay(cast(Any, None), settings, own, tmp_path / "run").settings_of(3)
+    used = RealTimeWay(cast(Any, None), settings, own, tmp_path / "run").settings_of("x")
     assert (used.kafka.bootstrap_servers, used.state) == ("127.0.0.1:7", tmp_path / "run")
-    assert (used.names.events("logins"), used.names.findings) == ("cases-3.events.logins", "cases-3.findings")
+    assert (used.names.events("logins"), used.names.findings) == ("cases-x.events.logins", "cases-x.findings")

@@ -1,0 +1,118 @@
+"""Share an engine among short programs, such as tests: the first one starts it, and it ends when none came for a while.
+
+It is an engine like any other (`tocsin.spark.engine.engine_job`), but for supervision: it runs detached, with its state
+in a folder of its own that it removes at its end, and reports to nobody. The name of that folder has the identity of
+code and settings, so that programs of two versions work side by side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.names import JobName
+from tocsin.declare.settings import Settings
+from tocsin.platform import private
+from tocsin.platform.lock import hold
+from tocsin.platform.process_exit import ExitCode, on_signals
+from tocsin.setup.java import find_java
+from tocsin.spark.engine import jvm
+from tocsin.spark.engine.attachment import Attachment, attach
+from tocsin.spark.engine.engine_job import Engine
+from tocsin.spark.entry import offer_to_the_kernel
+from tocsin.spark.session import clean_scratch, engine_session
+
+IDLE_SECONDS = 600.0
+_START_SECONDS, _LOOK_SECONDS = 60.0, 0.1
+
+
+def attach_or_start(own: Settings, pool: str, job: str, command: Sequence[str]) -> Attachment:
+    """Attach `job` to the engine of `pool` whose state folder is `own.state`; without one, start it by `command`.
+
+    Raises:
+        TransientError: it does not start, or does not answer within a minute; says what it wrote last.
+        OSError: its folder cannot be written, or is of another user.
+    """
+    _make_private(own.state)
+    own.log(job).parent.mkdir(exist_ok=True)  # Python workers write there
+    deadline, engine = time.monotonic() + _START_SECONDS, None
+    while True:
+        try:
+            attachment = attach(own, job, pool, "")
+            if engine is not None:
+                engine.returncode = engine.poll() or ExitCode.OK  # it outlives this process, which is no fault
+            return attachment
+        except TransientError as error:
+            missing = error
+        # A locked one met another that starts too, or that is about to end.
+        if engine is None or engine.poll() == ExitCode.LOCKED:
+            engine = _start(own.state, command)
+        elif engine.poll() is not None or time.monotonic() > deadline:
+            said = _log(own.state).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            raise TransientError(f"the engine does not start: {said[-1] if said else missing}")
+        time.sleep(_LOOK_SECONDS)
+
+
+def run_until_idle(own: Settings, pool: str, java: Sequence[str] = ()) -> None:
+    """Run the engine of `pool` in the folder `own.state`, until it has had no program for ten minutes.
+
+    Its JVM gets the options `java`, too.
+
+    Raises LockHeld if another process runs it, an OSError if the folder cannot be written, and a RuntimeError when the
+    JVM has ended, or cannot go on.
+    """
+    offer_to_the_kernel()
+    private.protect(own.state)
+    name, stop = f"{pool}-1", threading.Event()
+    with hold(own.state / "lock"):
+        try:
+            os.environ["JAVA_HOME"] = str(find_java().home)
+            clean_scratch(own, str(JobName("engine", name)))
+            spark = engine_session(own, str(JobName("engine", name)), own.latency_of(pool), java)
+            jvm.halt_at_end()
+            on_signals(stop)  # Spark has put its own handler in place
+            engine = Engine(own, name, spark)
+            with engine.listen():
+                _await_idle(engine, stop, IDLE_SECONDS)
+            if not stop.is_set():
+                _await_idle(engine, stop, 2 * _LOOK_SECONDS)  # a program may have come at the last moment
+        finally:
+            jvm.end()
+            shutil.rmtree(own.state, ignore_errors=True)
+            with contextlib.suppress(OSError):  # others are there
+                own.state.parent.rmdir()
+
+
+def _await_idle(engine: Engine, stop: threading.Event, seconds: float) -> None:
+    since = time.monotonic()
+    while time.monotonic() - since < seconds and not stop.wait(_LOOK_SECONDS):
+        if engine.unfit or not jvm.is_alive():
+            raise RuntimeError(engine.unfit or "the JVM has ended")
+        if engine.jobs:
+            since = time.monotonic()
+
+
+def _start(folder: Path, command: Sequence[str]) -> subprocess.Popen[bytes]:
+    with _log(folder).open("ab") as log:
+        started = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    return started
+
+
+def _log(folder: Path) -> Path:
+    return folder / "engine.log"
+
+
+def _make_private(folder: Path) -> None:
+    """Make `folder` and the one around it, which may lie among those of all users. PermissionError if not ours."""
+    for each in (folder.parent, folder):
+        each.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = each.lstat()
+        if found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise PermissionError(f"{each} must be a folder of this user alone")
