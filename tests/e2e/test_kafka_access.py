@@ -118,7 +118,7 @@ class Secured:
             user = f"tocsin-{changes.get(role, role)}"
             lines += [f"[kafka.logins.{role}]", f'username = "{user}"']
             lines += [f'password_file = "{self.broker.secured.password_file(user)}"']
-        lines += ["[spark]", "trigger_seconds = 5", "ingest_trigger_seconds = 5"]
+        lines += ["[spark]", "trigger_seconds = 5", "ingest_trigger_seconds = 5", "[engine]", "enabled = false"]
         for block, port in self.ports.items():
             lines += [f"[{block}]", f"port = {port}"]
             lines += {"drain": ['credentials_file = "senders"'], "metrics": ["enabled = true"]}.get(block, [])
