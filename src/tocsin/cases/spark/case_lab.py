@@ -20,7 +20,6 @@ from tocsin.cases.mutation import mutants_of
 from tocsin.cases.spark.case_engine import JOB, CaseBroker, CaseEngine
 from tocsin.cases.spark.case_query import CaseQuery
 from tocsin.cases.spark.case_run import CaseRun
-from tocsin.cases.spark.file_run import run_on_file
 from tocsin.cases.spark.real_time_way import RealTimeWay
 from tocsin.declare.catalog import Catalog, read_catalog
 from tocsin.declare.declaration import read_spec
@@ -72,6 +71,8 @@ class CaseLab:
             ConfigError: something is wrong with the project, the detector or the file.
             TocsinError: a table that it joins cannot be had, or Spark has ended.
         """
+        from tocsin.cases.spark.file_run import run_on_file  # noqa: PLC0415 - it takes half of the imports of cases
+
         with _in_a_line():
             return run_on_file(self._session(settings), settings, request, self._run_folder(), tell)
 
