@@ -45,6 +45,7 @@ def backfill(
     """
     from tocsin.declare.settings import load_settings
     from tocsin.history.backfill.backfill_status import BackfillState, list_days
+    from tocsin.spark.batch_session import shared_session
 
     settings = load_settings()
     days = list_days(settings, detector, first and first.date(), last and last.date())
@@ -58,7 +59,9 @@ def backfill(
         return
     if chosen and not yes:
         typer.confirm("Run it?", abort=True)
-    if not _run(settings, chosen) or ((first or last) and any(day.state is BackfillState.BLOCKED for day in days)):
+    with shared_session():  # detectors with different days, too
+        is_good = _run(settings, chosen)
+    if not is_good or ((first or last) and any(day.state is BackfillState.BLOCKED for day in days)):
         raise typer.Exit(1)
 
 

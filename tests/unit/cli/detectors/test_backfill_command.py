@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +18,12 @@ from tests.rig.samples.history import DAY
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import landed, sealed
 from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.names import backfill_job
 from tocsin.declare.settings import Settings
 from tocsin.history.backfill.backfill_ledger import Backfills, End, Made
+from tocsin.history.backfill.backfill_status import BackfillState
 from tocsin.history.backfill.spark.backfill_run import BackfillOutcome
+from tocsin.spark.batch_session import running_batch
 
 MADE = Made(version=SPEC.version, inputs={DAY: "v1"})
 
@@ -138,3 +143,26 @@ def test_what_is_not_published_is_told_once_for_a_reason_and_is_no_success(setti
         f"failed_logins {days[2]}: too many",
         f"failed_logins {days[1]} to {days[0]} (2 days): the disk is away",
     ]
+
+
+def test_detectors_with_different_days_share_a_session(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = list[str]()
+
+    @contextmanager
+    def running(_: Settings, job: str) -> Iterator[str]:
+        started.append(job)
+        yield "session"
+
+    def backfill(_: Settings, names: Sequence[str], days: Sequence[date]) -> BackfillOutcome:
+        with running_batch(settings, backfill_job(names[0])):
+            return BackfillOutcome(published={(names[0], day): published(MADE) for day in days})
+
+    days = [
+        SimpleNamespace(state=BackfillState.DUE, detector=name, day=day, why="", events=1, expected_cpu_seconds=1.0)
+        for name, day in [("failed_logins", DAY), ("many_users", DAY), ("many_users", DAY + timedelta(days=1))]
+    ]
+    monkeypatch.setattr("tocsin.spark.batch_session._running", running)
+    monkeypatch.setattr("tocsin.history.backfill.backfill_status.list_days", lambda *_: days)
+    monkeypatch.setattr("tocsin.history.backfill.spark.backfill_run.backfill", backfill)
+    done = run("--yes")
+    assert (done.exit_code, done.stdout.count("verdict pass"), started) == (0, 3, ["backfill:failed_logins"])
