@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -33,6 +34,9 @@ _STATE = "spark.sql.streaming.stateStore."
 _STATE_MB, _LEAST_STATE_MB = 20, 128
 """What RocksDB may take in an engine for each of its jobs."""
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+EXHAUSTED = signal.SIGUSR2
+"""The signal that an engine gets when the heap of its JVM has run out for the first time."""
 
 JOB_SLOTS = 100
 """The task slots that an engine has for each of its jobs: threads, and an idle one is free."""
@@ -88,8 +92,9 @@ def engine_session(settings: Settings, job: str, latency: str, java: Sequence[st
     """
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK
     scratch, engine, storage = scratch_folder(settings, job), settings.engine, settings.storage
+    exhausted = f'-XX:OnOutOfMemoryError="kill -{EXHAUSTED.value} {os.getpid()}"'
     options = (
-        _jvm(settings, scratch, engine.most_heap_mb, ["-XX:+ExitOnOutOfMemoryError", *java])
+        _jvm(settings, scratch, engine.most_heap_mb, [exhausted, *java])
         | engine_options(settings, scratch)
         | _streaming(latency)
     )

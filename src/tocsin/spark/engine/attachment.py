@@ -35,6 +35,7 @@ SESSION, LOG = "TOCSIN_SESSION", "TOCSIN_LOG"
 """Variables of Python workers: whose they are, and where what they write to standard error belongs."""
 SESSION_LOCK = "session.lock"
 """The file in a checkpoint that an engine locks as long as a session of it writes there."""
+_OUT_OF_HEAP = "java.lang.OutOfMemoryError"
 _ANSWER_SECONDS = 30.0
 _LOSS_SECONDS = 2.0
 
@@ -125,6 +126,12 @@ class Attachment:
             raise TransientError(f"{self.engine} has ended")
         if answer.get("held"):
             raise LockHeld(folder, None)
+
+    def note_failure(self, error: str) -> None:
+        """Tell the engine if the query has failed with `error` because a task of it found no room in the heap."""
+        if _OUT_OF_HEAP in error:
+            with contextlib.suppress(OSError):  # it has ended
+                self._line.send(failed=_OUT_OF_HEAP)
 
     def is_lost(self) -> bool:
         """Return whether the engine has ended; whoever asks has seen an error, so it is given a moment to."""

@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import socket
 import struct
 import threading
@@ -36,7 +37,7 @@ from tocsin.spark.engine.attachment import SESSION, SESSION_LOCK, Line, engine_c
 from tocsin.spark.engine.costs import Cost, Costs, write_costs
 from tocsin.spark.engine.deaths import FOLDER, EngineMemory, is_of_another
 from tocsin.spark.entry import offer_to_the_kernel
-from tocsin.spark.session import clean_scratch, engine_session, scratch_folder
+from tocsin.spark.session import EXHAUSTED, clean_scratch, engine_session, scratch_folder
 
 _LOOK_SECONDS = 0.5
 _COUNT_SECONDS = 15.0
@@ -44,6 +45,7 @@ _DECLARE_SECONDS = 30.0
 _STOP_SECONDS = 30.0
 _LEAVE_SECONDS = 6.0
 _HAND_OVER_SECONDS = 300.0
+_BLAME_SECONDS = 3.0
 _TASK = re.compile(r"Executor task launch worker for task [^ ]+ in stage (\d+)\.")
 
 log = structlog.get_logger()
@@ -66,6 +68,7 @@ class Engine:
         self._costs, self._costs_file = Costs(spark), self._folder / f"{name}.{os.getpid()}.costs"
         self._sessions: dict[_Session, str] = {}
         self._taken = Cost()
+        self._out_of_heap = set[str]()
         self._lock = threading.Lock()
         self.unfit = ""
 
@@ -77,6 +80,16 @@ class Engine:
     def taken(self) -> tuple[float, int]:
         """Return what the jobs have taken of the engine, as negative figures: their reports have it."""
         return -self._taken.cpu_seconds, -self._taken.rss_bytes
+
+    def exhaust(self) -> None:
+        """End because the heap has run out, after a moment in which the job says so whose task has failed for that."""
+        threading.Timer(_BLAME_SECONDS, self._blame).start()
+
+    def _blame(self) -> None:
+        reason = "its heap ran out"
+        if len(self._out_of_heap) == 1:  # of several any may have taken it
+            self._memory.blame(next(iter(self._out_of_heap)), f"{reason} in a task of this job")
+        self.unfit = reason
 
     def count_costs(self) -> None:
         """Write down what each session has taken."""
@@ -99,6 +112,7 @@ class Engine:
         with short_path(path) as name:
             server.bind(name)
         server.listen(256)
+        signal.signal(EXHAUSTED, lambda *_: self.exhaust())
         threading.Thread(target=self._accept, args=(server,), name="engine", daemon=True).start()
         try:
             yield
@@ -141,7 +155,10 @@ class Engine:
             line.send(port=session.port, secret=session.secret, session=session.key, costs=costs)
             line.connection.settimeout(None)
             while (asked := line.receive()) is not None:
-                line.send(held=not _claim(claims, Path(asked["claim"])))
+                if "claim" in asked:
+                    line.send(held=not _claim(claims, Path(asked["claim"])))
+                else:
+                    self._out_of_heap.add(job)
         finally:
             self._end(session, job)
             if not self.unfit:  # else its tasks may still write

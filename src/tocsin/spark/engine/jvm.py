@@ -31,6 +31,14 @@ def is_alive() -> bool:
     return process is not None and process.poll() is None
 
 
+def has_ended() -> bool:
+    """Return whether the JVM that this process has started is gone; whoever asks has lost a connection to it."""
+    process = _process()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process is not None and process.wait(_END_SECONDS) is not None
+    return False
+
+
 def await_answer() -> None:
     """Return when it has answered, or at once if there is none to ask. One that hangs does not answer, and lives on."""
     process, jvm = _process(), SparkContext._jvm

@@ -70,6 +70,8 @@ class QueryLoop:
         except StartAgain:
             raise
         except Exception as error:
+            if self._attachment is None and isinstance(error, Py4JError | ConnectionError) and jvm.has_ended():
+                raise RuntimeError("the JVM has ended; the end of the log says why") from error
             if self._attachment is None or not self._attachment.is_lost():
                 raise
             self._run.started = None
@@ -197,7 +199,8 @@ class QueryLoop:
         """Stop the session, if there is one of this process alone."""
         if self._run.places and self._attachment is None:
             jvm.log_errors(wanted=False)
-            self._run.spark.stop()
+            with contextlib.suppress(Py4JError, ConnectionError):  # the JVM has ended
+                self._run.spark.stop()
         self._run.places = []
 
     def _accept_loss(self, error: str) -> bool:
@@ -243,6 +246,8 @@ class QueryLoop:
 
     def _handle_end(self, query: StreamingQuery) -> None:
         error = cause(query)
+        if self._attachment is not None:
+            self._attachment.note_failure(error)
         if self._accept_loss(error):
             log.warning("query restarting", reason="an executor was lost", error=error.splitlines()[0][:300])
             return

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.rig.waiting import await_that
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.settings import Settings
 from tocsin.platform.lock import LockHeld
@@ -27,7 +28,7 @@ class FakeEngine:
     """Greets, takes one job, and answers each claim; it ends with `close`."""
 
     def __init__(self, settings: Settings, name: str, **greeting: Any) -> None:
-        self.declared: list[dict[str, Any]] = []
+        self.declared, self.asked = list[dict[str, Any]](), list[dict[str, Any]]()
         self.held = False
         own = {"engine": f"engine:{name}", "jobs": 0, "code": engine_code(settings)}
         self._greeting = own | {"instance": settings.installation_id} | greeting
@@ -53,8 +54,10 @@ class FakeEngine:
         if (declared := line.receive()) is not None:
             self.declared.append(declared)
             line.send(port=1, secret="s", session="key", costs="/nowhere")
-            while line.receive() is not None:
-                line.send(held=self.held)
+            while (asked := line.receive()) is not None:
+                self.asked.append(asked)
+                if "claim" in asked:
+                    line.send(held=self.held)
 
     def close(self) -> None:
         with suppress(OSError):
@@ -144,6 +147,14 @@ def test_a_checkpoint_is_claimed_once_nobody_writes_it(attached: tuple[FakeEngin
         attachment.claim(tmp_path)
     engine.held = False
     attachment.claim(tmp_path)
+
+
+def test_an_engine_hears_of_queries_that_found_no_room_in_its_heap(attached: tuple[FakeEngine, Attachment]) -> None:
+    engine, attachment = attached
+    attachment.note_failure("java.lang.StackOverflowError")
+    attachment.note_failure("Job aborted: java.lang.OutOfMemoryError: Java heap space")
+    await_that(lambda: engine.asked, 5)
+    assert engine.asked == [{"failed": "java.lang.OutOfMemoryError"}]
 
 
 def test_the_end_of_the_engine_is_seen_and_no_other_error_is_taken_for_it(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -19,8 +19,9 @@ from tocsin.declare.settings import Settings
 from tocsin.job import Job
 from tocsin.spark.engine import engine_job, jvm
 from tocsin.spark.engine.attachment import Line, short_path
-from tocsin.spark.engine.deaths import FOLDER, EngineMemory
+from tocsin.spark.engine.deaths import FOLDER, EngineMemory, isolation
 from tocsin.spark.engine.engine_job import Engine
+from tocsin.spark.session import EXHAUSTED
 
 Connect = Callable[[], socket.socket]
 
@@ -76,6 +77,31 @@ def test_a_disk_without_room_refuses_a_job_and_leaves_nothing_of_it(
         line.send(job="detector:a", version="v1")
         assert line.receive() is None
     await_that(lambda: engine.jobs == 0, 5)
+
+
+@pytest.mark.parametrize(
+    ("failed", "alone"), [([], []), (["a"], ["a"]), (["a", "b"], [])], ids=["none", "one", "several"]
+)
+def test_the_only_job_whose_task_finds_no_room_in_the_heap_is_isolated(
+    engine: Engine, connect: Connect, monkeypatch: pytest.MonkeyPatch, failed: list[str], alone: list[str]
+) -> None:
+    monkeypatch.setattr(engine_job, "_BLAME_SECONDS", 0.5)
+    folder = engine._folder
+    with ExitStack() as stack:
+        for job in ("a", "b"):
+            line = stack.enter_context(closing(Line(connect())))
+            line.receive()
+            line.send(job=job, version="v1")
+            line.receive()
+            if job in failed:
+                line.send(failed="java.lang.OutOfMemoryError")
+        os.kill(os.getpid(), EXHAUSTED)  # as the JVM does
+        await_that(lambda: engine.unfit, 5)
+        assert engine.unfit == "its heap ran out"
+        life = folder / f"live-1.{os.getpid()}.json"
+        life.rename(life.with_name(f"live-1.{2**22 + 1}.json"))  # as if it had ended
+    EngineMemory(folder, "live-1")
+    assert [job for job in ("a", "b") if isolation(folder.parent, job, "v1")] == alone
 
 
 def test_an_engine_over_its_limit_ends_as_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 
 from tocsin.declare.blocks.spark_settings import ResourceSettings
 from tocsin.declare.settings import Settings
 from tocsin.platform.failures import Unwritable
-from tocsin.spark.engine import cluster
+from tocsin.spark.engine import cluster, jvm
 from tocsin.spark.query import query_loop
 from tocsin.spark.query.query_loop import QueryLoop
 from tocsin.spark.query.work import Run
@@ -29,8 +30,9 @@ def end(tmp_path: Path, *, tries_again: bool, growth: str | None = None) -> list
     settings.checkpoint("a").mkdir(parents=True)
     job, run = SimpleNamespace(accept_failure=failed), SimpleNamespace(job="a")
     loop: Any = SimpleNamespace(
-        _run=run, _settings=settings, _job=job, _accept_loss=lambda _: False, _change_of_topics=lambda: growth
-    )
+        _run=run, _settings=settings, _job=job, _attachment=None,
+        _accept_loss=lambda _: False, _change_of_topics=lambda: growth,
+    )  # fmt: skip
     query: Any = SimpleNamespace(exception=lambda: ValueError("unknown zone 'No space left on device'"))
     QueryLoop._handle_end(loop, query)
     return errors
@@ -48,6 +50,13 @@ def test_an_end_for_added_partitions_is_no_failure(tmp_path: Path) -> None:
 def test_an_error_of_the_disk_that_has_room_again_ends_the_job_as_unwritable(tmp_path: Path) -> None:
     with pytest.raises(Unwritable):
         end(tmp_path, tries_again=False)
+
+
+def test_a_job_says_that_its_own_jvm_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jvm, "has_ended", lambda: True)
+    lost = MagicMock(side_effect=ConnectionRefusedError(111, "Connection refused"))
+    with pytest.raises(RuntimeError, match="the JVM has ended"):
+        QueryLoop.run_until_stopped(cast(Any, SimpleNamespace(_run_until_stopped=lost, _attachment=None)))
 
 
 def test_executors_that_are_lost_again_and_again_are_a_failure_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
