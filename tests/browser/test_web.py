@@ -199,7 +199,7 @@ def test_the_list_of_jobs_is_filtered_while_one_types_and_says_when_it_is_out_of
     web.log_in(page)
     web.open(page, "/jobs")
     rows, search = page.locator("tr.job"), page.get_by_label("Filter jobs")
-    expect(rows).to_have_count(5)
+    expect(rows).to_have_count(6)
     search.press_sequentially("bursts live")
     expect(rows).to_have_count(1)
     search.fill("nothing like this")
