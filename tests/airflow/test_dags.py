@@ -98,7 +98,13 @@ def test_the_form_of_a_detector_offers_what_can_be_done(found: dict[str, Any]) -
     assert list(params) == ["action"]
     actions = ["restart", "status"]
     assert (params["action"]["default"], params["action"]["enum"]) == ("restart", actions)
-    assert found["dags"]["platform"]["params"]["job"]["enum"] == ["engine:live-1", "ingest:logins", "indexer", "notifier", "web"]
+    assert found["dags"]["platform"]["params"]["job"]["enum"] == [
+        "engine:live-1",
+        "ingest:logins",
+        "indexer",
+        "notifier",
+        "web",
+    ]
 
 
 def test_every_form_can_be_sent_as_it_opens(project: Project) -> None:

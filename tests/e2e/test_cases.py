@@ -142,6 +142,7 @@ def test_the_first_tutorial_can_be_followed_up_to_the_stream(project: Path) -> N
     assert len(found) == 1
 
 
+@pytest.mark.long
 def test_runs_share_an_engine_and_one_that_loses_it_goes_on_alone(project: Path) -> None:
     words = ("tocsin.cli", "test", "new_network", "--json")
 
