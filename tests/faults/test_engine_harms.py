@@ -85,6 +85,11 @@ def _is_isolated(jobs: SupervisedJobs) -> bool:
     return report is not None and report.counts.get("isolated") == 1.0
 
 
+def _stalled(jobs: SupervisedJobs) -> float:
+    report = jobs.report(HARMFUL)
+    return 0.0 if report is None else report.stalled_seconds
+
+
 def _told(jobs: SupervisedJobs) -> dict[str, str]:
     """Of which jobs people hear, and why: what supervision says, and what their reports count."""
     told = {change.job: change.reason for change in jobs.changes if change.condition is not Condition.FINE}
@@ -111,11 +116,11 @@ HARMS = {
         kills_engine=True,
     ),
     "pattern": Harm(
-        file=_matching("^mallory(a|aa)+!$", 90),
+        file=_matching("^mallory(.*a){12}!$", 90),
         told={},
     ),
     "stopped_pattern": Harm(
-        file=_matching("^mallory(a|aa)+!$", 90),
+        file=_matching("^mallory(.*a){12}!$", 90),
         act=_restart,
         told={ENGINE: f"tasks of {HARMFUL} have not ended within 30 s"},
         is_over=_is_isolated,
@@ -135,9 +140,13 @@ HARMS = {
             declared='window="1 hour"',
         ),
         told={},
+        is_over=lambda jobs: jobs.past(HARMFUL).works and not _stalled(jobs),
     ),
     "code_generation": Harm(
-        file=detector('F.greatest(*[F.hash("user_id", F.lit(n)) for n in range(4_000)]) * 0'), told={}
+        file=detector('F.coalesce(*[F.when(F.length("user_id") == n, F.lit(0)) for n in range(1_500)], F.lit(0))'),
+        act=_restart,
+        told={},
+        is_over=lambda jobs: jobs.log(ENGINE).count("Whole-stage codegen disabled") > 1,
     ),
     "stopped_engine": Harm(
         act=_signal(signal.SIGSTOP),

@@ -127,11 +127,18 @@ class Attachment:
         if answer.get("held"):
             raise LockHeld(folder, None)
 
+    def note_start(self, run: str) -> None:
+        """Tell the engine of the id of a run of a query: it waits for the tasks of that run when this process ends."""
+        self._tell(run=run)
+
     def note_failure(self, error: str) -> None:
         """Tell the engine if the query has failed with `error` because a task of it found no room in the heap."""
         if _OUT_OF_HEAP in error:
-            with contextlib.suppress(OSError):  # it has ended
-                self._line.send(failed=_OUT_OF_HEAP)
+            self._tell(failed=_OUT_OF_HEAP)
+
+    def _tell(self, **message: str) -> None:
+        with contextlib.suppress(OSError):  # it has ended
+            self._line.send(**message)
 
     def is_lost(self) -> bool:
         """Return whether the engine has ended; whoever asks has seen an error, so it is given a moment to."""

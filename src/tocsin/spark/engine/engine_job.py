@@ -157,6 +157,8 @@ class Engine:
             while (asked := line.receive()) is not None:
                 if "claim" in asked:
                     line.send(held=not _claim(claims, Path(asked["claim"])))
+                elif "run" in asked:
+                    session.started.add(str(asked["run"]))
                 else:
                     self._out_of_heap.add(job)
         finally:
@@ -191,6 +193,7 @@ class _Session:
         self._server.start()
         self.port, self.secret = int(self._server.getListeningPort()), str(self._server.secret())
         self._session = spark._jsparkSession.newSession()
+        self.started = set[str]()  # runs, also those that the process has stopped by itself: their tasks may go on
         # The one place that all Py4J servers of a JVM see.
         self.key = f"tocsin.session.{uuid.uuid4().hex}"
         self._java.java.lang.System.getProperties().put(self.key, self._session)
@@ -199,11 +202,10 @@ class _Session:
         """Stop all that runs in the session, and wait for its tasks; returns whether they have ended in time."""
         self._java.java.lang.System.getProperties().remove(self.key)
         self._server.shutdown()  # first: what no longer reaches it starts nothing
-        streams, stages = self._session.streams(), set[int]()
+        streams, runs = self._session.streams(), {*self.started, *self.runs()}
         for listener in streams.listListeners():
             streams.removeListener(listener)
         for query in streams.active():
-            stages |= self._stages(str(query.runId()))
             query.stop()
         self._session.interruptAll()
         for worker in _workers().get(
@@ -212,6 +214,7 @@ class _Session:
             with contextlib.suppress(psutil.Error):
                 worker.kill()
         deadline = time.monotonic() + _STOP_SECONDS
+        stages = {stage for run in runs for stage in self._stages(run)} if self._busy_stages() else set()
         while (left := stages & self._busy_stages()) and time.monotonic() < deadline:
             time.sleep(0.05)
         return not left

@@ -228,6 +228,8 @@ class QueryLoop:
 
     def _follow(self, started: Started) -> None:
         self._run.started, self._since = started, time.monotonic()
+        if self._attachment is not None:
+            self._attachment.note_start(str(started.query.runId))
         self._run.read_positions.begin(self._run.position, started.batch_seconds)
         jvm.log_errors(wanted=True)
         log.info("query started", mode=started.mode, state=started.state.value, reason=started.reason)

@@ -149,12 +149,15 @@ def test_a_checkpoint_is_claimed_once_nobody_writes_it(attached: tuple[FakeEngin
     attachment.claim(tmp_path)
 
 
-def test_an_engine_hears_of_queries_that_found_no_room_in_its_heap(attached: tuple[FakeEngine, Attachment]) -> None:
+def test_an_engine_hears_of_runs_and_of_those_that_found_no_room_in_its_heap(
+    attached: tuple[FakeEngine, Attachment],
+) -> None:
     engine, attachment = attached
+    attachment.note_start("one")
     attachment.note_failure("java.lang.StackOverflowError")
     attachment.note_failure("Job aborted: java.lang.OutOfMemoryError: Java heap space")
-    await_that(lambda: engine.asked, 5)
-    assert engine.asked == [{"failed": "java.lang.OutOfMemoryError"}]
+    await_that(lambda: len(engine.asked) > 1, 5)
+    assert engine.asked == [{"run": "one"}, {"failed": "java.lang.OutOfMemoryError"}]
 
 
 def test_the_end_of_the_engine_is_seen_and_no_other_error_is_taken_for_it(
