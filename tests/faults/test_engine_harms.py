@@ -143,7 +143,7 @@ HARMS = {
         is_over=lambda jobs: jobs.past(HARMFUL).works and not _stalled(jobs),
     ),
     "code_generation": Harm(
-        file=detector('F.coalesce(*[F.when(F.length("user_id") == n, F.lit(0)) for n in range(1_500)], F.lit(0))'),
+        file=detector('F.coalesce(*[F.when(F.length("user_id") == n, F.lit(0)) for n in range(900)], F.lit(0))'),
         act=_restart,
         told={},
         is_over=lambda jobs: jobs.log(ENGINE).count("Whole-stage codegen disabled") > 1,

@@ -35,7 +35,8 @@ SESSION, LOG = "TOCSIN_SESSION", "TOCSIN_LOG"
 """Variables of Python workers: whose they are, and where what they write to standard error belongs."""
 SESSION_LOCK = "session.lock"
 """The file in a checkpoint that an engine locks as long as a session of it writes there."""
-_OUT_OF_HEAP = "java.lang.OutOfMemoryError"
+_OUT_OF_HEAP = "java.lang.OutOfMemoryError", "Java heap space"
+"""Words in the error of a query that found no room in the heap; the second when its planning did not."""
 _ANSWER_SECONDS = 30.0
 _LOSS_SECONDS = 2.0
 
@@ -132,9 +133,9 @@ class Attachment:
         self._tell(run=run)
 
     def note_failure(self, error: str) -> None:
-        """Tell the engine if the query has failed with `error` because a task of it found no room in the heap."""
-        if _OUT_OF_HEAP in error:
-            self._tell(failed=_OUT_OF_HEAP)
+        """Tell the engine if the query has failed with `error` because it found no room in the heap."""
+        if any(words in error for words in _OUT_OF_HEAP):
+            self._tell(failed=_OUT_OF_HEAP[0])
 
     def _tell(self, **message: str) -> None:
         with contextlib.suppress(OSError):  # it has ended
