@@ -20,6 +20,7 @@ from tests.rig.observed import DETECT, DETECTOR, INGEST, SOURCE, Observed
 from tests.rig.waiting import await_that, awaited
 from tocsin.declare.model.job_report import JobState
 from tocsin.declare.model.names import INDEXER, NOTIFIER
+from tocsin.spark.engine.deaths import FOLDER
 
 DOWN_SECONDS = 15.0  # longer than the lateness: what has come in meanwhile is a backlog
 BACK_SECONDS = 240.0
@@ -86,7 +87,7 @@ class Killer:
             self._installation.kill(job, what)
         killed_at = time.time()
         self._installation.await_end(job)
-        self._installation.start(job)
+        self._start(job)
         await_that(
             lambda: self._follower.back_at(killed_at) is not None,
             BACK_SECONDS,
@@ -106,6 +107,12 @@ class Killer:
         self._installation.kill(job)
         self._installation.await_end(job)
         time.sleep(DOWN_SECONDS)
+        self._start(job)
+
+    def _start(self, job: str) -> None:
+        """Start `job`; of an engine each death is the first, or it would isolate its only job, and kills would miss."""
+        if job == ENGINE:
+            (self._installation.settings.state / FOLDER / f"{ENGINE.partition(':')[2]}.json").unlink(missing_ok=True)
         self._installation.start(job)
 
     def _logs(self, job: str) -> Logs:
