@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -94,14 +95,20 @@ def _nothing_is_left(project: Path) -> Iterator[None]:
     ] == []
 
 
-def run(project: Path, *words: str, of: Path | None = None, engine: bool = False) -> subprocess.CompletedProcess[str]:
+def start(project: Path, *words: str, of: Path | None = None, engine: bool = False) -> subprocess.Popen[str]:
     environment = os.environ | {"TOCSIN_PROJECT": str(of or project), "TMPDIR": str(project / "tmp")}
     environment["TOCSIN_KAFKA__BOOTSTRAP_SERVERS"] = "127.0.0.1:1"  # the broker of the installation is never asked
     environment["TOCSIN_ENGINE__ENABLED"] = str(engine)
-    return subprocess.run(
-        [sys.executable, "-m", *words], env=environment, cwd=project, capture_output=True, text=True, timeout=500,
-        check=False,
+    return subprocess.Popen(
+        [sys.executable, "-m", *words], env=environment, cwd=project, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )  # fmt: skip
+
+
+def run(project: Path, *words: str, of: Path | None = None, engine: bool = False) -> subprocess.CompletedProcess[str]:
+    with start(project, *words, of=of, engine=engine) as started:
+        output, errors = started.communicate(timeout=500)
+    return subprocess.CompletedProcess(words, started.returncode, output, errors)
 
 
 def test_real_time_mode_agrees_and_a_case_that_fails_is_shown(project: Path) -> None:
@@ -158,6 +165,13 @@ def test_runs_share_an_engine_and_one_that_loses_it_goes_on_alone(project: Path)
         assert [(one.result().returncode, one.result().stderr) for one in both] == [(0, "")] * 2
         first, (folder,) = engine(), (project / "tmp").iterdir()  # and no files of the runs
         assert folder.stat().st_mode & 0o777 == 0o700
+        beside = threads.submit(run, project, *words, "--ways", "batch,each-event", engine=True)
+        interrupted = start(project, *words, engine=True)
+        await_that(lambda: [*(project / "tmp").glob("tocsin-*/run-1/shuffled*")])  # the other one has no such way
+        interrupted.send_signal(signal.SIGINT)
+        assert "Traceback" not in interrupted.communicate()[1]
+        assert interrupted.returncode != 0
+        assert beside.result().returncode == 0
         await_that(lambda: not is_attached())
         cut = threads.submit(run, project, *words, "--ways", "batch,each-event", engine=True)
         await_that(is_attached)

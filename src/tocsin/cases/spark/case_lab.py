@@ -90,7 +90,6 @@ class CaseLab:
         if settings.engine.enabled and SparkContext._active_spark_context is None:
             with contextlib.suppress(TransientError, OSError):  # a session of one's own says what is wrong, if it is
                 self._engine = CaseEngine(settings)
-                self._spark = _set_up(self._engine.attachment.session)
 
     def _kafka(self) -> KafkaSettings:
         return (self._engine and self._engine.broker()) or self._broker.settings()
@@ -137,19 +136,18 @@ class CaseLab:
 
     def _session(self, settings: Settings) -> SparkSession:
         if self._spark is None:
-            os.environ["JAVA_HOME"] = str(find_java().home)
-            own = settings.apart(self._folder / "state")
-            clean_scratch(own, JOB)
-            with redirect_output(self._folder / "spark.log"):
-                self._spark = _set_up(streaming_session(own, job=JOB, slots=_SLOTS))
+            self._spark = self._own_session(settings) if self._engine is None else self._engine.attachment.session
+            self._spark.conf.set("spark.sql.streaming.realTimeMode.minBatchDuration", "1000ms")
+            # A watermark that moves would take another batch each time; ticks close the windows.
+            self._spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
         return self._spark
 
-
-def _set_up(spark: SparkSession) -> SparkSession:
-    spark.conf.set("spark.sql.streaming.realTimeMode.minBatchDuration", "1000ms")
-    # A watermark that moves would take another batch each time; ticks close the windows.
-    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
-    return spark
+    def _own_session(self, settings: Settings) -> SparkSession:
+        os.environ["JAVA_HOME"] = str(find_java().home)
+        own = settings.apart(self._folder / "state")
+        clean_scratch(own, JOB)
+        with redirect_output(self._folder / "spark.log"):
+            return streaming_session(own, job=JOB, slots=_SLOTS)
 
 
 def run_mutants(spark: SparkSession, catalog: Catalog, run: CaseRun, folder: Path) -> list[MutantOutcome]:

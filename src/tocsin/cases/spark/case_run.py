@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ Documents = list[list[dict[str, Any]]]
 
 _AT_ONCE = 1 + (os.cpu_count() or 1)
 """So many ways run side by side: one of them often waits, for a trigger or for the broker."""
+_STOP_SECONDS = 0.2
 
 
 class CaseRun:
@@ -65,6 +66,13 @@ class CaseRun:
         made = _laid_out(cases, self.query, lanes)
         with ThreadPoolExecutor(_AT_ONCE) as threads:  # they share the detector's function, which runs in one at a time
             began = [threads.submit(self._timed, way, made, lanes, real_time) for way in asked]
+            try:
+                wait(began)
+            except KeyboardInterrupt:
+                while wait([way for way in began if not way.cancel()], _STOP_SECONDS).not_done:
+                    for query in self._spark.streams.active:
+                        query.stop()
+                raise
         found: dict[Way, LatestFindings] = {}
         for way, running in zip(asked, began, strict=True):
             try:

@@ -13,12 +13,15 @@ import hashlib
 import json
 import os
 import select
+import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyspark
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -27,6 +30,7 @@ from tocsin.declare.blocks.spark_settings import SHARED
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.settings import Settings
 from tocsin.platform.lock import LockHeld
+from tocsin.spark.engine import jvm
 from tocsin.spark.engine.costs import Cost, read_cost
 from tocsin.spark.engine.deaths import FOLDER
 from tocsin.spark.session import prepare_python
@@ -153,9 +157,7 @@ class Attachment:
 
     def close(self) -> None:
         """Leave the engine, which stops what still runs in the session. PySpark may then start a JVM of its own."""
-        self._line.close()
-        SparkSession._instantiatedSession = SparkSession._activeSession = None
-        SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+        _leave(self._line)
 
 
 def attach(settings: Settings, job: str, pool: str, version: str) -> Attachment:
@@ -191,10 +193,18 @@ def attach(settings: Settings, job: str, pool: str, version: str) -> Attachment:
     if answer is None:
         raise TransientError(f"{engine} has ended")
     line.connection.settimeout(None)
-    session, key = _session(answer), str(answer["session"])
+    session, key = _enter(engine, line, answer), str(answer["session"])
     # The engine's JVM keeps Python workers apart by their environment: these are of this process alone.
     session.sparkContext.environment |= {SESSION: key, LOG: str(settings.log(job))}
     return Attachment(line, engine, session, functools.partial(read_cost, Path(answer["costs"]), key))
+
+
+def _leave(line: Line) -> None:
+    """End the connection, and let PySpark forget the JVM behind it."""
+    jvm.expect_loss()
+    line.close()
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
 
 
 def _connect(path: Path) -> Line | None:
@@ -217,6 +227,15 @@ def _greeting(line: Line) -> dict[str, Any] | None:
         return None
 
 
+def _enter(engine: str, line: Line, answer: dict[str, Any]) -> SparkSession:
+    """Do what `_session` does; TransientError if the engine has ended meanwhile."""
+    try:
+        return _session(answer)
+    except (Py4JError, OSError) as error:
+        _leave(line)
+        raise TransientError(f"{engine} has ended: {error}") from error
+
+
 def _session(answer: dict[str, Any]) -> SparkSession:
     """Enter the engine's JVM by the Py4J server of this job, and take the session that the engine has made for it."""
     prepare_python()
@@ -225,11 +244,14 @@ def _session(answer: dict[str, Any]) -> SparkSession:
         gateway = launch_gateway()  # type: ignore[no-untyped-call]
     finally:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
-    jvm: Any = gateway.jvm
-    SparkContext._gateway, SparkContext._jvm = gateway, jvm
-    java = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(
-        jvm.org.apache.spark.SparkContext.getOrCreate()
+    reached: Any = gateway.jvm
+    SparkContext._gateway, SparkContext._jvm = gateway, reached
+    java = reached.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(
+        reached.org.apache.spark.SparkContext.getOrCreate()
     )
+    interrupt = signal.getsignal(signal.SIGINT)
     context = SparkContext(gateway=gateway, jsc=java, conf=SparkConf(_jconf=java.getConf()))
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupt)  # PySpark's own handler cancels what runs in the JVM, of all processes
     SparkSession(context)  # the first is PySpark's default, and would become that of the JVM
-    return SparkSession(context, jvm.java.lang.System.getProperties().get(answer["session"]))
+    return SparkSession(context, reached.java.lang.System.getProperties().get(answer["session"]))

@@ -53,7 +53,7 @@ def end() -> None:
     process = _process()
     if process is None or process.poll() is not None:
         return
-    _expect_loss()
+    expect_loss()
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()  # it ends when this pipe does
@@ -67,7 +67,7 @@ def kill() -> None:
     """Kill it; its checkpoint is safe at any moment."""
     process = _process()
     if process is not None:
-        _expect_loss()
+        expect_loss()
         process.kill()
 
 
@@ -102,7 +102,7 @@ def log_errors(*, wanted: bool) -> None:
             context.setLogLevel("WARN" if wanted else "OFF")
 
 
-def _expect_loss() -> None:
+def expect_loss() -> None:
     """Keep py4j from logging a traceback of what it asks at this moment, such as to free an object: that is lost."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_py4j)  # of the root itself: there py4j logs, too

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 
 from tests.rig.waiting import await_that
 from tocsin.declare.model.errors import TransientError
@@ -171,6 +172,21 @@ def test_the_end_of_the_engine_is_seen_and_no_other_error_is_taken_for_it(
     assert own.is_lost()
     with pytest.raises(TransientError, match="engine:live-1 has ended"):
         own.claim(tmp_path)
+
+
+def test_an_engine_that_ends_while_a_job_attaches_is_none_and_pyspark_forgets_it(
+    settings: Settings, engine: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine("live-1")
+
+    def session(_: object) -> None:
+        monkeypatch.setattr(SparkContext, "_gateway", "half")
+        raise ConnectionRefusedError("nobody listens")
+
+    monkeypatch.setattr(attachment, "_session", session)
+    with pytest.raises(TransientError, match="engine:live-1 has ended: nobody listens"):
+        attach(settings, JOB, "live", "v1")
+    assert SparkContext._gateway is None
 
 
 def test_code_settings_and_spark_make_the_identity_of_an_engine(settings: Settings) -> None:
