@@ -216,12 +216,9 @@ class Catalog:
         )
 
 
-def read_catalog(project: Path, refused: Mapping[str, ConfigError] | None = None) -> Catalog:
-    """Read all that is declared in the folders of `project`; never raises for a broken file.
-
-    A file in `refused`, such as "detectors/failed_logins", counts as broken without being read.
-    """
-    broken = dict(refused or {})
+def read_catalog(project: Path) -> Catalog:
+    """Read all that is declared in the folders of `project`; never raises for a broken file."""
+    broken: dict[str, ConfigError] = {}
     sources = _read(project / "sources", "*.toml", read_source, broken)
     tables = _read(project / "tables", "*.toml", read_table, broken)
     flows = _read_flows(project, sources, broken)
@@ -291,8 +288,6 @@ def _read(
 ) -> dict[str, _Declared]:
     declared: dict[str, _Declared] = {}
     for path in sorted(folder.glob(pattern)):
-        if f"{folder.name}/{path.stem}" in broken:
-            continue
         try:
             declared[path.stem] = _unless_same(path, read)
         except ConfigError as error:

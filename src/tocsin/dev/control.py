@@ -6,14 +6,13 @@ import os
 import signal
 import time
 
-from tocsin.declare.catalog import Catalog
+from tocsin.declare.catalog import Catalog, read_catalog
 from tocsin.declare.model.errors import ConfigError, Fault, TransientError, nearest
 from tocsin.declare.settings import Settings
 from tocsin.dev import state_folder
 from tocsin.dev.launcher import LOG, servers_instance, sweep
 from tocsin.dev.running_stack import read_running, withdraw
 from tocsin.dev.servers import airflow_servers, kafka_server, mail_sink
-from tocsin.platform.code_versions import installed_catalog
 from tocsin.platform.lock import LockHeld, hold
 from tocsin.supervise.job_kinds import desired_jobs
 from tocsin.supervise.job_states import Desired, Past, memory_of, read_history
@@ -64,7 +63,7 @@ def servers(settings: Settings) -> list[JobStatus]:
     running = read_running(settings.state)
     if running is None or launcher_pid(settings) is None:
         return []
-    views = installed_catalog(settings).views.values()
+    views = read_catalog(settings.project).views.values()
     needed = {spec.sink for spec in views if spec.stage.runs}
     expected = (
         *_SERVERS,
@@ -83,7 +82,7 @@ def servers(settings: Settings) -> list[JobStatus]:
 
 def wanted_jobs(settings: Settings, catalog: Catalog | None = None) -> dict[str, Desired]:
     """Return the jobs that should run now; with Airflow, without the paused. `catalog` is read from files if None."""
-    declared, running = desired_jobs(catalog or installed_catalog(settings), settings), read_running(settings.state)
+    declared, running = desired_jobs(catalog or read_catalog(settings.project), settings), read_running(settings.state)
     if running is None or running.airflow_url is None:
         return declared
     return not_stopped(settings.state, declared)
@@ -91,7 +90,7 @@ def wanted_jobs(settings: Settings, catalog: Catalog | None = None) -> dict[str,
 
 def component_log(settings: Settings, name: str) -> str:
     """Return the log file of a server, a job or the launcher; else raises ConfigError, which names the nearest."""
-    names = [*_SERVERS, *_AIRFLOW, LOG, *desired_jobs(installed_catalog(settings), settings)]
+    names = [*_SERVERS, *_AIRFLOW, LOG, *desired_jobs(read_catalog(settings.project), settings)]
     if name not in names and not settings.log(name).exists():
         raise ConfigError(
             [Fault("component", f"no '{name}' (there are: {', '.join(names)})", nearest=nearest(name, names))]

@@ -13,6 +13,7 @@ from pathlib import Path
 import structlog
 
 from tocsin.declare.blocks.spark_settings import LOCAL
+from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError, TocsinError
 from tocsin.declare.model.names import DRAIN, EXPORTER, WEB
 from tocsin.declare.settings import Settings, load_settings
@@ -30,7 +31,6 @@ from tocsin.dev.servers.server_set import Server, Servers
 from tocsin.dev.servers.sink_servers import SinkServers, needed_kinds
 from tocsin.dev.startup_progress import Part, StartupProgress
 from tocsin.platform import logs
-from tocsin.platform.code_versions import installed_catalog
 from tocsin.platform.lock import LockHeld, hold
 from tocsin.setup.java import find_java
 from tocsin.supervise.runners.local import LocalRunner
@@ -80,7 +80,7 @@ def up(project: Path | None, options: Options, progress: StartupProgress, stop: 
             state_folder.prepare(state)
         withdraw(state)  # or what a killed launcher announced would be taken for settings
         settings = load_settings(project)
-        needed = needed_kinds(settings, installed_catalog(settings))
+        needed = needed_kinds(settings, read_catalog(settings.project))
         chosen = ports.choose(
             settings, free=options.free_ports, mail_page=options.mail_page, airflow=options.airflow, needed=needed
         )

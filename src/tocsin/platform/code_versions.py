@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,13 +12,12 @@ from tocsin.declare.catalog import Catalog, read_catalog
 from tocsin.declare.declaration import read_spec
 from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.errors import ConfigError, Fault, nearest
-from tocsin.declare.model.names import DETECTOR, FLOW, JobName, detector_job
+from tocsin.declare.model.names import JobName, detector_job
 from tocsin.declare.routes import ROUTES_FILE
 from tocsin.declare.settings import Settings
 from tocsin.platform import state_file
 from tocsin.platform.state_file import Followed, write_whole
 
-_FOLDERS = {DETECTOR: "detectors", FLOW: "flows"}
 KEPT = 5
 """So many versions are kept, those that were started last."""
 
@@ -41,11 +39,11 @@ class Version(BaseModel, frozen=True):
 
 
 def declared_files(settings: Settings) -> list[Path]:
-    """List the files whose change may change `installed_catalog`; not all of them need be there."""
+    """List the files whose change may change the catalog; not all of them need be there."""
     project = settings.project
     code = (path for folder in ("flows", "detectors", "views") for path in project.glob(f"{folder}/*.py"))
     data = (path for folder in ("sources", "tables") for path in project.glob(f"{folder}/*.toml"))
-    return [*data, *project.glob("sources/*.csv"), *code, project / ROUTES_FILE, _pins_file(settings)]
+    return [*data, *project.glob("sources/*.csv"), *code, project / ROUTES_FILE]
 
 
 def kept_versions(settings: Settings, job: str) -> list[Version]:
@@ -72,32 +70,11 @@ def keep_version(settings: Settings, job: str, version: str, text: bytes, finger
     return recent
 
 
-def installed_catalog(settings: Settings) -> Catalog:
-    """Read all declared, as supervision and pages see it: a file over which an earlier release put a pin is broken.
-
-    Such a release ran an older version in the place of that file. Nobody has asked for the version in the file yet, so
-    it starts only when a person has decided: a changed file counts, and so does every file once the pins are removed.
-    Raises a ConfigError if the file of the pins cannot be read.
-    """
-    refused = {}
-    for job, pin in _pins(settings).items():
-        own = JobName.parse(job)
-        place = f"{_FOLDERS[own.kind]}/{own.name}" if own.kind in _FOLDERS else ""
-        file = settings.project / f"{place}.py"
-        if not place or not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != pin["over"]:
-            continue  # the file has changed since, which always ended a pin
-        copy, version = kept_file(settings, job, pin["version"]), pin["version"]
-        what = f"was rolled back to version {version} by an earlier release, and this one runs files as they are: copy"
-        what = f"{what} {copy} over it; or, to run what it says, delete {_pins_file(settings)}"
-        refused[place] = ConfigError.one(file, what)
-    return read_catalog(settings.project, refused)
-
-
 class FollowedCatalog(Followed[Catalog]):
-    """All declared, as `installed_catalog` reads it."""
+    """All declared, read again when a file of it has changed."""
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(lambda: declared_files(settings), lambda: installed_catalog(settings))
+        super().__init__(lambda: declared_files(settings), lambda: read_catalog(settings.project))
 
 
 def kept_detector(settings: Settings, name: str, version: str) -> DetectorSpec:
@@ -121,18 +98,3 @@ def _folder(settings: Settings, job: str) -> Path:
 def kept_file(settings: Settings, job: str, version: str) -> Path:
     """Name the copy of a kept version, in a folder of its own: the name of such a file is that of what it declares."""
     return _folder(settings, job) / version / f"{JobName.parse(job).name}.py"
-
-
-def _pins_file(settings: Settings) -> Path:
-    return settings.state / "supervision" / "pins.json"
-
-
-def _pins(settings: Settings) -> dict[str, dict[str, str]]:
-    path = _pins_file(settings)
-    try:
-        return state_file.load(path, dict[str, dict[str, str]])
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        what = "is broken, so it is not known which jobs an earlier release had rolled back; remove it"
-        raise ConfigError.one(path, f"{what}: then each job runs the version of its file") from error

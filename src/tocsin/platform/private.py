@@ -13,6 +13,7 @@ RESTORING = "restore.unfinished"
 """The file in a state folder that is being restored from a backup (docs/run/backups.md): no job may start there."""
 MARKER = ".tocsin-state"
 """The file that marks a state folder as ours; nothing is ever wiped without it."""
+_PINS = "supervision/pins.json"  # written by `tocsin rollback`, which releases up to 0.1.0 had
 _PATTERNS = ("alerts.db*", "airflow/airflow.db*")
 
 
@@ -35,14 +36,18 @@ def mark(state: Path) -> None:
 def protect(state: Path) -> None:
     """Let no other user read what this process and its children write, nor the folder `state` and the DBs in it.
 
-    What belongs to another user stays as it is. Raises a ConfigError if a restore has left the folder half filled, or a
-    later release has written there; nothing may begin on it.
+    What belongs to another user stays as it is. Raises a ConfigError, and nothing may begin on the folder, if a restore
+    has left it half filled, an earlier release has rolled detectors back, or a later release has written there.
     """
     from tocsin.platform.state_file import claim_form  # noqa: PLC0415 - `tocsin --help` needs no pydantic
 
     if (state / RESTORING).exists():
         what = "a restore broke off; move the state folder away and restore again (docs/run/backups.md)"
         raise ConfigError.one(state / RESTORING, what)
+    if (pins := state / _PINS).exists() and pins.read_bytes().strip() != b"{}":
+        what = "an earlier release ran other versions than those of the files it names; this one runs files as they are"
+        where = f"{state}/checkpoints/<job>/versions/<version>/"
+        raise ConfigError.one(pins, f"{what}: copy the file in {where} over each, or not; then delete this")
     os.umask(UMASK)
     databases = (path for pattern in _PATTERNS for path in state.glob(pattern))
     for path, mode in [(state, 0o700), *((path, 0o600) for path in databases)]:

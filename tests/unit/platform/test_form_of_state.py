@@ -36,3 +36,13 @@ def test_nothing_begins_on_the_folder_of_a_later_release(tmp_path: Path) -> None
 def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     private.protect(tmp_path / "state")
     assert not (tmp_path / "state").exists()
+
+
+def test_nothing_begins_where_an_earlier_release_has_rolled_a_detector_back(tmp_path: Path) -> None:
+    pins = tmp_path / "supervision" / "pins.json"
+    pins.parent.mkdir()
+    pins.write_text('{"detector:failed_logins": {"version": "0123"}}')
+    with pytest.raises(ConfigError, match=r"pins\.json: .* runs files as they are: copy .*; then delete this"):
+        private.protect(tmp_path)
+    pins.write_text("{}")
+    private.protect(tmp_path)

@@ -40,10 +40,6 @@ def test_what_is_there_is_tightened_and_what_comes_is_private(tmp_path: Path) ->
     assert {mode(path) for path in (state, new.parent)} == {0o700}
 
 
-def test_a_state_folder_that_is_not_there_yet_is_no_trouble(tmp_path: Path) -> None:
-    private.protect(tmp_path / "absent")
-
-
 def test_a_job_writes_for_its_user_alone_whoever_starts_it(tmp_path: Path) -> None:
     runner = LocalRunner("x", lambda job: tmp_path / f"{job}.log")
     file = tmp_path / "made"

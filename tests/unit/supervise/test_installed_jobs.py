@@ -71,7 +71,7 @@ def test_a_new_file_is_seen_and_an_unchanged_one_is_not_read_again(
     remember(jobs, **dict.fromkeys((*LIGHT, "detector__failed_logins"), Past(retry_at=later)))
     assert jobs.diff() == frozenset()
     with monkeypatch.context() as patch:
-        patch.setattr("tocsin.platform.code_versions.installed_catalog", lambda _: pytest.fail("read again"))
+        patch.setattr("tocsin.platform.code_versions.read_catalog", lambda _: pytest.fail("read again"))
         assert jobs.diff() == frozenset()
     folder = jobs.settings.project / "detectors"
     shutil.copy(folder / "failed_logins.py", folder / "second.py")

@@ -46,8 +46,8 @@ def _row(shown: JobPlanShape) -> tuple[object, ...]:
 
 
 def _plans(spark: bool) -> list[JobPlan]:
+    from tocsin.declare.catalog import read_catalog
     from tocsin.declare.settings import load_settings
-    from tocsin.platform.code_versions import installed_catalog
     from tocsin.supervise.job_kinds import desired_jobs
     from tocsin.supervise.job_status import look
     from tocsin.supervise.planning.deploy_plan import Deploy, plan_job
@@ -56,7 +56,7 @@ def _plans(spark: bool) -> list[JobPlan]:
     from tocsin.supervise.switches import not_stopped
 
     settings = load_settings()
-    catalog = installed_catalog(settings)
+    catalog = read_catalog(settings.project)
     desired = desired_jobs(catalog, settings)
     snapshot = look(settings, catalog, process_reader(settings)())
     jobs = [*desired, *(job for job in snapshot.jobs if job not in desired)]
