@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from bench.drain_sender import BatchSender
 from bench.figures import Goal, Spread, table
 from bench.http_load import Asked, ask
 from bench.processes import Program, await_that
@@ -20,7 +21,6 @@ from tocsin.declare.model.names import DRAIN, ingest_job
 from tocsin.declare.model.source import is_tick
 from tocsin.declare.setting_blocks import DrainSettings
 from tocsin.dev.servers.ports import free_ports
-from tocsin.ingest.log_drain.sender import BatchSender
 from tocsin.platform.kafka.reader import TopicReader
 from tocsin.setup.paths import here
 

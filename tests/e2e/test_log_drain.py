@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.drain_sender import BatchSender
 from tests.rig.broker import Broker
 from tests.rig.waiting import await_that, patient
 from tocsin.declare.catalog import read_catalog
@@ -26,7 +27,6 @@ from tocsin.declare.model.names import DRAIN
 from tocsin.declare.setting_blocks import DrainSettings
 from tocsin.declare.settings import Settings
 from tocsin.dev.servers.ports import free_ports
-from tocsin.ingest.log_drain.sender import BatchSender
 from tocsin.ingest.parsing_rules import BATCH_HEADER
 from tocsin.platform.heartbeat import read_beat
 from tocsin.platform.kafka.reader import TopicReader
@@ -59,12 +59,12 @@ class Drain:
         self.url = f"http://127.0.0.1:{self.port}/logs"
         self.process: subprocess.Popen[bytes] | None = None
 
-    def run(self, module: str, *arguments: str, output: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", module, *arguments]
-        return subprocess.Popen(command, env=job_environment(self.settings, Path()), stdout=output)
+    def run(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "tocsin.job", "drain"]
+        return subprocess.Popen(command, env=job_environment(self.settings, Path()), stdout=subprocess.DEVNULL)
 
     def start(self) -> None:
-        self.process = self.run("tocsin.job", "drain")
+        self.process = self.run()
         await_that(lambda: self.state() is JobState.RUNNING, SECONDS)
 
     def state(self) -> JobState | None:
@@ -144,17 +144,14 @@ def in_background(sender: BatchSender, sent: list[bytes]) -> Iterator[threading.
     assert (thread.is_alive(), faults) == (False, [])
 
 
-def test_repeats_are_the_same_events_and_the_drain_stops_in_order(drain: Drain, tmp_path: Path) -> None:
+def test_repeats_are_the_same_events_and_the_drain_stops_in_order(drain: Drain) -> None:
     sent = lines(5_000)
-    (tmp_path / "lines").write_bytes(b"\n".join(sent))
-    words = ("send", str(tmp_path / "lines"), "--source", "router", "--drain", "--repeat", "0.5")
-    told = drain.run("tocsin.cli", *words, output=subprocess.PIPE).communicate()[0].decode()
-    assert told.startswith("sent 5,000 lines in ")
+    drain.sender(repeat=0.5).send(sent)
     drain.sender(repeat=1.0).send(sent[:2_000])
     found, records = drain.events()
     assert found == Counter(sent) + Counter(sent[:2_000])
     assert records >= 5_000 + 2 * 2_000
-    second = drain.run("tocsin.job", "drain")
+    second = drain.run()
     assert second.wait(patient(SECONDS)) == ExitCode.LOCKED
     assert drain.stop() == ExitCode.OK
 

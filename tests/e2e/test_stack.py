@@ -16,13 +16,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.drain_sender import BatchSender
 from tests.rig.certificates import write_certificate
 from tests.rig.served import Served
 from tests.rig.stack import Stack
 from tests.rig.waiting import await_that, patient
 from tocsin.declare.model.finding import Finding
 from tocsin.declare.model.job_report import JobState
-from tocsin.ingest.log_drain.sender import BatchSender
 from tocsin.platform.kafka.reader import TopicReader
 
 JOBS = ["detector:failed_logins", "drain", "engine:live-1", "exporter", "indexer", "ingest:logins", "notifier", "web"]

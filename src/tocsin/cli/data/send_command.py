@@ -38,8 +38,6 @@ _AsNow = Annotated[bool, typer.Option("--as-now", help="Move the times of the ev
 _Speed = Annotated[
     float | None, typer.Option(min=0.001, max=1e6, help="With --as-now: pass the times so many times as fast.")
 ]
-_Drain = Annotated[bool, typer.Option("--drain", help="Send a file to the job `drain` as Heroku does.")]
-_Repeat = Annotated[float, typer.Option(min=0, max=1, help="With --drain: the share of batches that are sent twice.")]
 Lines = Iterator[tuple[bytes, float]]
 """Lines, and by how much each advances the bar."""
 
@@ -53,8 +51,6 @@ def send(
     count: _Count = None,
     as_now: _AsNow = False,
     speed: _Speed = None,
-    drain: _Drain = False,
-    repeat: _Repeat = 0.0,
 ) -> None:
     """Send lines of a file, or generated logins, and report how many arrived.
 
@@ -64,26 +60,19 @@ def send(
     With --as-now a file is sent at the pace at which its events came, each with the present time in place of its event
     time. With --speed 4 the time between two events is a quarter of what it was, so windows hold four times as many:
     what is ahead of its time would go to quarantine. A line whose time cannot be rewritten is reported, not sent.
-
-    With --drain lines go to the log drain in batches, each again until it is taken. A line without the header of a
-    syslog line gets one of Heroku's router. Exit code 1 when the drain takes nothing for a minute, 2 when it refuses.
     """
     _refuse(
         (file is not None and burst, "--burst", "needs generated logins, not a file"),
         (file is None and source != GENERATED, "--source", _ONLY_GENERATED),
         (file is None and as_now, "--as-now", "needs a file; generated logins happen now"),
         (speed is not None and not as_now, "--speed", "needs --as-now"),
-        (drain and (file is None or as_now), "--drain", "needs a file, without --as-now"),
-        (repeat and not drain, "--repeat", "needs --drain"),
         (rate is not None and as_now, "--rate", "is not for --as-now, where the events' own times say it"),
     )
     seconds = None if duration is None else options.span(duration, "--duration")
     if file is None:
         _send_generated(rate, burst or [], seconds, count)
     else:
-        _send_file(
-            file, source, rate or 0.0, seconds, count, repeat if drain else None, speed or 1.0 if as_now else None
-        )
+        _send_file(file, source, rate or 0.0, seconds, count, speed or 1.0 if as_now else None)
 
 
 def _refuse(*mistakes: tuple[object, str, str]) -> None:
@@ -105,21 +94,16 @@ def _send_file(
     rate: float,
     seconds: float | None,
     count: int | None,
-    repeat: float | None,
     speed: float | None,
 ) -> None:
-    """Send the lines of `file`: to the drain unless `repeat` is None, as if they happened now unless `speed` is."""
+    """Send the lines of `file`, as if they happened now unless `speed` is None."""
     stop = threading.Event()
     on_signals(stop, interactive=True)
     with open_lines(file) as (stream, size), _stopped_after(seconds, stop):
         lines = _read(stream, rate, stop)
         if speed is not None:
             lines = _shift(lines, source, speed, stop)
-        lines = itertools.islice(lines, count)
-        if repeat is None:
-            _send(source, lines, None if count else size)
-        else:
-            _drain(source, lines, repeat)
+        _send(source, itertools.islice(lines, count), None if count else size)
 
 
 def _shift(lines: Lines, source: str, speed: float, stop: threading.Event) -> Lines:
@@ -153,29 +137,6 @@ def _send(source: str, lines: Lines, total: float | None) -> None:
     if producer.refused:
         note(f"Kafka refused {counted(producer.refused, 'line')}: {producer.error}", style="red")
         raise typer.Exit(1)
-
-
-def _drain(source: str, lines: Lines, repeat: float) -> None:
-    from tocsin.declare.model.errors import ConfigError, Fault, nearest
-    from tocsin.declare.settings import load_settings
-    from tocsin.ingest.log_drain.credentials import read_passwords
-    from tocsin.ingest.log_drain.sender import BatchSender
-
-    settings = load_settings()
-    credentials = settings.drain_credentials
-    if credentials is None:
-        raise ConfigError.one("tocsin.toml", "names no file that says who may send", key="drain.credentials_file")
-    passwords = read_passwords(credentials)
-    if source not in passwords:
-        raise ConfigError([Fault(str(credentials), f"has no source '{source}'", nearest=nearest(source, passwords))])
-    scheme = "https" if settings.drain.certificate_file else "http"
-    address = f"{scheme}://{settings.drain.host}:{settings.drain.port}/logs"
-    sender = BatchSender(address, source, passwords[source], repeat=repeat)
-    with bar("sending", None) as advance:
-        sender.send((raw for raw, _ in lines if raw), advance)
-    sent = sender.sent
-    again = f"batches sent twice: {sent.repeats:,}, sent again for lack of an answer: {sent.retries:,}"
-    line(f"sent {counted(sent.lines, 'line')} in {sent.batches:,} batches to {address} ({again})")
 
 
 def _hand_over(producer: LineProducer, lines: Lines, advance: Callable[[float], None]) -> None:

@@ -17,7 +17,6 @@ from tocsin.declare.model.sizes import RAW_BYTES
 from tocsin.dev import generator
 from tocsin.dev.generator import Line, window_start
 from tocsin.ingest import producer
-from tocsin.ingest.log_drain.sender import BatchSender
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 ROOT = Path(__file__).resolve().parents[4]
@@ -237,30 +236,7 @@ def test_an_old_file_is_sent_as_if_it_happened_now(tmp_path: Path) -> None:
         ["-", "--speed", "4"],
         ["-", "--as-now", "--rate", "1"],
         ["-", "--as-now", "--speed", "0"],
-        ["--drain"],
-        ["-", "--drain", "--as-now"],
-        ["-", "--repeat", "0.2"],
     ],
 )
 def test_options_that_do_not_go_together_are_refused(words: list[str]) -> None:
     assert call(*words).exit_code == 2
-
-
-def test_lines_go_to_the_drain_with_the_password_of_their_source(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "senders").write_text("router:secret\n")
-    (tmp_path / "senders").chmod(0o600)
-    (tmp_path / "tocsin.toml").write_text('[drain]\ncredentials_file = "senders"\nport = 8499\n')
-    monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path))
-    taken: list[tuple[object, ...]] = []
-
-    def send(self: BatchSender, lines: Iterator[bytes], advance: object) -> None:
-        taken.append(tuple(lines))
-
-    monkeypatch.setattr(BatchSender, "send", send)
-    done = call("-", "--source", "router", "--drain", given=b"a\n\nb\n")
-    assert (done.exit_code, taken) == (0, [(b"a", b"b")])
-    assert "to http://127.0.0.1:8499/logs" in done.output
-    refused = call("-", "--source", "rooter", "--drain", given=b"a\n")
-    assert "did you mean 'router'" in str(refused.exception)
