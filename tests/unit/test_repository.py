@@ -27,7 +27,7 @@ REGISTRIES = [
 MACHINE_PATHS = [("/wo", "rk/"), ("/ho", "me/"), ("/ro", "ot/"), ("/Us", "ers/"), ("/tmp/", "lab")]
 ROOMS = {
     *("airflow", "alerts", "cases", "cli", "declare", "detect", "dev", "history", "ingest"),
-    *("platform", "quality", "setup", "spark", "supervise", "views", "web"),
+    *("platform", "quality", "setup", "spark", "stats", "supervise", "views", "web"),
 }
 TOP = {
     *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "Makefile", "pyproject.toml"),

@@ -217,6 +217,27 @@ def test_many_faults_are_counted_and_some_of_them_told() -> None:
     assert [outcome.fault == UNTOLD for outcome in outcomes] == [False] * MOST_FAULTS + [True] * 5
 
 
+def test_a_state_may_hold_states_of_statistics() -> None:
+    head = HEAD.replace("count: int = 0", "count: int = 0\n    past: dict[str, Seasonal] = field(default_factory=dict)")
+    code = """
+from tocsin.stats import Seasonal
+
+def step(key, state: Seen, event):
+    past = state.past.get("a", Seasonal())
+    if event.amount == 0:
+        past = "nothing"
+    score = past.score(0, event.amount, least=1, after=2)
+    return Seen(past={"a": past.add(0, event.amount)}), [StepFinding(score)]
+"""
+    kept = KeyState()
+    outcomes = run(stepper(head + code), *(event(second, amount=1.0) for second in range(3)), kept=kept)
+    assert scores(run(stepper(head + code), event(5, amount=4.0), kept=kept)) == [3]
+    assert outcomes == [] and json.loads(kept.snapshot or "")["past"]["a"]["residual"]["count"] == 3
+    broken = code.replace('past = "nothing"', "return Seen(past={'a': 7}), []")
+    (fault,) = faults(run(stepper(head + broken), event(6, amount=0.0), kept=kept))
+    assert fault.endswith("a state that cannot be stored: Seen.past must be Seasonal, not int")
+
+
 def test_a_file_that_cannot_be_used_is_refused() -> None:
     with pytest.raises(ConfigError, match="cannot be imported: ZeroDivisionError"):
         run(stepper("1 / 0"), event(0))

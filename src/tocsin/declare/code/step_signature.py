@@ -7,13 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tocsin import stats
 from tocsin.declare.code.python_syntax import parse_expression
 from tocsin.declare.model.errors import Fault
 
 STEP, ON_TIMER, TIMER = "step", "on_timer", "timer"
 _PLAIN = {"str", "int", "float", "bool", "datetime"}
 _TIMER = {"datetime | None", "None | datetime", "Optional[datetime]"}
-_TYPES = "str, int, float, bool, datetime, list[...] and dict[str, ...] of these, each perhaps `| None`"
+_STATISTICS = {name for name, value in vars(stats).items() if isinstance(value, type)}
+_TYPES = (
+    "str, int, float, bool, datetime, a state of tocsin.stats, list[...] and dict[str, ...] of these, "
+    "each perhaps `| None`"
+)
 _NOT_WITH_STEP = ("window", "slide", "time_zone", "score")
 
 
@@ -116,4 +121,4 @@ def _is_storable(node: ast.expr) -> bool:
             case ("dict", 2):
                 return ast.unparse(inner[0]) == "str" and _is_storable(inner[1])
         return False
-    return ast.unparse(node).rpartition(".")[-1] in _PLAIN
+    return ast.unparse(node).rpartition(".")[-1] in _PLAIN | _STATISTICS

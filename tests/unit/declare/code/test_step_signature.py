@@ -14,13 +14,16 @@ from tocsin.declare.model.errors import ConfigError
 GOOD = '''"""Places."""
 from dataclasses import dataclass, field
 from datetime import datetime
-from tocsin import Event, Levels, StepFinding, detector
+from tocsin import Event, Levels, StepFinding, detector, stats
+from tocsin.stats import Ewma
 
 
 @dataclass(frozen=True)
 class Seen:
     place: str = ""
     times: dict[str, list[datetime]] = field(default_factory=dict)
+    usual: Ewma = Ewma()
+    hours: dict[str, stats.Seasonal] = field(default_factory=dict)
     timer: datetime | None = None
 
 

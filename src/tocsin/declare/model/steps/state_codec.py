@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import sys
 import types
 import typing
 from collections.abc import Callable
@@ -40,22 +41,38 @@ class StateCodec:
         """Write `state`; TypeError if it or one of its fields is of another type."""
         if type(state) is not self._type:
             raise TypeError(f"the state must be of type {self._type.__name__}, not {type(state).__name__}")
+        return _ENCODER.encode(self._values(state))
+
+    def decode(self, text: str) -> Any:
+        """Read what `encode` has written; fields that have come in since have their defaults."""
+        return self._build(json.loads(text))
+
+    def as_coder(self) -> _Coder:
+        """Return both ways of a state that is a field of another one, as an object of JSON."""
+        return _Coder(self._field, self._build)
+
+    def _field(self, state: object) -> dict[str, Any]:
+        if type(state) is not self._type:
+            raise TypeError(f"must be {self._type.__name__}, not {type(state).__name__}")
+        return self._values(state)
+
+    def _values(self, state: object) -> dict[str, Any]:
         values = {}
         for name, coder in self._coders.items():
             try:
                 values[name] = coder.encode(getattr(state, name))
             except TypeError as error:
                 raise TypeError(f"{self._type.__name__}.{name} {error}") from None
-        return _ENCODER.encode(values)
+        return values
 
-    def decode(self, text: str) -> Any:
-        """Read what `encode` has written; fields that have come in since have their defaults."""
-        values = json.loads(text)
+    def _build(self, values: dict[str, Any]) -> Any:
         coders = self._coders
         return self._type(**{name: coders[name].decode(value) for name, value in values.items()})
 
 
 def _coder(hint: Any) -> _Coder:
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return StateCodec(hint, vars(sys.modules[hint.__module__])).as_coder()
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint in _PLAIN:
         return _Coder(functools.partial(_plain, hint), float if hint is float else _same)
@@ -75,8 +92,8 @@ def _coder(hint: Any) -> _Coder:
             lambda value: None if value is None else encode_some(value),
             lambda value: None if value is None else decode_some(value),
         )
-    raise TypeError(f"{hint} is no type of a state; it can hold str, int, float, bool, datetime, lists and dicts of "
-                    "these by str, each perhaps None")  # fmt: skip
+    raise TypeError(f"{hint} is no type of a state; it can hold str, int, float, bool, datetime, states of "
+                    "tocsin.stats, lists and dicts of these by str, each perhaps None")  # fmt: skip
 
 
 def _same(value: Any) -> Any:
