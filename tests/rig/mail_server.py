@@ -12,6 +12,14 @@ from email.policy import default
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
+
+def read_body(mail: EmailMessage, kind: str = "plain") -> str:
+    """The text of a mail, or of its `html`."""
+    part = mail.get_body((kind,))
+    assert part is not None
+    return str(part.get_content()).replace("\r\n", "\n")
+
+
 OK, DROPPED = "250 OK", ""
 """`DROPPED` is no answer: the server ends the connection."""
 

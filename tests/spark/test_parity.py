@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.rig.samples.findings import finding
 from tests.spark.sealing import DAY, ROOT, History, login
 from tocsin.declare.blocks.spark_settings import SparkSettings
 from tocsin.declare.catalog import read_catalog
-from tocsin.declare.model.finding import Finding, finding_id
+from tocsin.declare.model.finding import Finding
 from tocsin.history.backfill.parity.comparison import Difference, DifferenceReason, ReportedFinding, Streamed, compare
 from tocsin.history.backfill.parity.reasons import proved
 from tocsin.history.backfill.spark.recompute import Doubt, recomputed
@@ -31,19 +32,7 @@ def failures(user: str, count: int, *, late: float = 0.0, at: float = NOON, **co
 
 
 def found(user: str, score: float, at: float = NOON) -> Finding:
-    start = begin(DAY) + timedelta(seconds=at)
-    end = start + timedelta(seconds=10)
-    return Finding(
-        finding_id=finding_id(SPEC.name, {"user_id": user}, start, end),
-        detector=SPEC.name,
-        version=SPEC.version,
-        entity={"user_id": user},
-        window_start=start,
-        window_end=end,
-        level="urgent" if score > 100 else "email",
-        score=score,
-        limit=100 if score > 100 else 50,
-    )
+    return finding(score, user=user, at=begin(DAY) + timedelta(seconds=at), version=SPEC.version)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from tocsin.declare.model.finding import Finding, Origin, finding_id
 from tocsin.history.backfill.parity.comparison import ReportedFinding, Streamed
@@ -11,27 +12,30 @@ NOON = datetime(2026, 11, 19, 12, tzinfo=UTC)
 V1, V2 = "aaaaaaaaaaaa", "bbbbbbbbbbbb"
 
 
+def finding(score: float = 60, *, user: str = "mallory", at: datetime = NOON, **changes: Any) -> Finding:
+    """A finding of one window of ten seconds that begins at `at`."""
+    is_urgent = score > 100
+    values: dict[str, Any] = {
+        "detector": "failed_logins",
+        "version": "v1",
+        "entity": {"user_id": user},
+        "window_start": at,
+        "window_end": at + timedelta(seconds=10),
+        "level": "urgent" if is_urgent else "email",
+        "score": score,
+        "limit": 100 if is_urgent else 50,
+    } | changes
+    identity = finding_id(values["detector"], values["entity"], values["window_start"], values["window_end"])
+    return Finding(**({"finding_id": identity} | values))
+
+
 def found(score: float, at: int = 0, *, user: str = "mallory", version: str = V1, at_least: bool = False) -> Finding:
-    """A finding of the window that begins `at` seconds after NOON."""
+    """A finding of the window that begins `at` seconds after NOON, of a backfill."""
     start = NOON + timedelta(seconds=at)
-    end = start + timedelta(seconds=10)
-    return Finding(
-        finding_id=finding_id("failed_logins", {"user_id": user}, start, end),
-        detector="failed_logins",
-        version=version,
-        entity={"user_id": user},
-        window_start=start,
-        window_end=end,
-        level="urgent" if score > 100 else "email",
-        score=score,
-        limit=100 if score > 100 else 50,
-        at_least=at_least,
-        origin=Origin.BACKFILL,
-    )
+    return finding(score, user=user, at=start, version=version, at_least=at_least, origin=Origin.BACKFILL)
 
 
-def streamed(
-    score: float, at: int = 0, *, user: str = "mallory", version: str = V1, at_least: bool = False
-) -> Streamed:
-    finding = found(score, at, user=user, version=version, at_least=at_least)
-    return Streamed(finding, ReportedFinding.of(finding))
+def streamed(score: float, at: int = 0, **changes: Any) -> Streamed:
+    """The same, as the stream may have said it."""
+    one = found(score, at, **changes)
+    return Streamed(one, ReportedFinding.of(one))

@@ -6,10 +6,11 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tests.rig.samples import findings
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.intake import FindingRecord
 from tocsin.alerts.recording import Rules
-from tocsin.declare.model.finding import Finding, finding_id
+from tocsin.declare.model.finding import Finding
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -34,21 +35,8 @@ RULES = Rules(facts={FACTS.name: FACTS}, paged=("oncall@example.com",), domain="
 
 def finding(score: float = 60, *, user: str = "mallory", at: datetime = NOON, **changes: Any) -> Finding:
     """A finding of one window of ten seconds that begins at `at`."""
-    level = "urgent" if score > 100 else "email"
-    values: dict[str, Any] = {
-        "detector": "failed_logins",
-        "version": "v1",
-        "entity": {"user_id": user},
-        "window_start": at,
-        "window_end": at + WINDOW,
-        "level": level,
-        "score": score,
-        "limit": 100 if level == "urgent" else 50,
-        "event_time_max": at + 5 * SECOND,
-        "detected_at": at + 5 * SECOND,
-    } | changes
-    identity = finding_id(values["detector"], values["entity"], values["window_start"], values["window_end"])
-    return Finding(**({"finding_id": identity} | values))
+    written = {"event_time_max": at + 5 * SECOND, "detected_at": at + 5 * SECOND}
+    return findings.finding(score, user=user, at=at, **(written | changes))
 
 
 def burst(score: int, *, user: str = "mallory", at: datetime = NOON) -> list[Finding]:

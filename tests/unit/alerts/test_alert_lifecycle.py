@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from tests.rig.mail_server import read_body
 from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, finding
 from tocsin.alerts import actions
@@ -68,9 +69,8 @@ def test_those_who_were_told_get_one_mail_when_a_later_window_has_closed_without
     assert sorted(to for to, _ in backs(silence)) == sorted([OWNER, PAGED])
     assert all(subject.startswith("[back] mallory - Bursts of failed logins") for _, subject in backs(silence))
     mail = next(one for one in silence.server.mails if one["Subject"].startswith("[back]"))
-    body = mail.get_body(("plain",))
-    assert body is not None
-    assert "mallory is back, or is not expected any more: since 2026-11-21 12:00:30" in body.get_content()
+    body = read_body(mail)
+    assert "mallory is back, or is not expected any more: since 2026-11-21 12:00:30" in body
     first = next(one for one in silence.server.mails if one["Subject"].startswith("[URGENT]"))
     assert mail["References"] == first["References"]
     (alert,) = queries.list_alerts(silence.database, AlertFilter())

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import update
 
 from tests.rig.command_line import invoke
+from tests.rig.samples import findings as findings_of
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.evidence.alert_evidence import AlertEvidence, SourceEvidence, store_evidence
 from tocsin.alerts.finding_merging import StoredFinding
@@ -18,7 +19,7 @@ from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, JobUsage
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import findings, notifications
-from tocsin.declare.model.finding import Finding, finding_id
+from tocsin.declare.model.finding import Finding
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.settings import load_settings
 
@@ -28,21 +29,8 @@ START = NOW - timedelta(minutes=5)
 
 
 def finding(user: str, score: int, start: datetime = START) -> Finding:
-    end = start + timedelta(seconds=10)
-    return Finding(
-        finding_id=finding_id("failed_logins", {"user_id": user}, start, end),
-        detector="failed_logins",
-        version="0123456789ab",
-        entity={"user_id": user},
-        window_start=start,
-        window_end=end,
-        level="urgent" if score > 100 else "email",
-        score=score,
-        limit=100 if score > 100 else 50,
-        at_least=score > 100,
-        event_time_max=start + timedelta(seconds=4),
-        detected_at=start + timedelta(seconds=5),
-    )
+    seen = {"event_time_max": start + timedelta(seconds=4), "detected_at": start + timedelta(seconds=5)}
+    return findings_of.finding(score, user=user, at=start, version="0123456789ab", at_least=score > 100, **seen)
 
 
 FACTS = DetectorFacts(

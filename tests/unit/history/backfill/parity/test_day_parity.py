@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.rig.command_line import invoke
+from tests.rig.samples.findings import NOON, finding
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import ROOT, landed, sealed
 from tocsin.alerts.recording import Rules, record
@@ -17,7 +18,7 @@ from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import streamed_findings
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError
-from tocsin.declare.model.finding import Finding, Origin, finding_id
+from tocsin.declare.model.finding import Finding, Origin
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.model.names import parity_job
 from tocsin.declare.settings import Settings
@@ -32,25 +33,12 @@ from tocsin.platform.code_versions import keep_version
 from tocsin.platform.heartbeat import beat
 from tocsin.platform.lock import LockHeld, hold
 
-NOON = datetime(2026, 11, 19, 12, tzinfo=UTC)
 SPEC = read_catalog(ROOT).detector("failed_logins")
 
 
 def found(user: str, score: float, origin: Origin = Origin.STREAM, version: str = SPEC.version) -> Finding:
-    end = NOON + timedelta(seconds=10)
-    return Finding(
-        finding_id=finding_id(SPEC.name, {"user_id": user}, NOON, end),
-        detector=SPEC.name,
-        version=version,
-        entity={"user_id": user},
-        window_start=NOON,
-        window_end=end,
-        level="urgent" if score > 100 else "email",
-        score=score,
-        limit=100 if score > 100 else 50,
-        origin=origin,
-        detected_at=end,
-    )
+    written = NOON + timedelta(seconds=10)
+    return finding(score, user=user, origin=origin, version=version, detected_at=written)
 
 
 class Installation:
