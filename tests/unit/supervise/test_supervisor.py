@@ -68,32 +68,6 @@ def test_a_crash_loop_of_one_job_does_not_touch_the_other(bench: Bench) -> None:
     assert bench.conditions("notifier") == []
 
 
-@pytest.mark.parametrize(
-    ("code", "condition"), [(2, Condition.MISCONFIGURED), (3, Condition.LOCKED), (4, Condition.NO_ROOM)]
-)
-def test_exit_codes_have_their_own_reasons(bench: Bench, code: int, condition: Condition) -> None:
-    bench.codes["notifier"] = FAILING.format(code=code)
-
-    def told() -> bool:
-        bench.tick({"notifier": GOOD})
-        return bool(bench.conditions("notifier"))
-
-    await_that(told)
-    assert bench.conditions("notifier") == [condition]
-
-
-def test_a_killed_job_is_back_at_the_next_look(bench: Bench) -> None:
-    bench.tick({"notifier": GOOD})
-    first = bench.pid("notifier")
-    assert first is not None
-    os.kill(first, signal.SIGKILL)
-    await_that(lambda: bench.pid("notifier") is None)
-    (change, start) = bench.tick({"notifier": GOOD})
-    assert change == Change("notifier", Condition.RESTARTING, "was killed by signal 9 (SIGKILL)")
-    assert isinstance(start, Start)
-    assert bench.pid("notifier") not in (None, first)
-
-
 def test_what_ended_while_nobody_supervised_is_no_failure(bench: Bench) -> None:
     """As with a launcher that was killed; what outlived it is adopted."""
     desired = {"notifier": GOOD, "indexer": GOOD}
@@ -127,31 +101,11 @@ def test_the_last_words_of_a_job_are_the_cause_of_its_failure(bench: Bench) -> N
     assert bench.supervisor.pasts()["notifier"].first == FailureCause(what="no such column: user")
 
 
-def test_another_supervisor_adopts_what_runs(bench: Bench) -> None:
-    bench.tick({"notifier": GOOD})
-    other = bench.new_supervisor(bench.new_runner())
-    assert other.tick({"notifier": GOOD}) == []
-    assert bench.pid("notifier") is not None
-
-
 def test_two_supervisors_do_not_act_at_the_same_time(bench: Bench) -> None:
     with hold(bench.state / "supervision" / "jobs.lock"):
         assert bench.tick({"notifier": GOOD}) == []
         assert bench.pid("notifier") is None
     assert len(bench.tick({"notifier": GOOD})) == 1
-
-
-def test_a_changed_spec_replaces_the_process(bench: Bench) -> None:
-    bench.tick({"notifier": GOOD})
-    first = bench.pid("notifier")
-
-    def replaced() -> bool:
-        bench.tick({"notifier": Desired("v2", beats=False)})
-        return any(process.labels.spec == "v2" for process in bench.runner.list())
-
-    await_that(replaced)
-    assert bench.pid("notifier") != first
-    assert len(bench.runner.list()) == 1
 
 
 def test_a_job_whose_heartbeat_stops_is_replaced(bench: Bench) -> None:

@@ -180,21 +180,6 @@ def test_a_job_that_eats_a_core_is_marked(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "severity"),
-    [
-        (JobState.DRAINING, Severity.OK),
-        (JobState.WAITING, Severity.WARNING),
-        (JobState.STOPPING, Severity.WARNING),
-        (JobState.FAILED, Severity.PROBLEM),
-    ],
-)
-def test_what_a_job_says_of_itself_counts(place: Place, state: JobState, severity: Severity) -> None:
-    place.run(JOB)
-    place.says(JOB, state, reason="as it says")
-    assert place.verdict() == (severity, str(state), "as it says")
-
-
-@pytest.mark.parametrize(
     ("counts", "severity"),
     [
         ({"bad_ratio": 0.05, "ignored_ratio": 0.99}, Severity.OK),
@@ -210,14 +195,6 @@ def test_much_that_is_quarantined_or_ignored_is_a_warning(
     assert place.verdict("ingest:logins") == (severity, "running", "as it says")
 
 
-def test_silence_is_a_problem(place: Place) -> None:
-    place.run(JOB)
-    place.says(JOB, ago=60)
-    severity, state, reason = place.verdict()
-    assert (severity, state) == (Severity.PROBLEM, "silent")
-    assert "it was running then" in reason
-
-
 def test_a_crash_loop_is_loud_and_first_also_between_two_tries(place: Place) -> None:
     looping = Past(condition=Condition.CRASH_LOOP, reason="4 failures within 30 min", expected=False)
     place.remembers(notifier=replace(looping, spec="v1"))
@@ -226,12 +203,6 @@ def test_a_crash_loop_is_loud_and_first_also_between_two_tries(place: Place) -> 
     place.run("notifier")
     place.says("notifier")
     assert place.verdict("notifier")[2] == "4 failures within 30 min. Retrying"
-
-
-def test_a_job_that_has_just_died_is_gone_though_its_last_word_is_young(place: Place) -> None:
-    place.remembers(notifier=Past(expected=True))
-    place.says("notifier")
-    assert place.verdict("notifier")[:2] == (Severity.PROBLEM, "gone")
 
 
 def test_a_version_that_is_to_take_over_is_told_and_one_that_cannot_is_loud(place: Place) -> None:

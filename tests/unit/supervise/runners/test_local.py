@@ -5,7 +5,7 @@ import subprocess
 import sys
 import textwrap
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -17,6 +17,7 @@ from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.process_labels import Labels
 
 JOB = "detector:failed_logins"
+Start = Callable[[str], int]
 
 
 @pytest.fixture
@@ -33,6 +34,12 @@ def runner(tmp_path: Path, instance: str) -> Iterator[LocalRunner]:
     await_that(lambda: not one.list())
 
 
+@pytest.fixture
+def start(tmp_path: Path, instance: str, runner: LocalRunner) -> Start:
+    """Start a dummy of some code as the job; returns its pid."""
+    return lambda code: runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), code))
+
+
 def test_a_process_is_found_by_its_labels_by_another_runner_too(
     tmp_path: Path, instance: str, runner: LocalRunner
 ) -> None:
@@ -41,11 +48,7 @@ def test_a_process_is_found_by_its_labels_by_another_runner_too(
     (found,) = LocalRunner(instance, lambda _: tmp_path).list()
     assert (found.pid, found.labels, found.leader) == (pid, labels, True)
     assert os.getsid(pid) == pid, "a session of its own"
-
-
-def test_installations_do_not_see_each_other(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
-    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP))
-    assert LocalRunner("another", lambda _: tmp_path).list() == []
+    assert LocalRunner("another", lambda _: tmp_path).list() == [], "no other installation sees it"
 
 
 def test_the_environment_is_what_was_given_and_nothing_of_the_caller(
@@ -62,8 +65,8 @@ def test_the_environment_is_what_was_given_and_nothing_of_the_caller(
     assert java == "/java"
 
 
-def test_one_that_is_asked_stops_and_its_exit_code_is_known(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
-    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), OBEDIENT + "#"))
+def test_one_that_is_asked_stops_and_its_exit_code_is_known(start: Start, runner: LocalRunner) -> None:
+    start(OBEDIENT + "#")
     (process,) = runner.list()
     await_that(lambda: _catches(process.pid, signal.SIGTERM))
     runner.stop(process)
@@ -71,8 +74,8 @@ def test_one_that_is_asked_stops_and_its_exit_code_is_known(tmp_path: Path, inst
     assert runner.exit_code(JOB) == 0
 
 
-def test_a_deaf_one_is_ended_by_force(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
-    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), STUBBORN))
+def test_a_deaf_one_is_ended_by_force(start: Start, runner: LocalRunner) -> None:
+    start(STUBBORN)
     await_that(lambda: runner.logs(JOB, 1) == ["deaf"])
     (process,) = runner.list()
     runner.stop(process)
@@ -82,8 +85,8 @@ def test_a_deaf_one_is_ended_by_force(tmp_path: Path, instance: str, runner: Loc
     assert runner.exit_code(JOB) == -signal.SIGKILL
 
 
-def test_force_ends_the_children_too(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
-    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), WITH_CHILD))
+def test_force_ends_the_children_too(start: Start, runner: LocalRunner) -> None:
+    start(WITH_CHILD)
     await_that(lambda: runner.logs(JOB, 1))
     child = int(runner.logs(JOB, 1)[0].split()[1])
     (process,) = runner.list()
@@ -92,8 +95,8 @@ def test_force_ends_the_children_too(tmp_path: Path, instance: str, runner: Loca
     await_that(lambda: not runner.list())
 
 
-def test_force_ends_a_grandchild_too_whose_parent_is_gone(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
-    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), WITH_GRANDCHILD))
+def test_force_ends_a_grandchild_too_whose_parent_is_gone(start: Start, runner: LocalRunner) -> None:
+    start(WITH_GRANDCHILD)
     await_that(lambda: runner.logs(JOB, 1))
     grandchild = int(runner.logs(JOB, 1)[0])
     (process,) = [one for one in runner.list() if one.leader]
@@ -101,10 +104,8 @@ def test_force_ends_a_grandchild_too_whose_parent_is_gone(tmp_path: Path, instan
     await_that(lambda: not _is_alive(grandchild))
 
 
-def test_a_child_is_part_of_its_leader_and_listed_alone_once_that_is_gone(
-    tmp_path: Path, instance: str, runner: LocalRunner
-) -> None:
-    pid = runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), WITH_CHILD))
+def test_a_child_is_part_of_its_leader_and_listed_alone_once_that_is_gone(start: Start, runner: LocalRunner) -> None:
+    pid = start(WITH_CHILD)
     await_that(lambda: runner.logs(JOB, 1))
     child = int(runner.logs(JOB, 1)[0].split()[1])
     assert [process.pid for process in runner.list()] == [pid]
@@ -112,10 +113,8 @@ def test_a_child_is_part_of_its_leader_and_listed_alone_once_that_is_gone(
     await_that(lambda: [(p.pid, p.leader) for p in runner.list()] == [(child, False)])
 
 
-def test_another_process_with_the_same_number_is_not_touched(
-    tmp_path: Path, instance: str, runner: LocalRunner
-) -> None:
-    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP))
+def test_another_process_with_the_same_number_is_not_touched(start: Start, runner: LocalRunner) -> None:
+    start(SLEEP)
     await_that(runner.list)
     (process,) = runner.list()
     runner.stop(type(process)(process.labels, process.pid, process.started_at - 60), force=True)
@@ -123,9 +122,9 @@ def test_another_process_with_the_same_number_is_not_touched(
 
 
 def test_labels_of_another_user_prove_nothing(
-    tmp_path: Path, instance: str, runner: LocalRunner, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, instance: str, start: Start, runner: LocalRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP))
+    start(SLEEP)
     another = os.getuid() + 1
     with monkeypatch.context() as patch:
         patch.setattr(os, "getuid", lambda: another)
@@ -135,9 +134,9 @@ def test_labels_of_another_user_prove_nothing(
 
 @pytest.mark.parametrize("force", [True, False])
 def test_a_process_that_may_not_be_signalled_ends_nothing_else(
-    tmp_path: Path, instance: str, runner: LocalRunner, monkeypatch: pytest.MonkeyPatch, *, force: bool
+    start: Start, runner: LocalRunner, monkeypatch: pytest.MonkeyPatch, *, force: bool
 ) -> None:
-    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP))
+    start(SLEEP)
     (process,) = runner.list()
 
     def denied(process: psutil.Process) -> None:
@@ -155,9 +154,9 @@ def test_a_process_that_may_not_be_signalled_ends_nothing_else(
 
 
 def test_a_process_that_may_not_be_looked_at_hides_no_other(
-    tmp_path: Path, instance: str, runner: LocalRunner, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, instance: str, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP))
+    start(SLEEP)
     look = psutil.Process.cmdline
 
     def cmdline(process: psutil.Process) -> list[str]:
@@ -170,11 +169,11 @@ def test_a_process_that_may_not_be_looked_at_hides_no_other(
 
 
 def test_only_what_may_be_ours_is_looked_at_again_and_again(
-    tmp_path: Path, instance: str, runner: LocalRunner, monkeypatch: pytest.MonkeyPatch
+    start: Start, runner: LocalRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a look each second reads the command line and the environment of every process of the machine."""
     monkeypatch.setattr("tocsin.supervise.runners.process_list._SETTLED_SECONDS", 0.0)
-    pid, looked_at = runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP)), set()
+    pid, looked_at = start(SLEEP), set()
     await_that(lambda: [process.pid for process in runner.list()] == [pid])
     look = psutil.Process.cmdline
 
@@ -203,9 +202,9 @@ def test_a_process_that_becomes_ours_after_it_began_is_found(
 
 
 def test_a_process_stays_while_it_replaces_its_program_and_shows_no_labels(
-    tmp_path: Path, instance: str, runner: LocalRunner, monkeypatch: pytest.MonkeyPatch
+    start: Start, runner: LocalRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pid = runner.start(launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP))
+    pid = start(SLEEP)
     await_that(lambda: [process.pid for process in runner.list()] == [pid])
     with monkeypatch.context() as patched:
         patched.setattr(psutil.Process, "cmdline", lambda _: [])
