@@ -1,4 +1,4 @@
-"""Readers that share a view, on a real broker; tests/faults kills the appliers of views, and their sinks, under load."""
+"""Readers that share a view, on a real broker; appliers and sinks are killed under load in tests/faults."""
 
 from __future__ import annotations
 
