@@ -33,6 +33,7 @@ COPY LICENSE routes.tom[l] ./
 COPY LICENSE flow[s] flows/
 COPY LICENSE view[s] views/
 COPY LICENSE table[s] tables/
+COPY LICENSE li[b] lib/
 
 ENV PATH=/opt/tocsin/.venv/bin:$PATH \
     JAVA_HOME=/opt/tocsin/java \

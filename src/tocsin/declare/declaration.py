@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from tocsin.declare import keywords
 from tocsin.declare.code.case_code import without_cases
 from tocsin.declare.code.outside_reads import outside_reads
+from tocsin.declare.code.own_modules import OwnModule, own_modules
 from tocsin.declare.code.python_syntax import parse
 from tocsin.declare.code.step_signature import ON_TIMER, function_faults
 from tocsin.declare.keywords import DeclaredKind
@@ -63,7 +64,8 @@ def written_keywords(path: Path) -> dict[str, str]:
 
 def _read(path: Path, kind: DeclaredKind) -> keywords.Spec:
     try:
-        tree = parse(path.read_text(encoding="utf-8"), str(path))
+        text = path.read_bytes()
+        tree = parse(text.decode(), str(path))
     except (SyntaxError, UnicodeDecodeError) as error:
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise ConfigError.one(path, f"is not Python 3.11: {error}", line=line) from error
@@ -78,12 +80,22 @@ def _read(path: Path, kind: DeclaredKind) -> keywords.Spec:
     if not doc.strip():
         what = f"needs a docstring that says {kind.doc}"
         faults.append(Fault(str(path), what, line=1))
-    reads = outside_reads(without_cases(tree), [function.name, ON_TIMER])
+    running = without_cases(tree)
+    reads = outside_reads(running, [function.name, ON_TIMER])
     faults += [Fault(str(path), read.what, key=function.name, line=read.line) for read in reads]
+    modules: list[OwnModule] = []
+    try:
+        modules = own_modules(running, path, text)
+    except ConfigError as error:
+        faults += error.faults
+    for module in modules:
+        found = outside_reads(module.tree, module.functions)
+        faults += [Fault(str(module.path), f"{read.what}; {path.name} reaches it", line=read.line) for read in found]
     if faults:
         raise ConfigError(faults)
     title = doc.strip().splitlines()[0]
-    code = normalised_code(tree, kind)
+    own = [f"# {module.place}\n{normalised_code(module.tree, kind)}" for module in modules]
+    code = "\n".join([normalised_code(tree, kind), *own])
     version = version_of(code, values, kind)
     if (expected := values.get("expect")) is not None and expected.table:
         values["tables"] = tuple(dict.fromkeys([*values["tables"], expected.table]))
@@ -93,7 +105,8 @@ def _read(path: Path, kind: DeclaredKind) -> keywords.Spec:
 def version_of(code: str, values: dict[str, Any], kind: DeclaredKind) -> str:
     """12 hex digits that change when, and only when, the results may change.
 
-    Hash of the file's `normalised_code` and the keywords that `kind` names; owner, stage and others do not count.
+    Hash of the `normalised_code` of the file and of the modules of lib/ that it reaches, and the keywords that `kind`
+    names; owner, stage and others do not count.
     """
     meaning = [repr(values.get(key)) for key in kind.meaning]
     if len(sources := values.get("sources", ())) == 1:

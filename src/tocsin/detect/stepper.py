@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tocsin.declare.code.own_modules import code_of
 from tocsin.declare.model.detector import DetectorSpec, Levels
 from tocsin.declare.model.durations import EPOCH, MICROSECOND
 from tocsin.declare.model.steps.step_contract import Event, StepFinding
@@ -88,7 +89,7 @@ class StepTask:
         """Make the task of `spec`, whose source has `columns`; its file holds `text`, or held it earlier."""
         assert spec.forget_after is not None, "a detector with step has it"
         after = spec.forget_after // MICROSECOND
-        code = spec.path.read_bytes() if text is None else text
+        code = code_of(spec.path) if text is None else text
         return cls(spec.name, spec.version, spec.entity, spec.levels, spec.path, code, after, columns)
 
 

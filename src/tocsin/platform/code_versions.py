@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from tocsin.declare.catalog import Catalog, read_catalog
+from tocsin.declare.code.own_modules import lib_files
 from tocsin.declare.declaration import read_spec
 from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.errors import ConfigError, Fault, nearest
@@ -41,7 +42,8 @@ class Version(BaseModel, frozen=True):
 def declared_files(settings: Settings) -> list[Path]:
     """List the files whose change may change the catalog; not all of them need be there."""
     project = settings.project
-    code = (path for folder in ("flows", "detectors", "views") for path in project.glob(f"{folder}/*.py"))
+    code = [path for folder in ("flows", "detectors", "views") for path in project.glob(f"{folder}/*.py")]
+    code += lib_files(project)
     data = (path for folder in ("sources", "tables") for path in project.glob(f"{folder}/*.toml"))
     return [*data, *project.glob("sources/*.csv"), *code, project / ROUTES_FILE]
 

@@ -16,6 +16,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from tocsin.declare.code.case_code import CASES, without_cases
+from tocsin.declare.code.own_modules import code_of, importable
 from tocsin.declare.code.python_syntax import compile_module, parse
 from tocsin.declare.model.detector import Resources
 from tocsin.declare.model.errors import ConfigError
@@ -97,18 +98,22 @@ def load_declared(path: Path, name: str, text: bytes | None = None) -> Any:
 def load_module(path: Path, text: bytes | None = None, *, with_cases: bool = False) -> ModuleType:
     """Run `path`, or `text`, as a module; its cases run for themselves. ConfigError if it fails or takes too long."""
     module = ModuleType(f"tocsin_{path.parent.name}_{path.stem}")
-    module.__file__ = str(path)
+    module.__file__, files = str(path), [path]
     sys.modules[module.__name__] = module  # a dataclass looks up there what its annotations name
     try:
         with time_limit(path), contextlib.redirect_stdout(sys.stderr):
-            tree = parse(path.read_bytes() if text is None else text, str(path))
+            text = code_of(path, with_cases=with_cases) if text is None else text
+            tree = parse(text, str(path))
             code = tree if with_cases else without_cases(tree)  # a mistake in a case harms no job
-            exec(compile_module(code, str(path)), module.__dict__)
+            with importable(path, text) as own:
+                files += own
+                exec(compile_module(code, str(path)), module.__dict__)
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:
         what = f"cannot be imported: {type(error).__name__}: {error}"
-        raise ConfigError.one(path, what, line=line_of(error, path)) from error
+        where = next((file for file in reversed(files) if line_of(error, file)), path)  # that of lib/ is further in
+        raise ConfigError.one(where, what, line=line_of(error, where)) from error
     finally:
         # In no list of modules, so that cloudpickle sends its functions to Python workers by value.
         del sys.modules[module.__name__]

@@ -113,6 +113,14 @@ def test_a_name_is_that_of_a_detector_or_a_flow(tmp_path: Path) -> None:
         catalog.versioned_job("word")
 
 
+def test_a_module_of_lib_is_a_file_that_a_followed_catalog_follows(one: Installation) -> None:
+    followed = FollowedCatalog(one.settings)
+    before = followed.read()
+    (one.settings.project / "lib").mkdir()
+    (one.settings.project / "lib" / "new.py").write_text("LIMIT = 1\n")
+    assert followed.read() is not before
+
+
 def test_a_table_is_a_file_that_a_followed_catalog_follows(one: Installation) -> None:
     followed = FollowedCatalog(one.settings)
     before = followed.read()

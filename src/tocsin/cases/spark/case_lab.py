@@ -22,6 +22,7 @@ from tocsin.cases.spark.case_query import CaseQuery
 from tocsin.cases.spark.case_run import CaseRun
 from tocsin.cases.spark.real_time_way import RealTimeWay
 from tocsin.declare.catalog import Catalog, read_catalog
+from tocsin.declare.code.own_modules import carrying, code_of
 from tocsin.declare.declaration import read_spec
 from tocsin.declare.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.declare.setting_blocks import KafkaSettings
@@ -156,8 +157,9 @@ def run_mutants(spark: SparkSession, catalog: Catalog, run: CaseRun, folder: Pat
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / spec.path.name
     outcomes: list[MutantOutcome] = []
-    for mutant in mutants_of(spec.path.read_text(encoding="utf-8")):
-        path.write_text(mutant.text, encoding="utf-8")
+    text = code_of(spec.path)
+    for mutant in mutants_of(text.decode()):
+        path.write_bytes(carrying(mutant.text.encode(), text))
         outcome = MutantOutcome(line=mutant.line, change=mutant.change)
         outcome.killed_by = _killer(spark, catalog, run, path)
         outcomes.append(outcome)

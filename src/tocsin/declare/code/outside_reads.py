@@ -7,10 +7,13 @@ job runs counts: statements at the top of the file, the declared function, and w
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 _FILE = "reads or writes files; declare the rows in tables/ and join them (docs/write/tables.md)"
+_MODEL = "reads a model from a file, of which no version knows; declare a model (docs/write/models.md)"
+_PATH = "imports what no version knows; put it into lib/ and import it from there (docs/write/packages.md)"
 _CLOCK = "reads the clock; use event_time, the time of the event"
 _WAIT = "waits, and all events with it; leave it out"
 _CHANCE = "is left to chance; derive the value from the event, as F.xxhash64(column) does"
@@ -18,14 +21,19 @@ _NETWORK = "uses the network or a database; declare the rows in tables/ and join
 _MACHINE = "differs from one machine to the next; write the value into the file"
 _ORDER = "depends on how Spark divides the work; raw_topic, raw_partition and raw_offset identify an event"
 
-# F. stands for pyspark.sql.functions; () for a call without arguments; a name includes all below it.
+# F. stands for pyspark.sql.functions; () for a call without arguments, read_* and scan_* for all names that begin so;
+# a name includes all below it.
 _REFUSED = {
     _FILE: """open input io.open io.FileIO os.open os.listdir os.scandir os.walk os.stat os.remove os.rename os.mkdir
         os.makedirs os.system os.popen os.path.exists os.path.isfile os.path.isdir os.path.getsize os.path.getmtime
         pathlib.Path glob shutil tempfile fileinput shelve dbm subprocess linecache importlib.resources pkgutil.get_data
-        pandas.read_csv pandas.read_json pandas.read_parquet pandas.read_excel pandas.read_pickle pandas.read_table
-        pandas.read_feather pandas.read_orc pandas.read_fwf numpy.load numpy.loadtxt numpy.genfromtxt numpy.fromfile
-        numpy.memmap pyarrow.parquet pyarrow.csv pyarrow.fs pyarrow.dataset""",
+        pandas.read_* polars.read_* polars.scan_* numpy.load numpy.loadtxt numpy.genfromtxt numpy.fromfile
+        numpy.memmap pyarrow.parquet pyarrow.csv pyarrow.fs pyarrow.dataset pickle.load pickle.Unpickler dill.load
+        scipy.io.loadmat""",
+    _MODEL: """joblib.load torch.load torch.jit.load skops.io.load onnxruntime.InferenceSession onnx.load
+        safetensors.safe_open safetensors.torch.load_file keras.models.load_model tensorflow.keras.models.load_model
+        tensorflow.saved_model.load transformers.pipeline""",
+    _PATH: "sys.path importlib.import_module importlib.util __import__ site.addsitedir runpy",
     _CLOCK: """time.time time.time_ns time.monotonic time.monotonic_ns time.perf_counter time.perf_counter_ns
         time.process_time time.localtime() time.gmtime() time.ctime() time.asctime() datetime.datetime.now
         datetime.datetime.utcnow datetime.datetime.today datetime.date.today pandas.Timestamp.now
@@ -84,7 +92,7 @@ def _run_at_import(statement: ast.stmt) -> Iterator[ast.AST]:
 
 def _imports(tree: ast.Module) -> dict[str, str]:
     """Map each name that an import binds, and the builtins that read, to what it stands for."""
-    names = {"open": "open", "input": "input"}
+    names = {"open": "open", "input": "input", "__import__": "__import__"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.asname: alias.name for alias in node.names if alias.asname}
@@ -146,6 +154,7 @@ def _reason(name: str, *, is_bare: bool) -> str | None:
     parts = name.replace(_FUNCTIONS, "F.", 1).split(".")
     known = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
     known += [f"{known[-1]}()"] if is_bare else []
+    known += [re.sub(r"(\.(?:read|scan)_)\w+$", r"\1*", name) for name in known]
     return next((_REASONS[call] for call in known if call in _REASONS), None)
 
 

@@ -16,6 +16,7 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from tocsin.declare.catalog import Catalog
+from tocsin.declare.code.own_modules import code_of
 from tocsin.declare.model.detector import Span
 from tocsin.declare.model.durations import EPOCH
 from tocsin.declare.model.errors import TransientError
@@ -61,7 +62,7 @@ class KeyedQuery(ABC, Generic[_Plan]):
         self.folders = JobFolders.of(settings, job)
         self.sources = [catalog.source(name) for name in declared.sources]
         self.poison = Poison(self.folders)
-        self._text = declared.path.read_bytes()
+        self._text = code_of(declared.path)
         self._feeders = catalog.feeders_of(declared.sources)
         self._lag = FeederLag(settings, *(catalog.upstream(source) for source in declared.sources))
         self.used: dict[str, frozenset[str]] = {}

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tocsin.declare.catalog import read_catalog
+from tocsin.declare.code.own_modules import code_of
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.source import Source, is_tick
 from tocsin.declare.settings import Settings
@@ -92,7 +93,7 @@ class FlowRun:
             settings, catalog, self._to,
             true_after=lambda _, topics: UpstreamTicks(topics), appended_at=came_in_at,
         )  # fmt: skip
-        self._text = self.spec.path.read_bytes()
+        self._text = code_of(self.spec.path)
         self.tables = StreamTables(settings, self.spec, self._from, settings.spark.ingest_trigger_seconds)
         self._passed_on = PassedOn(FeederLag(settings, *(catalog.upstream(source) for source in self.spec.sources)))
         self._session: SparkSession | None = None
