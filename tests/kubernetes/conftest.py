@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.kube_server import KubeServer, kube_server, write_kubeconfig
+from tests.rig.kube_server import SUPERVISOR, KubeServer, kube_server, write_kubeconfig
 from tests.rig.waiting import await_that
 from tocsin.declare.blocks.runner_settings import RunnerSettings
 from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.declare.settings import Settings
-from tocsin.supervise.runners.cluster_manifests import SUPERVISOR
 from tocsin.supervise.runners.cluster_runner import ClusterRunner
 
 
@@ -22,7 +21,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeServer]:
     if missing := [program for program in ("go", "etcd") if shutil.which(program) is None]:
         pytest.skip(f"{' and '.join(missing)} missing: make setup-k8s")
     folder = tmp_path_factory.mktemp("kubernetes")
-    with kube_server(folder, settings_at(folder)) as one:
+    with kube_server(folder) as one:
         yield one
 
 

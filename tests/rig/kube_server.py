@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import yaml  # type: ignore[import-untyped]  # comes with yamllint; its stubs are one more package for one call
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -22,12 +23,12 @@ from tests.rig.go_programs import build
 from tests.rig.kube_client import KubeClient, Refused, collection_of
 from tests.rig.played_node import NODE, PlayedNode
 from tests.rig.waiting import await_that
-from tocsin.declare.settings import Settings
 from tocsin.dev.servers.ports import free_ports
 from tocsin.setup.paths import here
-from tocsin.supervise.runners.cluster_manifests import rights
 
 VERSION = "1.37.2"
+SUPERVISOR, MANIFESTS = "tocsin-supervisor", here().root / "docs" / "run" / "kubernetes.yaml"
+_RIGHTS = ("ServiceAccount", "Role", "RoleBinding")
 PROGRAMS = ("kube-apiserver", "kube-controller-manager")
 ADMIN = "admin-token"
 ACCOUNTS = "/api/v1/namespaces/tocsin/serviceaccounts"
@@ -36,6 +37,11 @@ _NAMESPACE = {"metadata": {"name": "tocsin", "labels": {"pod-security.kubernetes
 _CONTROLLERS = ",".join(
     f"{one}-controller" for one in ("statefulset", "garbage-collector", "serviceaccount", "namespace", "resourcequota")
 )
+
+
+def read_manifests() -> list[Any]:
+    """Read what an installation applies, in its order."""
+    return list(yaml.safe_load_all(MANIFESTS.read_text(encoding="utf-8")))
 
 
 def build_servers(folder: Path) -> None:
@@ -48,14 +54,15 @@ def build_servers(folder: Path) -> None:
 
 
 @contextmanager
-def kube_server(folder: Path, settings: Settings) -> Iterator[KubeServer]:
-    """Run the servers in `folder`; the namespace keeps the restricted standard, and gives the rights of `settings`."""
+def kube_server(folder: Path) -> Iterator[KubeServer]:
+    """Run the servers in `folder`; the namespace keeps the restricted standard, and gives the documented rights."""
     programs = here().root / ".tocsin" / "kubernetes"
     build_servers(programs)
     with KubeServer(programs, folder / "server") as one:
         one.admin.ask("POST", "/api/v1/namespaces", _NAMESPACE)
-        for manifest in rights(settings):
-            one.admin.ask("POST", collection_of(manifest), manifest)
+        for manifest in read_manifests():
+            if manifest["kind"] in _RIGHTS:
+                one.admin.ask("POST", collection_of(manifest), manifest)
         yield one
 
 

@@ -40,7 +40,6 @@ from tocsin.cli.operate import (
     alerts_command,
     dev_command,
     doctor_command,
-    k8s_command,
     plan_command,
     status_command,
     web_command,
@@ -86,7 +85,6 @@ app.command("check")(check_command.check)
 app.command("plan")(plan_command.plan)
 app.command("topics")(doctor_command.topics)
 app.command("doctor")(doctor_command.doctor)
-app.add_typer(k8s_command.app, name="k8s")
 
 
 def _say_version(wanted: bool) -> None:

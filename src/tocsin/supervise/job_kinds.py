@@ -42,7 +42,7 @@ def broken_jobs(catalog: Catalog) -> dict[str, ConfigError]:
 
 
 # Rooms with code that every job runs.
-_CORE = ("declare", "platform", "setup", "job.py")
+_CORE = ("declare", "platform", "setup", "stats", "job.py")
 
 
 def desired_jobs(catalog: Catalog, settings: Settings) -> dict[str, Desired]:

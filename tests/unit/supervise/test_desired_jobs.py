@@ -148,7 +148,6 @@ def test_in_a_cluster_what_a_pod_gets_is_an_input_of_its_job(project: Path) -> N
     before = jobs()
     assert _changed(before, jobs(indexer=PodSettings(memory_mb=300))) == {"indexer"}
     assert _changed(before, jobs(detector=PodSettings(cpu="2"))) == {DETECTOR, "detector:second"}
-    assert _changed(before, jobs(supervisor=PodSettings(cpu="2"))) == set()
     _edit(project / "detectors" / "second.py", 'stage="live"', 'stage="live", memory="1 GB"')
     after = jobs()
     assert _changed(before, after) == {"detector:second"}

@@ -23,7 +23,7 @@ from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.process_labels import Labels, instance_of
 
 ROOT = Path(__file__).resolve().parents[3]
-EVERY_JOB_RUNS = {"declare", "platform", "setup", "job.py"}
+EVERY_JOB_RUNS = {"declare", "platform", "setup", "stats", "job.py"}
 ARCHIVER = JobKind(word="archiver", run="archiver:run", title="Keeps what is cold", settings={"smtp": frozenset()})
 # What a new kind adds: its code, and its record, here from outside the checkout.
 CODE_OF_IT = """def run(job):

@@ -9,7 +9,6 @@ from pydantic import Field, model_validator
 from tocsin.declare.model.job_kinds import KINDS
 from tocsin.declare.setting_blocks import SettingBlock
 
-SUPERVISOR_POD = "supervisor"
 JOB_ACCOUNT, STATE_CLAIM, SECRET_FOLDER = "tocsin-job", "tocsin-state", "/etc/tocsin/secrets"
 """The service account of the pods of jobs, the claim of the state folder, and where the Secret appears."""
 # The group may read the mounted secrets and write the state folder; 10001 is the user of our image.
@@ -39,7 +38,7 @@ class RunnerSettings(SettingBlock):
         image: of the jobs, with Tocsin and the project in the same folders as where the supervisor runs.
         secret: Secret whose entries are mounted as files into /etc/tocsin/secrets, where settings such as
             `kafka.sasl_password_file` can name them; None for none.
-        pods: by kind of job, or "supervisor": what their pods request.
+        pods: by kind of job, what their pods request.
     """
 
     kind: Literal["local", "kubernetes"] = "local"
@@ -50,8 +49,8 @@ class RunnerSettings(SettingBlock):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if strange := self.pods.keys() - (kinds := {*KINDS, SUPERVISOR_POD}):
-            raise ValueError(f"pods.{min(strange)}: no kind of job; the kinds are {', '.join(sorted(kinds))}")
+        if strange := self.pods.keys() - KINDS.keys():
+            raise ValueError(f"pods.{min(strange)}: no kind of job; the kinds are {', '.join(sorted(KINDS))}")
         if self.kind == "kubernetes" and not self.image:
             raise ValueError("kind kubernetes also needs image, the image that the jobs run")
         return self

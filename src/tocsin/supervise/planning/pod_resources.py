@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tocsin.declare.blocks.runner_settings import SUPERVISOR_POD, PodSettings
+from tocsin.declare.blocks.runner_settings import PodSettings
 from tocsin.declare.settings import Settings
 from tocsin.supervise.job_states import Desired
 from tocsin.supervise.planning.job_inputs import inputs_of, spec_of
@@ -13,19 +13,18 @@ from tocsin.supervise.planning.job_inputs import inputs_of, spec_of
 # core; of the others the notifier held most, 170 MB, and the applier of a view took most, 0.03. Heaps fill later.
 _SPARK_CPU, _SPARK_BESIDES_HEAP_MB = "250m", 500
 _LIGHT = "50m", 250
-_SUPERVISOR = "250m", 640  # it runs batches over history, one at a time
 _TIMES = 4  # so many times its request may a pod hold whose job is not restarted for its memory
 
 
 def pod_resources(settings: Settings, kind: str, restarted_at: int | None = None) -> dict[str, dict[str, str]]:
-    """Write the `resources` of a pod; `kind` is that of the job, or `SUPERVISOR_POD`.
+    """Write the `resources` of the pod of a job.
 
     `restarted_at` is the bytes at which supervision restarts the job; None if it never does. The kernel ends a
     container only above that, because supervision says why, and lets the job end in order.
     """
     asked = settings.runner.pods.get(kind, PodSettings())
     if restarted_at is None:
-        cpu, usual = _SUPERVISOR if kind == SUPERVISOR_POD else _LIGHT
+        cpu, usual = _LIGHT
         requested = asked.memory_mb or usual
         limit = _TIMES * requested
     else:

@@ -79,7 +79,7 @@ def stateful_set(launch: Launch, settings: Settings, slot: Slot) -> dict[str, An
 
 
 def password_faults(settings: Settings) -> list[Fault]:
-    """Find addresses that hold a password: whoever may list pods or ConfigMaps would read them."""
+    """Find addresses that hold a password: whoever may list pods would read them."""
     secret = settings.runner.secret or "of runner.secret"
     return [
         Fault("the settings", f"holds a password; put it into the Secret {secret}, as a file", key=f"{block}.{key}")
@@ -88,7 +88,7 @@ def password_faults(settings: Settings) -> list[Fault]:
     ]
 
 
-def driver_address(settings: Settings) -> list[dict[str, Any]]:
+def _driver_address(settings: Settings) -> list[dict[str, Any]]:
     """Write the variable by which a driver tells executors where it is; none where there are no executors."""
     if settings.spark.master == LOCAL:
         return []
@@ -106,7 +106,7 @@ def _pod(launch: Launch, settings: Settings, slot: Slot) -> dict[str, Any]:
         "image": settings.runner.image,
         "command": list(launch.command),
         "workingDir": str(launch.directory),
-        "env": [*variables, *(driver_address(settings) if is_driver else ())],
+        "env": [*variables, *(_driver_address(settings) if is_driver else ())],
         "resources": pod_resources(settings, kind, launch.memory_bytes),
         "volumeMounts": mounts,
         "securityContext": CONTAINER_SECURITY,

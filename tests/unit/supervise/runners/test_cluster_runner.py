@@ -12,6 +12,7 @@ import pytest
 from kubernetes.client import ApiException, V1Pod, V1StatefulSet
 from urllib3.exceptions import MaxRetryError
 
+from tocsin.declare.blocks.history_settings import HistorySettings
 from tocsin.declare.blocks.runner_settings import RunnerSettings
 from tocsin.declare.blocks.view_settings import ViewSettings
 from tocsin.declare.model.errors import ConfigError, TransientError
@@ -200,10 +201,11 @@ def test_without_a_login_the_fault_names_the_setting(settings: Settings, monkeyp
 def test_an_address_with_a_password_is_refused_for_it_would_be_seen(settings: Settings) -> None:
     alerts = AlertSettings(database="postgresql://tocsin:hunter2@db/alerts")
     views = ViewSettings(redis="redis://:hunter2@cache/0", postgres="postgresql://tocsin@db/views")
+    history = HistorySettings(catalog="postgresql://tocsin@db/history?password=hunter2")
     with pytest.raises(ConfigError, match=r"alerts\.database: holds a password; put it into the Secret") as refused:
-        ClusterRunner(settings.model_copy(update={"alerts": alerts, "views": views}))
+        ClusterRunner(settings.model_copy(update={"alerts": alerts, "history": history, "views": views}))
     assert "hunter2" not in str(refused.value)
-    assert [fault.key for fault in refused.value.faults] == ["alerts.database", "views.redis"]
+    assert [fault.key for fault in refused.value.faults] == ["alerts.database", "history.catalog", "views.redis"]
 
 
 def test_a_cluster_needs_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
