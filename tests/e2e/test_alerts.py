@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from sqlalchemy import text
 
 from tests.rig.broker import Broker
 from tests.rig.installation import Installation
 from tests.rig.observed import DETECT, DETECTOR
 from tests.rig.waiting import await_that
-from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.queries import list_invalid, open_store
 from tocsin.declare.model.finding import Finding, finding_id
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.model.names import INDEXER, NOTIFIER
@@ -129,19 +124,6 @@ def test_a_burst_of_120_pages_once_and_one_of_60_mails_once_through_crashes_of_b
     assert {mail["To"] for mail in one.sink.mails} == {OWNER}
 
 
-def test_records_that_are_no_findings_are_put_aside_and_hold_nothing_up(one: Installation) -> None:
-    producer = Producer(one.settings.kafka.for_librdkafka())
-    for value in (b"\xff\xfe", b"{}", b'{"finding_id": 7', b"x" * 500_000, None):
-        producer.produce(one.settings.names.findings, value, b"bad")
-    assert producer.flush(10) == 0
-    emit(one, "peggy", 120, present_window())
-    await_that(lambda: len(about(one, "peggy")) == 1, 60)
-    store = open_store(one.settings)
-    await_that(lambda: len(list_invalid(store)) == 5, 30)
-    assert {invalid.topic for invalid in list_invalid(store)} == {one.settings.names.findings}
-    store.close()
-
-
 def test_a_record_that_comes_after_a_quiet_time_is_behind_since_then_at_most(idle: Installation) -> None:
     topic = TopicFollower(idle.settings, INDEXER, idle.settings.names.findings)
     topic.follow_committed()
@@ -157,27 +139,3 @@ def test_a_record_that_comes_after_a_quiet_time_is_behind_since_then_at_most(idl
     assert all_was_read > appended_at(found[0])
     assert 0 < topic.lag_seconds <= (datetime.now(UTC) - all_was_read).total_seconds()
     topic.close()
-
-
-def run(installation: Installation, job: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tocsin.job", job, "--label", "instance=test", "--label", f"job={job}"]
-    environment = installation.environment()
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
-
-
-def test_a_second_copy_ends_with_3_and_names_the_lock(one: Installation) -> None:
-    second = run(one, NOTIFIER)
-    assert second.returncode == 3
-    assert str(one.settings.checkpoint(NOTIFIER) / "lock") in second.stderr
-
-
-@pytest.mark.parametrize("job", [INDEXER, NOTIFIER])
-def test_a_schema_of_a_newer_tocsin_ends_with_2_and_says_so(idle: Installation, job: str) -> None:
-    database = Database(idle.settings.alerts_database)
-    database.migrate()
-    with database.write() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    database.close()
-    ended = run(idle, job)
-    assert ended.returncode == 2
-    assert "newer than this Tocsin knows" in ended.stderr

@@ -16,7 +16,7 @@ import pytest
 
 from tests.rig.broker import Broker
 from tests.rig.detect_job import JOB, READY_SECONDS, WINDOW, DetectJob, LiveJob, detect_job, next_window, ticking
-from tests.rig.waiting import await_that, patient
+from tests.rig.waiting import await_that
 from tocsin.declare.model.job_report import JobState
 from tocsin.declare.model.names import ingest_job
 from tocsin.platform.kafka.reporter import Reporter
@@ -118,11 +118,6 @@ def test_a_kill_between_flush_and_commit_repeats_and_loses_nothing(live: LiveJob
         job.await_truth(topic.truth)
     report = job.await_report(lambda r: r.pid == live.process.pid and r.mode == "real-time")
     assert report.rows_dropped_late == 0
-
-
-def test_a_copy_is_refused(live: LiveJob) -> None:
-    assert live.job.start().wait(patient(READY_SECONDS)) == 3
-    assert live.process.poll() is None
 
 
 def test_a_drain_that_retention_overtakes_goes_on_behind_the_gap(unhurried: LiveJob) -> None:

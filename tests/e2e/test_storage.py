@@ -113,18 +113,6 @@ def test_a_slow_store_makes_findings_late_and_one_that_hangs_is_waited_for(
     live.job.await_truth(live.topic.truth)
 
 
-def test_another_installation_is_refused(live: LiveJob, server: ObjectStoreServer) -> None:
-    job = live.job
-    own, state = job.settings, job.settings.state.with_name("other-state")
-    job.settings = own.model_copy(update={"instance": "others", "state": state})
-    try:
-        process = job.start()
-        assert process.wait(patient(60)) == ExitCode.MISCONFIGURED
-    finally:
-        job.settings = own
-    assert "belongs to installation 'tests'" in job.log.read_text()
-
-
 def test_a_store_that_denies_stops_the_job_and_says_why(live: LiveJob, server: ObjectStoreServer) -> None:
     live.await_live()
     server.deny()
