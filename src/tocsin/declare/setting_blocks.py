@@ -173,8 +173,7 @@ class AlertSettings(SettingBlock):
         repeat_interval: after which an e-mail alert that continues is listed in a summary.
         history_days: for how many days the alerts DB keeps findings, alerts, notifications and usage.
         heartbeat: an http(s) URL to ask, or a recipient to send to, while supervisor and notifier work: for a service
-            outside that alarms people when it misses that.
-        heartbeat_every: how often.
+            outside that alarms people when it misses that; asked or sent to every five minutes.
     """
 
     database: str | None = None
@@ -184,7 +183,6 @@ class AlertSettings(SettingBlock):
     repeat_interval: Duration = Field(default=timedelta(days=1), ge=timedelta(minutes=1))
     history_days: int = Field(default=400, ge=1, le=3650)
     heartbeat: Annotated[str, AfterValidator(_check_heartbeat)] | None = None
-    heartbeat_every: Duration = Field(default=timedelta(minutes=5), ge=timedelta(minutes=1))
 
     def address(self, state: Path) -> str:
         """SQLAlchemy address of the alerts DB, in `state` unless another is given.

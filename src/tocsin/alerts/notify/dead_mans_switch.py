@@ -15,13 +15,13 @@ import structlog
 
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.alerts.notify.notices import put
-from tocsin.declare.model.durations import span
 from tocsin.declare.settings import Settings
 from tocsin.platform.heartbeat import seconds_since_look
 
 SUPERVISOR_SECONDS = 300.0
 """A supervisor that has not looked for so long does not watch."""
 _REQUEST_SECONDS = 10.0
+_EVERY_SECONDS = 300.0
 _log = structlog.get_logger()
 
 
@@ -34,30 +34,30 @@ class DeadMansSwitch:
 
     def worked(self) -> None:
         """A round of the notifier has worked: give a sign if it is time. Never raises, and waits for nobody."""
-        target, every = self._settings.alerts.heartbeat, self._settings.alerts.heartbeat_every.total_seconds()
+        target = self._settings.alerts.heartbeat
         if target is None or time.monotonic() < self._due:
             return
         silent = seconds_since_look(self._settings.state)
         if silent is not None and silent >= SUPERVISOR_SECONDS:
             return
-        self._due = time.monotonic() + every
+        self._due = time.monotonic() + _EVERY_SECONDS
         if not target.startswith(("http://", "https://")):
-            self._send(target, every)
+            self._send(target)
         elif self._request is None or not self._request.is_alive():
             self._request = threading.Thread(target=_ask, args=(target,), name="heartbeat", daemon=True)
             self._request.start()
 
-    def _send(self, to: str, every: float) -> None:
+    def _send(self, to: str) -> None:
         notice = Notice(
             subject="[tocsin] heartbeat",
             paragraphs=(
-                f"Supervisor and notifier work. This message comes every {span(every)}: when it stops, nobody watches "
+                "Supervisor and notifier work. This message comes every five minutes: when it stops, nobody watches "
                 "the jobs, or messages do not leave.",
             ),
             commands=["tocsin status", "tocsin doctor"],
         )
         try:
-            put(notice, f"heartbeat__{int(time.time() // every)}", [to], self._settings)
+            put(notice, f"heartbeat__{int(time.time() // _EVERY_SECONDS)}", [to], self._settings)
         except OSError as error:
             _log.warning("heartbeat not sent", error=str(error))
 
