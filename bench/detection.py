@@ -14,10 +14,9 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from statistics import fmean, median, pstdev
+from statistics import fmean, pstdev
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +26,9 @@ from bench.figures import table
 from examples.log_surges.detectors.template_surge import Past, on_timer
 from examples.profiles.detectors import spending_outlier
 from examples.slow_routes.detectors import error_spike
+from tocsin.alerts.evaluation.scoring import Label, Labels, LimitQuality, ScoredWindow, evaluate
 from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.durations import span
 from tocsin.declare.model.table import FROM, UNTIL
 from tocsin.declare.settings import Settings
 from tocsin.setup.paths import here
@@ -38,37 +39,17 @@ _EXAMPLES = here().root / "examples"
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _DAY, _STEP = timedelta(days=1), timedelta(minutes=10)
 _COUNTS = ("realTweets/", "realAWSCloudwatch/elb_request_count", "realKnownCause/nyc_taxi")
-_ALERT_STEPS = 12
-"""Alarms within so many steps are one alert."""
+_ALERT_PERIOD = timedelta(hours=1)
+"""Alarms within it are one alert."""
 
 
-@dataclass(frozen=True)
-class Quality:
-    """How well a detector did at one limit.
-
-    Attributes:
-        detector, limit, data: which, and on what.
-        alerts: that it gave.
-        right: those of them that were about something planted or labelled.
-        found, there: how many of these it found, and how many there were.
-        delay: the median time until it did, as text.
-    """
-
-    detector: str
-    limit: float
-    data: str
-    alerts: int
-    right: int
-    found: int
-    there: int
-    delay: str = ""
-
-    def row(self) -> dict[str, object]:
-        """Make a row of a table."""
-        precision = f"{self.right / self.alerts:.0%}" if self.alerts else "no alert"
-        found = f"{self.found / self.there:.0%} ({self.found} of {self.there})"
-        said = {"data": self.data, "detector": self.detector, "limit": f"> {self.limit:g}", "alerts": self.alerts}
-        return said | {"precision": precision, "recall": found, "median delay": self.delay}
+def judged(data: str, detector: str, quality: LimitQuality) -> dict[str, object]:
+    """Make a row of a table."""
+    precision = "no alert" if quality.precision is None else f"{quality.precision:.0%}"
+    recall = "" if quality.recall is None else f"{quality.recall:.0%} ({quality.found})"
+    delay = "" if quality.delay_seconds is None else span(quality.delay_seconds)
+    named: dict[str, object] = {"data": data, "detector": detector, "limit": f"> {quality.limit:g}"}
+    return named | {"alerts": quality.alerts, "precision": precision, "recall": recall, "median delay": delay}
 
 
 def main() -> None:
@@ -79,7 +60,7 @@ def main() -> None:
     rows = [] if arguments.nab is None else [*surges(arguments.nab)]
     with running_batch(Settings(state=here().root / ".tocsin" / "bench" / "detection"), "bench:detection") as spark:
         rows += [*outliers(spark), *spikes(spark)]
-    print(table([one.row() for one in rows]))
+    print(table(rows))
 
 
 def detected(spark: SparkSession, module: Any, project: str, history: DataFrame, events: DataFrame) -> DataFrame:
@@ -96,7 +77,7 @@ def detected(spark: SparkSession, module: Any, project: str, history: DataFrame,
 # --- purchases --------------------------------------------------------------------------------------------------------
 
 
-def outliers(spark: SparkSession, customers: int = 500) -> Iterator[Quality]:
+def outliers(spark: SparkSession, customers: int = 500) -> Iterator[dict[str, object]]:
     """Purchases of 61 days; on the last one some are by a thief, who spends five to fifty times of what is usual."""
     chance = random.Random(1)
     past: list[tuple[str, datetime, float]] = []
@@ -124,14 +105,14 @@ def outliers(spark: SparkSession, customers: int = 500) -> Iterator[Quality]:
         amounts[customer].append(amount)
     plain = [(_z(amount, amounts[customer]), planted) for customer, _, amount, planted in today]
     for name, scores, limits in (("spending_outlier", ours, (10, 40)), ("z-score", plain, (3, 10))):
-        for limit in limits:
-            yield _single(name, limit, "purchases, planted thefts", scores)
+        for quality in _single(scores, limits):
+            yield judged("purchases, planted thefts", name, quality)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def spikes(spark: SparkSession, paths: int = 12) -> Iterator[Quality]:
+def spikes(spark: SparkSession, paths: int = 12) -> Iterator[dict[str, object]]:
     """Requests of 15 days in steps of ten minutes; in some of the last day's, 5 to 20 % more of them fail."""
     chance = random.Random(2)
     past: list[tuple[str, datetime, int, int]] = []
@@ -158,8 +139,8 @@ def spikes(spark: SparkSession, paths: int = 12) -> Iterator[Quality]:
         shares[path].append(errors / requests)
     plain = [(_z(errors / requests, shares[path]), planted) for path, _, requests, errors, planted in today]
     for name, scores, limits in (("error_spike", ours, (5, 10)), ("z-score of the share", plain, (3, 5))):
-        for limit in limits:
-            yield _single(name, limit, "requests, planted errors", scores)
+        for quality in _single(scores, limits):
+            yield judged("requests, planted errors", name, quality)
 
 
 def _requests(spark: SparkSession, counted: Sequence[tuple[str, datetime, int, int]]) -> DataFrame:
@@ -173,24 +154,33 @@ def _requests(spark: SparkSession, counted: Sequence[tuple[str, datetime, int, i
 # --- counts that people have labelled ---------------------------------------------------------------------------------
 
 
-def surges(nab: Path) -> Iterator[Quality]:
+def surges(nab: Path) -> Iterator[dict[str, object]]:
     """Run `template_surge`, and a z-score of the last 30 values, on the series of counts, a value for a minute."""
-    windows = json.loads((nab / "labels" / "combined_windows.json").read_text(encoding="utf-8"))
-    names = [name for name in windows if name.startswith(_COUNTS)]
+    spans = json.loads((nab / "labels" / "combined_windows.json").read_text(encoding="utf-8"))
+    names = [name for name in spans if name.startswith(_COUNTS)]
     series = {name: _read(nab / "data" / name) for name in names}
+    known = [Label(name, _moment(begin), _moment(end)) for name in names for begin, end in spans[name]]
     ways: list[tuple[str, Callable[[list[int]], list[float]], tuple[float, ...]]] = [
         ("template_surge", _surge_scores, (6, 20)),
         ("z-score of the last 30", _z_scores, (3, 6)),
     ]
     for name, score, limits in ways:
-        scored = {one: score([count for _, count in values]) for one, values in series.items()}
-        for limit in limits:
-            yield _labelled(name, limit, scored, series, windows)
+        windows = [
+            ScoredWindow(one, at, at, value)
+            for one, values in series.items()
+            for (at, _), value in zip(values, score([count for _, count in values]), strict=True)
+        ]
+        for quality in evaluate(windows, Labels(known, is_complete=True), limits, _ALERT_PERIOD, 1):
+            yield judged(f"NAB, {len(names)} series of counts", name, quality)
 
 
 def _read(path: Path) -> list[tuple[datetime, int]]:
     with path.open(encoding="utf-8") as lines:
-        return [(datetime.fromisoformat(row["timestamp"]), round(float(row["value"]))) for row in csv.DictReader(lines)]
+        return [(_moment(row["timestamp"]), round(float(row["value"]))) for row in csv.DictReader(lines)]
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
 def _surge_scores(counts: list[int]) -> list[float]:
@@ -206,34 +196,11 @@ def _z_scores(counts: list[int]) -> list[float]:
     return [_z(count, counts[max(0, place - 30) : place]) for place, count in enumerate(counts)]
 
 
-def _labelled(
-    name: str, limit: float, scored: dict[str, list[float]], series: dict[str, list[tuple[datetime, int]]], windows: Any
-) -> Quality:
-    alerts = right = found = there = 0
-    delays: list[float] = []
-    for one, scores in scored.items():
-        spans = [tuple(map(datetime.fromisoformat, span)) for span in windows[one]]
-        last, times = -_ALERT_STEPS, [at for at, _ in series[one]]
-        rang = []
-        for place, score in enumerate(scores):
-            if score > limit and place - last >= _ALERT_STEPS:
-                last = place
-                rang.append(times[place])
-        alerts += len(rang)
-        right += sum(any(begin <= at <= end for begin, end in spans) for at in rang)
-        firsts = [next((at for at in rang if begin <= at <= end), None) for begin, end in spans]
-        found, there = found + sum(at is not None for at in firsts), there + len(spans)
-        delays += [
-            (at - begin) / (end - begin) for at, (begin, end) in zip(firsts, spans, strict=True) if at is not None
-        ]
-    delay = f"{median(delays):.0%} of the labelled span" if delays else ""
-    return Quality(name, limit, f"NAB, {len(scored)} series of counts", alerts, right, found, there, delay)
-
-
-def _single(name: str, limit: float, data: str, scores: list[tuple[float, bool]]) -> Quality:
-    rang = [planted for score, planted in scores if score > limit]
-    there = sum(planted for _, planted in scores)
-    return Quality(name, limit, data, len(rang), sum(rang), sum(rang), there, "0")
+def _single(scores: Sequence[tuple[float, bool]], limits: Sequence[float]) -> list[LimitQuality]:
+    """Judge scores of ten minutes, each an alert of its own, that are known to be of something planted or not."""
+    windows = [ScoredWindow(str(n), _BEGIN, _BEGIN + _STEP, score) for n, (score, _) in enumerate(scores)]
+    planted = [Label(w.key, w.start, w.end) for w, (_, planted) in zip(windows, scores, strict=True) if planted]
+    return evaluate(windows, Labels(planted, is_complete=True), limits, _STEP, 1)
 
 
 def _z(value: float, past: Sequence[float]) -> float:

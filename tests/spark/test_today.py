@@ -1,4 +1,4 @@
-"""`backtest`, `diff` and `parity` of the current day: its events lie in Kafka, the days before in history.
+"""`evaluate` and `parity` of the current day: its events lie in Kafka, the days before in history.
 
 What they must say is counted from the bursts.
 """
@@ -36,6 +36,7 @@ from tocsin.platform.kafka.topics import ensure_topics
 TODAY = datetime.now(UTC).date()
 YESTERDAY = TODAY - timedelta(days=1)
 LATENESS = 10
+DETECTOR = {"evaluate": ["failed_logins"], "parity": ["--detector", "failed_logins"]}
 TICK = 110
 # User, failed logins, the second of the day, and how late they came: the last closed window is that of 90 to 100.
 BURSTS = [
@@ -87,8 +88,8 @@ def settings(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, brok
         yield made
 
 
-def asked(*words: str) -> tuple[int, Any]:
-    result = invoke([*words, "--detector", "failed_logins", "--json"])
+def asked(verb: str, *words: str) -> tuple[int, Any]:
+    result = invoke([verb, *DETECTOR[verb], *words, "--json"])
     assert result.exit_code in (0, 1), f"{result.output}{result.exception!r}"
     assert result.stdout, f"{result.output}{result.exception!r}"
     return result.exit_code, json.loads(result.stdout)
@@ -98,8 +99,8 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def test_a_backtest_counts_the_closed_windows_of_today(settings: Settings) -> None:
-    code, found = asked("backtest", "--today", "--days", "1")
+def test_an_evaluation_counts_the_closed_windows_of_today(settings: Settings) -> None:
+    code, found = asked("evaluate", "--today", "--days", "1")
     assert code == 0
     assert [(one["day"], one["findings"]) for one in found["days"]] == [(str(YESTERDAY), 1), (str(TODAY), 2)]
     assert found["days"][1]["events"] == sum(count for _, count, _, _ in BURSTS), "each once, and no other day's"
@@ -115,7 +116,7 @@ def test_a_draft_is_the_version_after_also_today(settings: Settings) -> None:
     text = (settings.project / "detectors" / "failed_logins.py").read_text()
     draft.write_text(text.replace("email=50, urgent=100", "email=61, urgent=69"))
     code, found = asked(
-        "backtest", "--against", str(draft), "--from", str(YESTERDAY - timedelta(days=1)), "--to", str(TODAY)
+        "evaluate", "--against", str(draft), "--from", str(YESTERDAY - timedelta(days=1)), "--to", str(TODAY)
     )
     assert code == 1
     counts = [{name: value for name, value in one.items() if value} for one in found["by_day"]]
@@ -125,7 +126,7 @@ def test_a_draft_is_the_version_after_also_today(settings: Settings) -> None:
     (lost,) = found["left_out"].items()
     assert lost[0] == str(YESTERDAY - timedelta(days=1))
     assert "is not published" in lost[1]
-    words = invoke(["backtest", "--detector", "failed_logins", "--against", str(draft), "--today"]).output
+    words = invoke(["evaluate", "failed_logins", "--against", str(draft), "--today"]).output
     assert f"{TODAY}: from Kafka, up to {begin(TODAY) + timedelta(seconds=100):%Y-%m-%d %H:%M:%S}Z" in words
     assert "2 days: 1 alike, 1 gone, 0 new, 1 with another level, 0 with another score alone" in words
 
@@ -166,7 +167,7 @@ def test_without_kafka_the_current_day_is_refused_and_the_others_run(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOCSIN_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:9")
-    refused = invoke(["backtest", "--detector", "failed_logins", "--today"])
+    refused = invoke(["evaluate", "failed_logins", "--today"])
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert "127.0.0.1:9" in str(refused.exception)
-    assert asked("backtest")[0] == 0
+    assert asked("evaluate")[0] == 0

@@ -1,4 +1,4 @@
-"""`tocsin backtest`, also against another version, over days with planted bursts, and a detector of the stream alone.
+"""`tocsin evaluate`, also against another version, over days with planted bursts, and a detector of the stream alone.
 
 What they must say is counted from the bursts.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from tests.rig.command_line import invoke
@@ -34,7 +35,7 @@ BURSTS: list[list[tuple[str, int, int]]] = [
     [("often", 70, 0), ("often", 70, 600), ("often", 70, 1200), ("often", 90, 7200)],
     [("limit", 50, 0)],
 ]
-AGAINST = ["backtest", "--detector", "failed_logins", "--against"]
+AGAINST = ["evaluate", "failed_logins", "--against"]
 SUCCESSES = 20
 SESSIONS = """\
     session = F.session_window("event_time", "5 minutes").alias("window")
@@ -130,26 +131,29 @@ def told(spark: SparkSession, history: Settings, project: Path) -> dict[str, Tol
     """What each command said, one after the other."""
     both = ["--detector", "failed_logins", "--detector", "sessions"]
     commands = {
-        "backtest": ["backtest", "--detector", "failed_logins", "--json"],
-        "two days": ["backtest", "--detector", "failed_logins", "--days", "2"],
+        "evaluate": ["evaluate", "failed_logins", "--json"],
+        "two days": ["evaluate", "failed_logins", "--days", "2"],
         "limits": [*AGAINST, str(project / "drafts" / "limits.py")],
         "window": [
-            "backtest",
-            "--detector",
+            "evaluate",
             "failed_logins",
             "--against",
             str(project / "drafts" / "window.py"),
             "--json",
         ],
         "itself": [
-            "backtest",
-            "--detector",
+            "evaluate",
             "failed_logins",
             "--against",
             str(project / "detectors" / "failed_logins.py"),
         ],
-        "again": ["backtest", "--detector", "again", "--json", "--days", "1"],
-        "sessions": ["backtest", "--detector", "sessions"],
+        "again": ["evaluate", "again", "--json", "--days", "1"],
+        "sessions": ["evaluate", "sessions"],
+        "labels": [*labelled(project), "--alerts-a-day", "0.4", "--out", str(project / "limits.png"), "--json"],
+        "labels in words": [*labelled(project), "--limits", "20,60"],
+        "scores": ["scores", "failed_logins", "--out", str(project / "scores.parquet")],
+        "scores of step": ["scores", "again", "--days", "1", "--out", str(project / "again.parquet")],
+        "nowhere": ["scores", "failed_logins", "--out", str(project / "nowhere" / "scores.parquet")],
         "backfill": ["backfill", *both, "--yes"],
         "plan": ["backfill", *both, "--plan"],
     }
@@ -157,6 +161,14 @@ def told(spark: SparkSession, history: Settings, project: Path) -> dict[str, Tol
         patch.setenv("TOCSIN_PROJECT", str(project))
         patch.setenv("TOCSIN_STATE", str(history.state))
         return {name: tell(history.state, words) for name, words in commands.items()}
+
+
+def labelled(project: Path) -> list[str]:
+    """Write three incidents: one that the limits find, one about somebody who never failed, and one of another year."""
+    hour = f"{DAYS[0]}T00:00:00Z,{DAYS[0]}T01:00:00Z"
+    rows = ["entity,from,to", f"worst,{hour}", f"nobody,{hour}", "worst,2020-01-01,2020-01-02"]
+    (project / "incidents.csv").write_text("\n".join(rows))
+    return ["evaluate", "failed_logins", "--labels", str(project / "incidents.csv")]
 
 
 def tell(state: Path, words: list[str]) -> Told:
@@ -174,9 +186,9 @@ def files(state: Path) -> dict[str, str]:
     return {str(path.relative_to(state)): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
 
 
-def test_a_backtest_counts_findings_and_alerts_of_each_day(told: dict[str, Told]) -> None:
-    assert told["backtest"].code == 0, told["backtest"].err
-    found = json.loads(told["backtest"].out)
+def test_an_evaluation_counts_findings_and_alerts_of_each_day(told: dict[str, Told]) -> None:
+    assert told["evaluate"].code == 0, told["evaluate"].err
+    found = json.loads(told["evaluate"].out)
     expected = truth(50)
     assert found["days"] == [
         {
@@ -198,7 +210,7 @@ def test_a_backtest_counts_findings_and_alerts_of_each_day(told: dict[str, Told]
     assert 0 < found["seconds"] < 120
 
 
-def test_a_backtest_of_the_latest_days_in_words(told: dict[str, Told]) -> None:
+def test_an_evaluation_of_the_latest_days_in_words(told: dict[str, Told]) -> None:
     one = told["two days"]
     assert one.code == 0, one.err
     rows = [line.split() for line in one.out.splitlines() if line]
@@ -210,6 +222,51 @@ def test_a_backtest_of_the_latest_days_in_words(told: dict[str, Told]) -> None:
     assert ["often", "4", "90"] in rows
     assert "4 findings and 2 alerts in 2 days" in one.out
     assert "390 events read in " in one.out
+
+
+def test_limits_are_compared_with_labels(told: dict[str, Told], project: Path) -> None:
+    assert told["labels"].code == 0, told["labels"].err
+    found = json.loads(told["labels"].out)
+    assert found["labels"] == {"incidents": 2, "verdicts": 0, "outside": 1, "unseen": ['{"user_id":"nobody"}']}
+    assert found["scores"] == len(truth(0))
+    assert found["chosen"] == 90, "one alert in three days: worst, with 101"
+    by_limit = {one["limit"]: one for one in found["ladder"]}
+    assert {50, 90, 100} <= by_limit.keys()
+    figures = ("alerts", "right", "wrong", "found", "precision", "recall", "delay_seconds")
+    assert [by_limit[50][name] for name in figures] == [4, 1, 3, 1, 0.25, 0.5, 70], "seconds 60 to 70 of the day"
+    assert [by_limit[90][name] for name in figures] == [1, 1, 0, 1, 1, 0.5, 70]
+    assert (project / "limits.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_limits_are_compared_with_labels_in_words(told: dict[str, Told]) -> None:
+    one = told["labels in words"]
+    assert one.code == 0, one.err
+    rows = [line.split() for line in one.out.splitlines()]
+    assert rows[rows.index([]) :].count(["60", "3", "1", "33.3%", "50.0%", "70", "s"]) == 1, one.out
+    assert "compared with 2 incidents and 0 verdicts" in one.out
+    assert "1 label left out: outside of these days" in one.err
+    assert "1 of those labelled have no score on these days, so no limit finds them: nobody" in one.err
+
+
+def test_every_score_is_written_below_the_limits_too(told: dict[str, Told], project: Path) -> None:
+    for name in ("scores", "scores of step"):
+        assert told[name].code == 0, told[name].err
+    rows = parquet.read_table(project / "scores.parquet").to_pylist()
+    assert {(row["window_start"], row["user_id"]): row["score"] for row in rows} == {
+        (begin(day) + timedelta(seconds=second), user): score for (day, second, user), score in truth(0).items()
+    }
+    assert {row["window_end"] - row["window_start"] for row in rows} == {timedelta(seconds=10)}
+    stepped = parquet.read_table(project / "again.parquet").to_pylist()
+    assert {(row["user_id"], row["window_start"], row["window_end"], row["score"]) for row in stepped} == {
+        ("limit", begin(DAYS[2]), begin(DAYS[2]), 2),
+        ("worst", *[begin(DAYS[2]) + timedelta(seconds=60)] * 2, 1),
+    }
+    assert not list(project.glob(".*.part"))
+
+
+def test_a_file_that_cannot_be_written_is_named_at_once(told: dict[str, Told]) -> None:
+    assert told["nowhere"].code == 1
+    assert "nowhere/scores.parquet: cannot be written" in told["nowhere"].err
 
 
 def test_other_limits_are_told_finding_by_finding(told: dict[str, Told]) -> None:

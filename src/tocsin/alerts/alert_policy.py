@@ -10,10 +10,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from tocsin.declare.model.alert_matcher import Level
@@ -115,17 +114,6 @@ def alert_start(moment: datetime, starts: Iterable[datetime], period: timedelta)
     inside = [start for start in starts if start <= moment < start + period]
     early = [start for start in starts if moment < start < moment + period]
     return max(inside, default=None) or min(early, default=None)
-
-
-def alerts_by_day(findings: Iterable[Finding], rules: DetectorFacts | DetectorSpec) -> dict[date, int]:
-    """Count the alerts that findings of one detector would open, by UTC day of opening; a day without any is absent."""
-    starts: dict[str, list[datetime]] = defaultdict(list)
-    opened: Counter[date] = Counter()
-    for moment, key in sorted((finding.moment, dedup_key(finding.entity, rules)) for finding in findings):
-        if alert_start(moment, starts[key][-1:], rules.dedup_period) is None:
-            starts[key].append(moment)
-            opened[moment.date()] += 1
-    return dict(opened)
 
 
 def notification(finding: Finding, facts: DetectorFacts, before: SentBefore, now: datetime) -> NotificationKind | None:

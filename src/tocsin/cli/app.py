@@ -28,12 +28,12 @@ from tocsin.cli.detectors import (
     backfill_command,
     check_command,
     detectors_command,
+    evaluate_command,
     explain_command,
     findings_command,
     parity_command,
     run_command,
     test_command,
-    trial_command,
     versions_command,
 )
 from tocsin.cli.operate import (
@@ -77,7 +77,8 @@ app.command("quality")(quality_command.quality)
 app.command("test")(test_command.test)
 app.command("run")(run_command.run)
 app.command("backfill")(backfill_command.backfill)
-app.command("backtest")(trial_command.backtest)
+app.command("evaluate")(evaluate_command.evaluate)
+app.command("scores")(evaluate_command.scores)
 app.command("parity")(parity_command.parity)
 app.command("explain")(explain_command.explain)
 app.command("skip-backlog")(versions_command.skip_backlog)

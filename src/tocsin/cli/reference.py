@@ -13,6 +13,7 @@ import typer
 from pydantic import BaseModel
 
 from tocsin.alerts.actions import ActionResult, Silence
+from tocsin.alerts.evaluation.evaluation_run import Evaluation
 from tocsin.alerts.evidence.finding_explanation import FindingExplanation
 from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, InvalidFinding, JobUsage
@@ -35,7 +36,7 @@ from tocsin.detect.explanation import DetectorExplanation
 from tocsin.dev.diagnosis import Diagnosis
 from tocsin.history.backfill.backfill_status import BackfillDay
 from tocsin.history.backfill.parity.parity_report import ParityReport
-from tocsin.history.backfill.trial_report import Backtest, Diff
+from tocsin.history.backfill.trial_report import Diff
 from tocsin.history.day_status import DayStatus
 from tocsin.history.day_versions import DayVersion
 from tocsin.ingest.quarantined_record import QuarantinedRecord
@@ -84,7 +85,7 @@ SHAPES: dict[str, Any] = {
     "tocsin plan": list[JobPlanShape],
     "tocsin doctor": list[Diagnosis],
     "tocsin explain": DetectorExplanation | FindingExplanation | list[VersionShape],
-    "tocsin backtest": Backtest | Diff,
+    "tocsin evaluate": Evaluation | Diff,
     "tocsin parity": ParityReport,
     "tocsin test": TestReport,
     "tocsin run": FileReport,

@@ -113,9 +113,9 @@ def parity_job(detector: str) -> str:
     return str(JobName("parity", detector))
 
 
-def backtest_job(detector: str) -> str:
+def evaluation_job(detector: str) -> str:
     """The batch that runs `detector` over days of history and keeps nothing."""
-    return str(JobName("backtest", detector))
+    return str(JobName("evaluate", detector))
 
 
 def dag_of(job: str) -> str:

@@ -27,6 +27,8 @@ FAULTS = "step_faults"
 ABOVE = ("above_start", "above_end")
 """Observed with the ladder: first start and last end of windows above the highest limit, microseconds since 1970."""
 
+SCORE_TIMES = ("window_start", "window_end")
+
 _LARGEST_RUNG = 10**9
 _OF_FIXED_SIZE = (BooleanType, DateType, NumericType, TimestampNTZType, TimestampType)
 
@@ -71,13 +73,11 @@ def make_findings(rows: DataFrame, spec: DetectorSpec, emission: Emission) -> Da
     """
     if spec.has_step:
         return _bounded(_found_by_step(rows, emission))
-    named = any_null([F.col(name) for name in spec.entity])
-    score = F.col("score").cast("double")
-    valid = score.isNotNull() & ~F.isnan(score) & (F.abs(score) != float("inf"))
+    named, score, valid = _judged(spec)
     counted = rows.observe(
         OBSERVATION,
         F.count_if(named).alias("null_entity"),
-        F.count_if(~F.coalesce(valid, F.lit(False))).alias("null_score"),
+        F.count_if(~valid).alias("null_score"),
         *(_edges_above(score, spec, emission) if emission.ladder and spec.window is not None else ()),
     )
     emitted = counted.where(~named & valid & _is_emitted(score, spec, emission))
@@ -85,6 +85,34 @@ def make_findings(rows: DataFrame, spec: DetectorSpec, emission: Emission) -> Da
     fields = emitted.select(_finding_id(spec).alias("finding_id"), *document)
     written = fields.select(F.col("finding_id").alias("key"), F.to_json(F.struct("*"), JSON_TIMES).alias("value"))
     return _bounded(written)
+
+
+def make_scores(rows: DataFrame, spec: DetectorSpec) -> DataFrame:
+    """Make of each of `rows` above a limit the columns of its entity, as text, `window_start`, `window_end`, `score`.
+
+    Without windows both times are that of the event. Rows whose entity or score is null or not finite are left out.
+    """
+    if spec.has_step:
+        fields = "entity map<string, string>, score double, event_time_max timestamp"
+        found = rows.where(F.col("key").isNotNull()).select(F.from_json("value", fields).alias("found"))
+        entity = [F.col("found.entity").getItem(name).alias(name) for name in spec.entity]
+        times = [F.col("found.event_time_max").alias(edge) for edge in SCORE_TIMES]
+        return found.select(*entity, *times, "found.score")
+    named, score, valid = _judged(spec)
+    moment = F.col("event_time_max" if "event_time_max" in rows.columns else "event_time")
+    edges = (moment, moment) if spec.window is None else (F.col("window.start"), F.col("window.end"))
+    return rows.where(~named & valid & (score > F.lit(float(spec.levels.lowest)))).select(
+        *(F.col(name).cast("string").alias(name) for name in spec.entity),
+        *(edge.alias(name) for edge, name in zip(edges, SCORE_TIMES, strict=True)),
+        score.alias("score"),
+    )
+
+
+def _judged(spec: DetectorSpec) -> tuple[Column, Column, Column]:
+    """Give whether the entity is null, the score, and whether that is a finite number."""
+    score = F.col("score").cast("double")
+    valid = score.isNotNull() & ~F.isnan(score) & (F.abs(score) != float("inf"))
+    return any_null([F.col(name) for name in spec.entity]), score, F.coalesce(valid, F.lit(False))
 
 
 def _found_by_step(rows: DataFrame, emission: Emission) -> DataFrame:

@@ -14,7 +14,7 @@ from tocsin.declare.model.durations import EPOCH, MICROSECOND, last_number, reac
 from tocsin.declare.model.finding import Origin
 from tocsin.declare.model.source import Source
 from tocsin.detect.spark.expected_windows import Known, fill_in
-from tocsin.detect.spark.findings import Emission, make_findings
+from tocsin.detect.spark.findings import Emission, make_findings, make_scores
 from tocsin.detect.spark.plan import check_range, read_plan
 from tocsin.detect.spark.seen_entities import Silence
 from tocsin.detect.spark.step_query import detector_function
@@ -62,6 +62,21 @@ def find_in_range(
 
     Raises a ConfigError if the detector's query is not one that runs, or (`StreamOnly`) not on a range of time.
     """
+    rows = _rows_in_range(spark, read, spec, sources, wanted)
+    return make_findings(rows, spec, Emission(origin=wanted.origin, run_id=wanted.run_id, observed=wanted.observed))
+
+
+def score_range(
+    spark: SparkSession, read: EventReader, spec: DetectorSpec, sources: Sequence[Source], wanted: Range
+) -> DataFrame:
+    """Make of what `find_in_range` looks at the scores above the limits of `spec`: see `make_scores`. Errors alike."""
+    return make_scores(_rows_in_range(spark, read, spec, sources, wanted), spec)
+
+
+def _rows_in_range(
+    spark: SparkSession, read: EventReader, spec: DetectorSpec, sources: Sequence[Source], wanted: Range
+) -> DataFrame:
+    """Give what the function of `spec` returns about the range, and about entities that are missing in it."""
     time, last = F.col("event_time"), wanted.end + reach(spec, wanted.end)
 
     def events_of(source: Source) -> DataFrame:
@@ -82,7 +97,7 @@ def find_in_range(
         begin = _first(read.events(spark, sources[0]), spec, wanted) if wanted.is_first else wanted.start
         spans = wanted.spans or [(begin, wanted.end)]
         rows = fill_in(rows, silence, spans, Known(tables))
-    return make_findings(rows, spec, Emission(origin=wanted.origin, run_id=wanted.run_id, observed=wanted.observed))
+    return rows
 
 
 def _first(events: DataFrame, spec: DetectorSpec, wanted: Range) -> datetime:

@@ -12,7 +12,7 @@ import structlog
 
 from tocsin.declare.catalog import Catalog
 from tocsin.declare.model.errors import TransientError
-from tocsin.declare.model.names import backfill_job, backtest_job, detector_job, file_name, parity_job
+from tocsin.declare.model.names import backfill_job, detector_job, evaluation_job, file_name, parity_job
 from tocsin.declare.settings import Settings
 from tocsin.platform import state_file
 from tocsin.platform.lead import try_lead
@@ -20,7 +20,7 @@ from tocsin.platform.lock import LockHeld
 from tocsin.platform.storage.job_folders import stored_folder
 from tocsin.platform.storage.stored_path import remove_tree
 
-_JOBS = (detector_job, backfill_job, parity_job, backtest_job)
+_JOBS = (detector_job, backfill_job, parity_job, evaluation_job)
 _LEFT = re.compile(rf"(?:{'|'.join(file_name(job('')) for job in _JOBS)})__([a-z][a-z0-9_]*)(?:\..*)?")
 _FOLDERS = ("checkpoints", "logs", "heartbeats", "drains", "supervision/starts", "supervision/chronicle")
 

@@ -4,41 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from tocsin.declare.declaration import read_spec
-from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.detector import DetectorSpec, Levels
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.finding import Finding
-from tocsin.declare.model.names import backtest_job, detector_job
+from tocsin.declare.model.names import detector_job, evaluation_job
 from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings
+from tocsin.detect.spark.findings import SCORE_TIMES
 from tocsin.history.backfill.backfill_planning import Sealed, obstacle
 from tocsin.history.backfill.backfill_status import declared, without_table
 from tocsin.history.backfill.spark.day_findings import ROWS_AT_ONCE, Days
-from tocsin.history.backfill.trial_report import (
-    Backtest,
-    Diff,
-    OpenPart,
-    changes,
-    day_counts,
-    declared_limits,
-    score_bins,
-    top_entities,
-)
+from tocsin.history.backfill.trial_report import Diff, OpenPart, changes
 from tocsin.history.day_status import why_not
 from tocsin.history.seal_planning import chunks
 from tocsin.history.spark.open_day import OpenDay
 from tocsin.history.spark.shared_scratch import shared_scratch
 from tocsin.platform.code_versions import kept_detector, kept_versions
+from tocsin.platform.storage.stored_path import StoredPath, find_all, open_stored
 from tocsin.spark.batch_session import running_batch
 from tocsin.spark.session import scratch_folder
 
-RUN_ID = "backtest"
+RUN_ID = "trial"
 
 
 @dataclass(frozen=True)
@@ -86,38 +81,82 @@ class DetectorTrial:
 
 @dataclass
 class TrialRun:
-    """The trials of some versions on the same days; see `Backtest` for `open` and `left_out`."""
+    """The trials of some versions on the same days.
+
+    Attributes:
+        left_out: days that were asked for and cannot run, and why.
+        open: which part of the current day is among them; None if none.
+    """
 
     trials: list[DetectorTrial]
     left_out: dict[date, str]
     open: OpenPart | None = None
 
 
-def backtest(
-    settings: Settings,
-    name: str,
-    choice: DayChoice,
-    count_alerts: Callable[[list[Finding], DetectorSpec], dict[date, int]],
-) -> Backtest:
-    """Run the detector `name` on history; `count_alerts` counts, by day, the alerts that findings would open.
+@dataclass
+class _Opened:
+    """What a run over days goes by; `parts` are the days of one query each."""
 
-    Errors as for `try_out`.
+    spark: Any
+    days: Days
+    parts: list[tuple[date, ...]]
+    run: TrialRun
+    folder: StoredPath
+
+
+def score_days(settings: Settings, name: str, choice: DayChoice, target: Path) -> TrialRun:
+    """Write each score of the detector `name` on history to the Parquet file `target`, whatever its limits are.
+
+    See `tocsin.detect.spark.findings.make_scores` for the columns. The trial that is returned has no findings. Errors
+    as for `try_out`, and OSError if the file cannot be written.
     """
-    source, (spec,) = declared(settings, [name])
-    run = try_out(settings, source, [spec], choice)
-    (trial,) = run.trials
-    return Backtest(
-        detector=name,
-        version=spec.version,
-        days=day_counts(trial.found, trial.events, count_alerts(trial.findings, spec)),
-        open=run.open,
-        left_out=run.left_out,
-        top=top_entities(trial.findings),
-        limits=declared_limits(spec.levels),
-        scores=score_bins(trial.findings),
-        cpu_seconds=round(trial.cpu_seconds, 2),
-        seconds=round(trial.seconds, 2),
-    )
+    source, (declared_spec,) = declared(settings, [name])
+    spec = replace(declared_spec, levels=Levels(email=-sys.float_info.max))
+    with _opened(settings, source, [spec], choice) as opened, ScoreFile(target, spec.entity) as file:
+        (trial,) = opened.run.trials
+        trial.spec = declared_spec
+        for number, chunk in enumerate(opened.parts):
+            began, folder = time.monotonic(), opened.folder / f"scores-{number}"
+            trial.cpu_seconds += opened.days.write_scores(opened.spark, spec, chunk, folder)
+            file.add(folder)
+            trial.events |= {day: opened.days.rows[day] for day in chunk}
+            trial.seconds += time.monotonic() - began
+    return opened.run
+
+
+class ScoreFile:
+    """One Parquet file of what Spark writes as many; it is there once the block has ended without an error."""
+
+    def __init__(self, target: Path, entity: Sequence[str]) -> None:
+        self._target, self._entity = target, entity
+
+    def __enter__(self) -> ScoreFile:
+        """Open it beside its place."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        fields = [(name, pa.string()) for name in self._entity]
+        fields += [(name, pa.timestamp("us", "UTC")) for name in SCORE_TIMES]
+        self._part = self._target.with_name(f".{self._target.name}.part")
+        self._writer = parquet.ParquetWriter(self._part, pa.schema([*fields, ("score", pa.float64())]))
+        return self
+
+    def add(self, folder: StoredPath) -> None:
+        """Append the files in `folder`."""
+        from pyarrow import parquet
+
+        for path in find_all(folder, "*.parquet"):
+            with open_stored(path) as file:
+                for batch in parquet.ParquetFile(file).iter_batches():
+                    self._writer.write_batch(batch.cast(self._writer.schema))
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Put it in its place, or remove it."""
+        self._writer.close()
+        if kind is None:
+            self._part.replace(self._target)
+        else:
+            self._part.unlink()
 
 
 def compare_versions(settings: Settings, name: str, other: str | None, choice: DayChoice) -> Diff:
@@ -177,12 +216,27 @@ def try_out(settings: Settings, source: Source, specs: Sequence[DetectorSpec], c
         TransientError: the catalogue of history, or Kafka for the current day, does not answer; a retry helps.
         TocsinError: there are more findings than can be handled; fewer days, or higher limits, help.
     """
+    with _opened(settings, source, specs, choice) as opened:
+        for chunk in opened.parts:
+            for trial in opened.run.trials:
+                began = time.monotonic()
+                found = opened.days.findings(opened.spark, trial.spec, chunk, RUN_ID)
+                trial.found |= found.by_day
+                trial.events |= {day: opened.days.rows[day] for day in found.by_day}
+                trial.cpu_seconds += found.cpu_seconds
+                trial.seconds += time.monotonic() - began
+    return opened.run
+
+
+@contextlib.contextmanager
+def _opened(settings: Settings, source: Source, specs: Sequence[DetectorSpec], choice: DayChoice) -> Iterator[_Opened]:
+    """Run the block with a session, the days of `choice` that all of `specs` can run, and a folder for its files."""
     days = Days(settings, source)
     able, left_out = _chosen(settings, source, days, specs, choice)
     if not able and not choice.wants_today:
         what = "no published day can run; `tocsin history list` says what the days wait for"
         raise ConfigError.one(specs[0].name, what)
-    job = backtest_job(specs[0].name)
+    job = evaluation_job(specs[0].name)
     run = TrialRun([DetectorTrial(spec) for spec in specs], left_out)
     try:
         with running_batch(settings, job) as spark, shared_scratch(spark, settings, job) as folder:
@@ -191,17 +245,9 @@ def try_out(settings: Settings, source: Source, specs: Sequence[DetectorSpec], c
                 parts += _today(days.read_today(spark, folder), days, run)
             if not parts:
                 raise ConfigError.one(specs[0].name, "; ".join(f"{day} {why}" for day, why in left_out.items()))
-            for chunk in parts:
-                for trial in run.trials:
-                    began = time.monotonic()
-                    found = days.findings(spark, trial.spec, chunk, RUN_ID)
-                    trial.found |= found.by_day
-                    trial.events |= {day: days.rows[day] for day in found.by_day}
-                    trial.cpu_seconds += found.cpu_seconds
-                    trial.seconds += time.monotonic() - began
+            yield _Opened(spark, days, parts, run, folder)
     finally:
         _leave_nothing(settings, job)
-    return run
 
 
 def _chosen(

@@ -1,9 +1,7 @@
-"""Sum up a run that keeps nothing: how much a detector would find, and how two versions differ. Pure."""
+"""Say how two versions of a detector differ on history. Pure."""
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
@@ -13,21 +11,7 @@ from pydantic import BaseModel
 from tocsin.declare.model.detector import Levels
 from tocsin.declare.model.finding import Finding, canonical_entity
 
-TOP = 10
-BINS = 20
-FAR = 100.0
-
 Key = tuple[str, datetime | None, datetime | None, str]
-
-
-class DayCount(BaseModel, frozen=True):
-    """One UTC day: its events, and the findings and alerts that the detector would have made of them."""
-
-    day: date
-    events: int
-    findings: int
-    urgent: int
-    alerts: int
 
 
 class OpenPart(BaseModel, frozen=True):
@@ -42,48 +26,6 @@ class OpenPart(BaseModel, frozen=True):
     day: date
     since: datetime
     until: datetime
-
-
-class TopEntity(BaseModel, frozen=True):
-    """One of the entities with most findings."""
-
-    entity: dict[str, str]
-    findings: int
-    highest_score: float
-
-
-class ScoreBin(BaseModel, frozen=True):
-    """The findings with a score from `low` up to `high`; of the last bin with `high` itself too."""
-
-    low: float
-    high: float
-    findings: int
-
-
-class Backtest(BaseModel, frozen=True):
-    """A detector on days of history.
-
-    Attributes:
-        detector, version: which one.
-        days: the oldest first.
-        open: which part of the current day is among them; null if none.
-        left_out: days that were asked for and cannot run, and why.
-        top: the entities with most findings.
-        limits: of the detector, by level.
-        scores: how many findings have which score; bins of equal width, or of equal ratio if scores differ 100-fold.
-        cpu_seconds, seconds: that it took, without the start of Spark.
-    """
-
-    detector: str
-    version: str
-    days: list[DayCount]
-    open: OpenPart | None = None
-    left_out: dict[date, str] = {}
-    top: list[TopEntity]
-    limits: dict[str, float] = {}
-    scores: list[ScoreBin] = []
-    cpu_seconds: float
-    seconds: float
 
 
 class TrialChange(BaseModel, frozen=True):
@@ -136,41 +78,9 @@ class Diff(BaseModel, frozen=True):
     changes: list[TrialChange]
 
 
-def top_entities(findings: Iterable[Finding]) -> list[TopEntity]:
-    """The `TOP` entities with most findings, of equal ones that with the highest score first."""
-    counts: Counter[str] = Counter()
-    best: dict[str, Finding] = {}
-    for one in findings:
-        name = canonical_entity(one.entity)
-        counts[name] += 1
-        if name not in best or one.score > best[name].score:
-            best[name] = one
-    order = sorted(counts, key=lambda name: (-counts[name], -best[name].score, name))
-    return [
-        TopEntity(entity=best[name].entity, findings=counts[name], highest_score=best[name].score)
-        for name in order[:TOP]
-    ]
-
-
 def declared_limits(levels: Levels) -> dict[str, float]:
     """The limits that there are, by level."""
     return {level: limit for level, limit in vars(levels).items() if limit is not None}
-
-
-def score_bins(findings: Iterable[Finding]) -> list[ScoreBin]:
-    """Count the findings by their score, in `BINS` bins from the lowest to the highest score; one if all are equal."""
-    scores = sorted(one.score for one in findings)
-    if not scores:
-        return []
-    low, high = scores[0], scores[-1]
-    if low == high:
-        return [ScoreBin(low=low, high=high, findings=len(scores))]
-    parts = [number / BINS for number in range(BINS + 1)]
-    by_ratio = low > 0 and FAR <= high / low < math.inf
-    edges = [low * (high / low) ** part if by_ratio else low + (high - low) * part for part in parts]
-    edges[0], edges[-1] = low, high
-    places = [bisect_left(scores, edge) for edge in edges[:-1]] + [len(scores)]
-    return [ScoreBin(low=edges[n], high=edges[n + 1], findings=places[n + 1] - places[n]) for n in range(BINS)]
 
 
 def changes(
@@ -213,22 +123,6 @@ def _change(was: Finding | None, now: Finding | None) -> TrialChange:
         before=_score_of(was),
         after=_score_of(now),
     )
-
-
-def day_counts(
-    found: Mapping[date, Sequence[Finding]], events: Mapping[date, int], alerts: Mapping[date, int]
-) -> list[DayCount]:
-    """One row a day, the oldest first; `alerts` lacks days without any."""
-    return [
-        DayCount(
-            day=day,
-            events=events[day],
-            findings=len(found[day]),
-            urgent=sum(one.level == "urgent" for one in found[day]),
-            alerts=alerts.get(day, 0),
-        )
-        for day in sorted(found)
-    ]
 
 
 def _by_key(findings: Iterable[Finding]) -> dict[Key, Finding]:

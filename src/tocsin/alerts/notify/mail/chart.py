@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
     from PIL.ImageFont import FreeTypeFont
 
-_WIDTH, _HEIGHT = 900, 450
+WIDTH, _HEIGHT = 900, 450
 _TOP, _BOTTOM, _MARGIN = 8, 376, 20
-_INK, _GRID = "#3c4250", "#e3e6eb"
-_LINE, _WINDOW = "#2457c5", "#f2f5fc"
-_LIMITS, _EARLIER = {"email": "#b26a00", "urgent": "#c62828"}, {"email": "#d5ad73", "urgent": "#e08989"}
-_TEXT, _SMALL, _LARGE = 21, 20, 23
+_INK, GRID = "#3c4250", "#e3e6eb"
+LINE, _WINDOW = "#2457c5", "#f2f5fc"
+LIMIT_COLOURS, _EARLIER = {"email": "#b26a00", "urgent": "#c62828"}, {"email": "#d5ad73", "urgent": "#e08989"}
+_TEXT, SMALL, _LARGE = 21, 20, 23
 _MOST_WINDOWS, _MOST_SCORES = 12, 5
 _TIME_LABEL = 130
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -39,8 +39,8 @@ _TIME_STEPS = (
 
 
 @dataclass(frozen=True)
-class _Panel:
-    """A part of the picture: `left` and `right` in pixels, and what its edges stand for."""
+class Panel:
+    """A part of the picture: its edges in pixels, and what they stand for."""
 
     pen: ImageDraw
     left: float
@@ -49,12 +49,16 @@ class _Panel:
     end: float
     low: float
     high: float
+    top: float = _TOP
+    bottom: float = _BOTTOM
 
     def x(self, place: float) -> float:
+        """Find the pixel of `place`, a time or a number."""
         return self.left + (place - self.begin) / (self.end - self.begin) * (self.right - self.left)
 
     def y(self, score: float) -> float:
-        return _BOTTOM - (score - self.low) / (self.high - self.low) * (_BOTTOM - _TOP)
+        """Find the pixel of `score`."""
+        return self.bottom - (score - self.low) / (self.high - self.low) * (self.bottom - self.top)
 
     def level_line(self, score: float, colour: str, width: int, dash: int = 0) -> None:
         """Draw a line from edge to edge; with dashes of so many pixels if there are any."""
@@ -63,10 +67,10 @@ class _Panel:
             left = self.left + n * step
             self.pen.line([(left, y), (min(left + (dash or step), self.right), y)], colour, width)
 
-    def words(self, place: tuple[float, float], text: str, anchor: str, colour: str = _INK, size: int = _SMALL) -> None:
+    def words(self, place: tuple[float, float], text: str, anchor: str, colour: str = _INK, size: int = SMALL) -> None:
         """Write a line in the picture, `anchor` as of Pillow, moved to the left if it would leave it."""
         length = self.pen.textlength(text, _font(size))
-        beyond = place[0] + length * {"l": 1.0, "m": 0.5, "r": 0.0}[anchor[0]] - (_WIDTH - 4)
+        beyond = place[0] + length * {"l": 1.0, "m": 0.5, "r": 0.0}[anchor[0]] - (WIDTH - 4)
         bold = 0.6 if size == _LARGE else 0
         place = (place[0] - max(0.0, beyond), place[1])
         self.pen.text(place, text, colour, _font(size), anchor, stroke_width=bold)
@@ -81,21 +85,21 @@ def draw(details: AlertDetails) -> bytes:
 
     shown = list({stored.finding.finding_id: stored for stored in [*details.findings, details.highest]}.values())
     shown.sort(key=_begin)
-    picture = Image.new("RGB", (_WIDTH, _HEIGHT), "white")
+    picture = Image.new("RGB", (WIDTH, _HEIGHT), "white")
     main, *others = panels = _panels(ImageDraw.Draw(picture), details, shown)
     if _is_close(shown):
         for stored in shown:
             left, right = (main.x(time.timestamp()) for time in (_begin(stored), _end(stored)))
             main.pen.rectangle((left, _TOP, right, _BOTTOM), _WINDOW)
-    for score in _score_ticks(main.low, main.high):
+    for score in score_ticks(main.low, main.high):
         panels[-1].words((panels[-1].left - 8, main.y(score)), number(score), "rm")
         for panel in panels:
-            panel.level_line(score, _GRID, 2)
+            panel.level_line(score, GRID, 2)
     for panel in others:
         _draw_earlier(panel, details)
     for level, limit in _limits_of(details).items():
         for panel in panels:
-            panel.level_line(limit, _LIMITS[level], 3 if panel is main else 2, 15)
+            panel.level_line(limit, LIMIT_COLOURS[level], 3 if panel is main else 2, 15)
     if _is_close(shown):
         for stored in shown:
             _draw_trajectory(main, stored)
@@ -109,21 +113,21 @@ def draw(details: AlertDetails) -> bytes:
     return png.getvalue()
 
 
-def _panels(pen: ImageDraw, details: AlertDetails, shown: Sequence[StoredFinding]) -> list[_Panel]:
+def _panels(pen: ImageDraw, details: AlertDetails, shown: Sequence[StoredFinding]) -> list[Panel]:
     """Divide the picture: the panel of what is shown, and one of earlier findings, if there are any, to its left."""
     scores = [*(stored.finding.score for stored in shown), *(finding.score for finding in details.earlier)]
     scores += _limits_of(details).values()
     low, top = min(0.0, *scores), max(scores)
     high = top + 0.18 * (top - low) if top > low else low + 1.0
-    left = 44 + min(_WIDTH / 3, max(pen.textlength(number(score), _font(_SMALL)) for score in _score_ticks(low, high)))
+    left = 44 + min(WIDTH / 3, max(pen.textlength(number(score), _font(SMALL)) for score in score_ticks(low, high)))
     begin, end = _begin(shown[0]), max(_end(stored) for stored in shown)
     room, many = max((end - begin) * 0.06, timedelta(seconds=0.5)), len(details.earlier)
-    border = left + 0.28 * (_WIDTH - left) if many else left
+    border = left + 0.28 * (WIDTH - left) if many else left
     times = (begin - room).timestamp(), (end + room).timestamp()
-    panels = [_Panel(pen, border, _WIDTH - _MARGIN, *times, low, high)]
+    panels = [Panel(pen, border, WIDTH - _MARGIN, *times, low, high)]
     if many:
         places = min(-0.8, many / 2 - 4), max(many - 0.2, many / 2 + 3)
-        panels.append(_Panel(pen, left, border - 1.5 * _MARGIN, *places, low, high))
+        panels.append(Panel(pen, left, border - 1.5 * _MARGIN, *places, low, high))
     return panels
 
 
@@ -145,7 +149,8 @@ def _limits_of(details: AlertDetails) -> dict[str, float]:
     return {level: limit for level, limit in limits.items() if limit is not None}
 
 
-def _score_ticks(low: float, high: float) -> list[float]:
+def score_ticks(low: float, high: float) -> list[float]:
+    """Choose round scores from `low` to `high`, some five."""
     powers = (10.0**n for n in count(math.floor(math.log10((high - low) / _MOST_SCORES))))
     return _ticks(low, high, _MOST_SCORES, (share * power for power in powers for share in (1, 2, 2.5, 5)))
 
@@ -156,7 +161,7 @@ def _ticks(begin: float, end: float, most: float, steps: Iterable[float]) -> lis
     return [n * step for n in range(math.ceil(begin / step), math.floor(end / step) + 1)]
 
 
-def _draw_trajectory(panel: _Panel, finding: StoredFinding) -> None:
+def _draw_trajectory(panel: Panel, finding: StoredFinding) -> None:
     start, end = _begin(finding), _end(finding)
     # Events of one instant raise the score at once; what came first within it is not known.
     points = [
@@ -164,35 +169,35 @@ def _draw_trajectory(panel: _Panel, finding: StoredFinding) -> None:
         for micros, score in finding.trajectory
     ]
     corners = [corner for (_, y), (x, after) in pairwise(points) for corner in ((x, y), (x, after))]
-    panel.pen.line([*points[:1], *corners], _LINE, 4, joint="curve")
+    panel.pen.line([*points[:1], *corners], LINE, 4, joint="curve")
     _draw_dots(panel.pen, points, 7)
     if points:
         x, y = points[-1]
-        panel.words((x + 10, y - 10), number(finding.trajectory[-1][1]), "ls", _LINE, _LARGE)
+        panel.words((x + 10, y - 10), number(finding.trajectory[-1][1]), "ls", LINE, _LARGE)
 
 
-def _draw_stems(panel: _Panel, shown: Sequence[StoredFinding]) -> None:
+def _draw_stems(panel: Panel, shown: Sequence[StoredFinding]) -> None:
     tops = [(panel.x(_begin(stored).timestamp()), panel.y(stored.finding.score)) for stored in shown]
     for x, y in tops:
-        panel.pen.line([(x, panel.y(0)), (x, y)], _LINE, 3)
+        panel.pen.line([(x, panel.y(0)), (x, y)], LINE, 3)
     _draw_dots(panel.pen, tops, 11)
 
 
 def _draw_dots(pen: ImageDraw, places: Iterable[tuple[float, float]], width: int) -> None:
     for x, y in places:
-        pen.bitmap((round(x - width / 2), round(y - width / 2)), _dot(width), _LINE)
+        pen.bitmap((round(x - width / 2), round(y - width / 2)), _dot(width), LINE)
 
 
-def _label_limits(panel: _Panel, limits: dict[str, float]) -> None:
+def _label_limits(panel: Panel, limits: dict[str, float]) -> None:
     right, above = panel.left + 8, math.inf
     for level, limit in limits.items():
         words, y = f"{level} above {number(limit)}", panel.y(limit)
-        x = right if above - y < _SMALL else panel.left + 8
-        panel.words((x, y - 6), words, "ls", _LIMITS[level])
-        right, above = x + panel.pen.textlength(words, _font(_SMALL)) + _MARGIN, y
+        x = right if above - y < SMALL else panel.left + 8
+        panel.words((x, y - 6), words, "ls", LIMIT_COLOURS[level])
+        right, above = x + panel.pen.textlength(words, _font(SMALL)) + _MARGIN, y
 
 
-def _label_times(panel: _Panel, shown: Sequence[StoredFinding]) -> None:
+def _label_times(panel: Panel, shown: Sequence[StoredFinding]) -> None:
     begin, span = _begin(shown[0]), max(_end(stored) for stored in shown) - _begin(shown[0])
     form = "%H:%M:%S" if span <= timedelta(minutes=10) else "%H:%M" if span <= timedelta(days=1) else "%m-%d %H:%M"
     most, steps = (panel.right - panel.left) / _TIME_LABEL, chain(_TIME_STEPS, (14 * _DAY * 2**n for n in count()))
@@ -202,7 +207,7 @@ def _label_times(panel: _Panel, shown: Sequence[StoredFinding]) -> None:
     panel.words((middle, _HEIGHT - 12), f"event time on {begin:%Y-%m-%d}, UTC", "ms", size=_TEXT)
 
 
-def _draw_earlier(panel: _Panel, details: AlertDetails) -> None:
+def _draw_earlier(panel: Panel, details: AlertDetails) -> None:
     for place, finding in enumerate(details.earlier):
         ends = panel.y(finding.score), panel.y(0)
         bar = panel.x(place - 0.3), min(ends), panel.x(place + 0.3), max(ends)

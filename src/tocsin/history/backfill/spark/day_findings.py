@@ -18,7 +18,7 @@ from tocsin.declare.model.finding import Finding
 from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings
 from tocsin.detect.spark.findings import FAULTS
-from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
+from tocsin.detect.spark.ranges import EventReader, Range, find_in_range, score_range
 from tocsin.history.backfill.backfill_planning import inputs
 from tocsin.history.day_status import published_days
 from tocsin.history.day_versions import DayVersion
@@ -82,15 +82,10 @@ class Days:
         fewer days, or higher limits, help.
         """
         before = _cpu_seconds()
-        read = self.read_of(days, spec)
-        reading = EventReader(
-            lambda spark, _: self.events(spark, spec, days),
-            is_exact=set(read) == set(days),  # a sealed day holds its own events alone, and these windows end with it
-            tables=lambda spark: tables_of_days(spark, self._settings, spec, {*read, *days}),
-        )
         watched = Observation()
         wanted = replace(self._range(days, spec), run_id=run_id, observed=watched)
-        rows = find_in_range(spark, reading, spec, [self.source], wanted).limit(MOST_FINDINGS + 1).collect()
+        records = find_in_range(spark, self._reader(days, spec), spec, [self.source], wanted)
+        rows = records.limit(MOST_FINDINGS + 1).collect()
         if spec.has_step and (failed := watched.get["failed_in_step"]):
             log.warning("events left out by step", detector=spec.name, count=failed, first=watched.get[FAULTS])
         if len(rows) > MOST_FINDINGS:
@@ -102,6 +97,24 @@ class Days:
             found[finding.day].append(finding)
         ordered = {day: sorted(found[day], key=lambda one: (one.moment, one.finding_id)) for day in days}
         return Found(ordered, _cpu_seconds() - before)
+
+    def write_scores(self, spark: SparkSession, spec: DetectorSpec, days: Sequence[date], folder: StoredPath) -> float:
+        """Write the scores of `spec` over `days` (see `make_scores`) as Parquet; returns the CPU-seconds it took.
+
+        ConfigError if the detector's query does not run.
+        """
+        before = _cpu_seconds()
+        reader, wanted = self._reader(days, spec), self._range(days, spec)
+        score_range(spark, reader, spec, [self.source], wanted).write.parquet(str(folder))
+        return _cpu_seconds() - before
+
+    def _reader(self, days: Sequence[date], spec: DetectorSpec) -> EventReader:
+        read = self.read_of(days, spec)
+        return EventReader(
+            lambda spark, _: self.events(spark, spec, days),
+            is_exact=set(read) == set(days),  # a sealed day holds its own events alone, and these windows end with it
+            tables=lambda spark: tables_of_days(spark, self._settings, spec, {*read, *days}),
+        )
 
     def read_of(self, days: Sequence[date], spec: DetectorSpec) -> dict[date, DayVersion]:
         """Return the sealed days that a run of `spec` over `days` reads."""
