@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
@@ -33,26 +33,36 @@ _OF_SUBMISSION = ("spark.driver.host", "spark.driver.bindAddress", "spark.sql.sh
 
 
 @dataclass
-class _Shared:
-    """The session of the first batch of a block of `shared_session`, as soon as there is one."""
+class SharedSession:
+    """The session of the first batch that runs in it, as soon as there is one; `close` stops that."""
 
-    stack: ExitStack
+    stack: ExitStack = field(default_factory=ExitStack)
     job: str = ""
     spark: SparkSession | None = None
 
+    def close(self) -> None:
+        """Stop the session; a later batch starts another."""
+        self.stack.close()
+        self.spark = None
 
-_SHARED: ContextVar[_Shared | None] = ContextVar("shared session", default=None)
+
+_SHARED: ContextVar[SharedSession | None] = ContextVar("shared session", default=None)
 
 
 @contextmanager
-def shared_session() -> Iterator[None]:
-    """Let all batches of the block run one after another in the session that the first of them starts."""
-    with ExitStack() as stack:
-        before = _SHARED.set(_Shared(stack))
-        try:
-            yield
-        finally:
-            _SHARED.reset(before)
+def shared_session(session: SharedSession | None = None) -> Iterator[None]:
+    """Let all batches of the block run one after another in `session`, the caller's to close.
+
+    Without one they run in the session that the first of them starts, and that ends with the block.
+    """
+    own = session or SharedSession()
+    before = _SHARED.set(own)
+    try:
+        yield
+    finally:
+        _SHARED.reset(before)
+        if session is None:
+            own.close()
 
 
 @contextmanager

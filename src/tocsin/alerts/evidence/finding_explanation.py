@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from tocsin.alerts.alert_policy import DetectorFacts, dedup_key
 from tocsin.alerts.evidence.event_search import EventSearch, FoundEvents, find_events
-from tocsin.alerts.finding_merging import StoredFinding
+from tocsin.alerts.finding_merging import StoredFinding, first
 from tocsin.alerts.notify.mail.compose import Envelope, alert_text
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification
 from tocsin.alerts.store.database import Database
@@ -57,15 +57,15 @@ class FindingExplanation(BaseModel, frozen=True):
     mail_text: str
 
 
-def explain_finding(settings: Settings, beginning: str, most_events: int) -> FindingExplanation:
-    """Explain the finding whose id begins with `beginning`, with `most_events` of the events behind it.
+def explain_finding(settings: Settings, what: str | Finding, most_events: int) -> FindingExplanation:
+    """Explain the finding `what`, or whose id begins so, with `most_events` of the events behind it.
 
     Raises:
         ConfigError: there is no such finding, or there are several; a retry does not help.
         TransientError: the alerts DB cannot be read now; a retry helps.
     """
     with closing(open_store(settings)) as database:
-        stored = _only(database, beginning)
+        stored = first(what, None, None, datetime.now(UTC)) if isinstance(what, Finding) else _only(database, what)
         details = None if stored.alert is None else show_alert(database, stored.alert)
     catalog = read_catalog(settings.project)
     finding = stored.finding
