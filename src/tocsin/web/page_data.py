@@ -12,6 +12,7 @@ from pathlib import Path
 from tocsin.declare.catalog import Catalog
 from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.errors import TocsinError
+from tocsin.declare.model.job_report import SILENT_SECONDS, JobState
 from tocsin.declare.model.names import (
     DETECTOR,
     JobName,
@@ -28,7 +29,6 @@ from tocsin.declare.settings import Settings
 from tocsin.history.day_rows import DayRows
 from tocsin.history.seal_outcomes import refusal
 from tocsin.platform.code_versions import FollowedCatalog
-from tocsin.platform.kafka.probe import ask
 from tocsin.supervise.incidents.event_log import event_log_path, read_events
 from tocsin.supervise.incidents.process_ends import ProcessEnd, process_ends
 from tocsin.supervise.job_status import Severity, Snapshot, look, unsupervised_reason
@@ -42,7 +42,6 @@ from tocsin.web.usage_query import Loads, read_usage
 # Everybody who looks at the same time shares one look.
 _LOOK_SECONDS = 1.5
 _USAGE_SECONDS = 45.0
-_PROBE_SECONDS = 5.0
 # A page whose figures of the day are blank or old says less than one that comes so much later.
 _PATIENCE_SECONDS = 4.0
 LOG_LINES = 200
@@ -96,7 +95,6 @@ class Installation:
         self._ends: dict[str, tuple[int, list[ProcessEnd]]] = {}
         self._comparisons = Comparisons(settings.state)
         self._usage = BackgroundValue(lambda: read_usage(settings), _USAGE_SECONDS)
-        self._kafka = BackgroundValue(lambda: ask(settings.kafka), _PROBE_SECONDS)
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._looked_at = float("-inf")
@@ -177,8 +175,8 @@ class Installation:
         if self._fault:
             text = f"The state of the jobs cannot be read ({self._fault}). What is shown is what was read before."
             found.append(Note(severity=problem, text=text))
-        if fault := self._kafka.known().error:
-            text = f"{printable(fault)}. Jobs wait for it and go on by themselves; nothing is lost."
+        if reason := _kafka_away(snapshot):
+            text = f"{printable(reason)}. Jobs wait for it and go on by themselves; nothing is lost."
             found.append(Note(severity=problem, text=text))
         if unsupervised := unsupervised_reason(snapshot.looked_seconds if snapshot else None):
             text = f"{unsupervised[0].upper()}{unsupervised[1:]}. Is its DAG paused, or the scheduler down?"
@@ -203,6 +201,14 @@ class Installation:
         if job not in self._ends or self._ends[job][0] != stamp:
             self._ends[job] = stamp, process_ends(read_events(self.settings.state, job))
         return self._ends[job][1]
+
+
+def _kafka_away(snapshot: Snapshot | None) -> str:
+    """Find what a job says that waits for Kafka; empty if none does."""
+    beats = snapshot.beats.values() if snapshot else ()
+    waiting = (beat.report for beat in beats if beat.age_seconds <= SILENT_SECONDS)
+    reasons = (report.reason for report in waiting if report.state is JobState.WAITING)
+    return next((reason for reason in reasons if "Kafka" in reason), "")
 
 
 def _beside(dag: str, catalog: Catalog) -> list[str]:

@@ -45,7 +45,6 @@ class Place:
     settings: Settings
     activity: dict[str, JobActivity] = field(default_factory=dict)
     usage_fault: str = ""
-    kafka_fault: str = ""
     pids: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -80,8 +79,7 @@ class Place:
 
     def jobs(self, **off: bool) -> JobList:
         self.page.jobs(off)
-        for value in (self.page._usage, self.page._kafka):
-            value.wait(patient(10))
+        self.page._usage.wait(patient(10))
         self.page._looked_at = float("-inf")
         return self.page.jobs(off)
 
@@ -106,12 +104,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
             raise TransientError(made.usage_fault)
         return made.activity
 
-    def ask(kafka: object) -> None:
-        if made.kafka_fault:
-            raise TransientError(made.kafka_fault)
-
     monkeypatch.setattr(module, "read_usage", read)
-    monkeypatch.setattr(module, "ask", ask)
     yield made
     made.stop()
 
@@ -278,11 +271,11 @@ def test_a_dag_of_batches_names_the_jobs_that_it_works_on(place: Place) -> None:
 
 def test_when_kafka_is_away_the_page_says_so_and_shows_what_it_knows(place: Place) -> None:
     assert place.jobs().notes == []
-    place.kafka_fault = "Kafka does not answer (127.0.0.1:9092: timed out)"
-    place.page._kafka._tried_at = float("-inf")
+    place.run("indexer")
+    place.says("indexer", JobState.WAITING, reason=(reason := "cannot reach Kafka at 127.0.0.1:9092: timed out"))
     board = place.jobs()
     assert [note.severity for note in board.notes] == [Severity.PROBLEM]
-    assert board.notes[0].text.startswith(place.kafka_fault)
+    assert board.notes[0].text.startswith(f"{reason}. Jobs wait for it")
     assert len(board.rows) == 6
 
 
@@ -315,8 +308,7 @@ def test_before_the_first_look_there_is_nothing_but_the_reason(tmp_path: Path, p
     assert (board.rows, board.looked_at) == ([], None)
     assert "cannot be read" in board.notes[0].text
     assert (page.beside(DAG), page.dags(), page.declaration(JOB)) == ([], set(), {})
-    for value in (page._usage, page._kafka):
-        value.wait(patient(10))
+    page._usage.wait(patient(10))
 
 
 def test_a_supervisor_that_looks_no_more_is_told(place: Place) -> None:

@@ -109,7 +109,6 @@ def test_a_new_comparison_is_seen_and_nothing_is_read_twice(tmp_path: Path) -> N
 
 def test_a_row_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_data, "read_usage", lambda settings: {})
-    monkeypatch.setattr(page_data, "ask", lambda kafka: None)
     project = tmp_path / "project"
     copy_project(project)
     state = tmp_path / "state"
