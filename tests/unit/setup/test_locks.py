@@ -56,20 +56,17 @@ def test_what_builds_tocsin_is_locked() -> None:
     assert project["build-system"]["requires"] == [f"setuptools=={version}" for version in built_with["setuptools"]]
 
 
-def test_the_spark_connect_client_is_nowhere_near_spark() -> None:
-    for path in (LOCKS / "python.txt", LOCKS / "dev.txt"):
-        assert "pyspark-client" not in pins(path)
-
-
-def test_spark_is_nowhere_near_its_connect_client() -> None:
-    airflow = pins(LOCKS / "airflow.txt")
-    assert "pyspark-client" in airflow
-    assert "pyspark" not in airflow
-
-
-def test_peers_stay_out_of_the_product() -> None:
-    assert "quixstreams" in pins(LOCKS / "bench.txt")
-    assert "quixstreams" not in pins(LOCKS / "python.txt")
+@pytest.mark.parametrize(
+    ("package", "holder", "others"),
+    [
+        ("pyspark-client", "airflow.txt", ("python.txt", "dev.txt")),  # Spark's, which would overwrite parts of pyspark
+        ("pyspark", "python.txt", ("airflow.txt",)),
+        ("quixstreams", "bench.txt", ("python.txt",)),
+    ],
+)
+def test_what_must_not_meet_is_apart(package: str, holder: str, others: tuple[str, ...]) -> None:
+    assert package in pins(LOCKS / holder)
+    assert [name for name in others if package in pins(LOCKS / name)] == []
 
 
 def test_each_archive_has_a_hash_and_no_two_share_a_file() -> None:

@@ -215,14 +215,6 @@ class TestVerb:
         assert code == 0
         assert "ingest:logins: version abc is draining beside it, to take over" in out
 
-    def test_a_process_that_does_not_know_its_version_yet_is_told_without(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        self.reports(monkeypatch, *self.all_well())
-        heartbeat.beat(self.state, report("ingest:logins", JobState.STARTING), beside=True)
-        _, out, _ = self.call()
-        assert "ingest:logins: another version is starting beside it, to take over" in out
-
     def test_a_broken_file_is_shown_with_its_first_fault_and_what_to_type(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
