@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
+
+import pytest
 
 from tests.rig.mail_server import MailServer
 from tests.unit.alerts.scene import FACTS, NOON, RULES, SECOND, burst
@@ -87,3 +91,19 @@ class Scene:
             assert details is not None
             found += details.notifications
         return found
+
+
+class _Killed(BaseException):
+    """The process ends here; no handler of the program sees it."""
+
+
+@contextmanager
+def killed_at(owner: object, name: str) -> Iterator[None]:
+    """Let the process end in the block, where it calls this function of `owner`."""
+
+    def die(*_: object, **__: object) -> None:
+        raise _Killed
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(_Killed):
+        patch.setattr(owner, name, die)
+        yield

@@ -75,3 +75,9 @@ def test_a_key_by_a_path(line: bytes, key: bytes | None) -> None:
 def test_the_key_of_other_forms_may_be_named_otherwise() -> None:
     assert key_reader(source(Format.LOGFMT, paths={"user_id": "user.id"}))(b"at=x user.id=bob") == b"bob"
     assert key_reader(source(Format.KEY_VALUE, paths={"user_id": "user.id"}))(b"at: x | user.id: bob") == b"bob"
+
+
+def test_lines_of_two_forms_each_have_their_key() -> None:
+    key_of = key_reader(source(Format.LOGFMT, Format.JSON))
+    lines = (b' user_id="/a b" \r\n', b'{"user_id": "/c"}', b"{ user_id=x")
+    assert [*map(key_of, lines)] == [b"/a b", b"/c", None]

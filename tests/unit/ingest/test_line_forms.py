@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.declare.model.source import Format, Source
 from tocsin.ingest.line_forms import LOGFMT_PAIR, field_at, logfmt_reader, syslog_header, unquoted
-from tocsin.ingest.producer import key_reader
 
 HEADER = b"<158>1 2026-01-01T11:59:59.5+00:00 host heroku router - "
 _KEYS = st.from_regex(rb"[a-z_.]{1,8}", fullmatch=True)
@@ -83,20 +81,6 @@ def test_a_column_alone_is_read_as_among_all(text: str) -> None:
 def test_no_line_is_too_strange(line: bytes) -> None:
     logfmt_reader("k")(line)
     assert unquoted(line) in (line, unquoted(line))
-
-
-def test_the_key_of_a_record() -> None:
-    source = Source(
-        name="s",
-        title="t",
-        owner="a@b",
-        formats=(Format.LOGFMT, Format.JSON),
-        key="path",
-        event_time="syslog_time",
-        columns={"syslog_time": "timestamp", "path": "string"},
-    )
-    key_of = key_reader(source)
-    assert [key_of(b' path="/a b" \r\n'), key_of(b'{"path": "/c"}'), key_of(b"{ path=x")] == [b"/a b", b"/c", None]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from aiosmtpd.smtp import Envelope
 from sqlalchemy import Connection
 
 from tests.rig.mail_server import DROPPED, OK, MailServer, read_body
-from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene
+from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene, killed_at
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW
 from tocsin.alerts.notify import outbox
 from tocsin.alerts.notify.channel import SENDING_SECONDS, ChannelAway
@@ -300,18 +300,10 @@ def test_a_chart_that_cannot_be_drawn_does_not_keep_its_mail(scene: Scene, monke
 # --- crashes ----------------------------------------------------------------------------------------------------------
 
 
-class Killed(BaseException):
-    """The process ends here; no handler of the program sees it."""
-
-
-def test_a_crash_before_the_server_accepts_loses_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_before_the_server_accepts_loses_nothing(scene: Scene) -> None:
     scene.index(120, rules=replace(RULES, paged=()))
 
-    def die(*_: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(SmtpChannel, "send", die)
+    with killed_at(SmtpChannel, "send"):
         scene.send()
     assert scene.server.mails == []
     scene.notifier = scene.new_notifier()
@@ -319,17 +311,11 @@ def test_a_crash_before_the_server_accepts_loses_nothing(scene: Scene, monkeypat
     assert len(scene.server.mails) == 1
 
 
-def test_a_crash_between_acceptance_and_mark_sends_the_same_message_again(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_between_acceptance_and_mark_sends_the_same_message_again(scene: Scene) -> None:
     """The one case in which a mail comes twice; the Message-ID tells the receiver that it is the same."""
     scene.index(120, rules=replace(RULES, paged=()))
 
-    def die(*_: object, **__: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(outbox, "mark_sent", die)
+    with killed_at(outbox, "mark_sent"):
         scene.send()
     scene.notifier = scene.new_notifier()
     scene.send()

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.engine.interfaces import DBAPICursor
 
 from tests.rig.mail_server import MailServer, read_body
-from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene
+from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene, killed_at
 from tests.unit.alerts.scene import MINUTE, NOON, SECOND
 from tocsin.alerts.notify import notifier, outbox
 from tocsin.alerts.notify.mail import compose
@@ -19,10 +19,6 @@ from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter
-
-
-class Killed(BaseException):
-    """The process ends here; no handler of the program sees it."""
 
 
 def test_late_findings_leave_in_one_summary_an_hour(scene: Scene) -> None:
@@ -132,16 +128,12 @@ def test_a_look_for_what_is_due_waits_for_no_other_writer(sqlite: Database, serv
     assert scene.subjects == []
 
 
-def test_a_summary_that_could_not_leave_stays_the_same_mail(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_summary_that_could_not_leave_stays_the_same_mail(scene: Scene) -> None:
     scene.now = NOON + timedelta(hours=3)
     scene.index(120)
     scene.now += MINUTE
 
-    def die(*_: object, **__: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(outbox, "mark_sent", die)
+    with killed_at(outbox, "mark_sent"):
         scene.send()
     scene.index(120, user="trent")
     scene.notifier = scene.new_notifier()
