@@ -9,13 +9,11 @@ import structlog
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.model.job_report import JobState
-from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.ingest.log_drain.batch_writer import BatchWriter
 from tocsin.ingest.log_drain.credentials import Credentials, read_passwords
 from tocsin.ingest.log_drain.endpoint import Endpoint
 from tocsin.job import Job
 from tocsin.platform.http_server import serve_until_stopped
-from tocsin.platform.kafka import probe
 from tocsin.platform.kafka.reporter import Reporter
 
 _REPORT_SECONDS = 2.0
@@ -33,15 +31,15 @@ def run(job: Job) -> None:
     known = Credentials(read_passwords(credentials))
     with BatchWriter(settings) as writer:
         endpoint = Endpoint(read_catalog(settings.project), settings.drain, known, writer.store)
-        status = _Status(settings.kafka, job.reporter, endpoint, writer)
+        status = _Status(job.reporter, endpoint, writer)
         structlog.get_logger().info("listening", host=settings.drain.host, port=settings.drain.port)
         serve_until_stopped(endpoint, settings.drain, settings.project, status.repeat())
     job.stop.set()
 
 
 class _Status:
-    def __init__(self, kafka: KafkaSettings, reporter: Reporter, endpoint: Endpoint, writer: BatchWriter) -> None:
-        self._kafka, self._reporter, self._endpoint, self._writer = kafka, reporter, endpoint, writer
+    def __init__(self, reporter: Reporter, endpoint: Endpoint, writer: BatchWriter) -> None:
+        self._reporter, self._endpoint, self._writer = reporter, endpoint, writer
 
     async def repeat(self) -> None:
         while True:
@@ -58,7 +56,7 @@ class _Status:
 
     def _trouble(self) -> str:
         try:
-            probe.ask(self._kafka)
+            self._writer.topics()  # asks a broker
         except TransientError as error:
             return str(error)
         return self._writer.trouble
