@@ -119,7 +119,7 @@ def call(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 def test_help_loads_nothing_heavy() -> None:
     """Each of these takes a tenth of a second or more; all together --help would take seconds."""
     heavy = ("pyspark", "pydantic", "sqlalchemy", "alembic", "confluent_kafka", "PIL", "jinja2", "structlog")
-    program = f"import sys, tocsin.cli.app; print([name for name in {heavy} if name in sys.modules])"
+    program = f"import sys, tocsin.cli.app, tocsin.lab; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -96,6 +96,9 @@ def evaluate(
     request = EvaluationRequest(detector, choice, labels, ladder, alerts_a_day, picture)
     found = run_evaluation(settings, request)
     as_json(found) if json else _show(found)
+    if not found.scores:
+        what = "no row of these days has an entity and a score, so nothing can be said of limits"
+        note(f"{detector}: {what}{', and there is no picture' if out else ''}", style="yellow")
 
 
 def _compare(settings: Settings, detector: str, against: str, choice: DayChoice, *, json: bool) -> None:

@@ -30,7 +30,7 @@ TIMES = "2026-11-21T12:00:00Z,2026-11-21T13:00:00Z"
     ("spec", "text", "key"),
     [
         (SPEC, f"entity,from,to\nann,{TIMES}\n", ANN),
-        (SPEC, f"\ufeffnote,user_id,from,to\nx,ann,{TIMES}", ANN),
+        (SPEC, f"\ufeffuser_id,note,from,to\nann,x,{TIMES}", ANN),
         (SPEC, "entity,from,to\nann,2026-11-21 12:00,2026-11-21T14:00+01:00\n", ANN),
         (PAIR, f'from,to,entity\n{TIMES},"{{""host"": ""web"", ""user_id"": ""ann""}}"\n', PAIRED),
         (PAIR, f"host,user_id,from,to\nweb,ann,{TIMES}\n", PAIRED),
