@@ -40,7 +40,9 @@ def read_incidents(path: Path, spec: DetectorSpec) -> list[Label]:
                 raise ConfigError.one(path, f"{what}, not {', '.join(rows.fieldnames or ['nothing'])}", line=1)
             labels = [_label(path, rows.line_num, row, spec) for row in rows]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError.one(path, f"cannot be read as CSV in UTF-8: {error}") from error
+        raise ConfigError.one(
+            path, f"cannot be read as CSV in UTF-8: {getattr(error, 'strerror', None) or error}"
+        ) from error
     if not labels:
         raise ConfigError.one(path, "holds no incident, only the names of columns")
     return labels
