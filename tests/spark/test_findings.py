@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, timedelta
 from functools import reduce
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.spark.plans import SOURCE, SPEC
 from tocsin.declare.model.detector import Levels
 from tocsin.declare.model.finding import Finding, finding_id
 from tocsin.declare.model.sizes import TEXT_BYTES, shortened
-from tocsin.detect.spark.findings import Emission, make_findings
+from tocsin.detect.spark.findings import Emission, make_findings, make_scores
 from tocsin.spark.events import parse_events, prepare_events
 
 Records = Callable[[list[dict[str, Any]]], DataFrame]
@@ -92,6 +93,19 @@ def test_null_entities_and_scores_are_left_out_and_counted(
     monkeypatch.setattr("tocsin.detect.spark.findings.OBSERVATION", seen)
     assert [row.entity["user_id"] for row in told(make_findings(scored, SPEC, PLAIN))] == ["ann"]
     assert seen.get == {"null_entity": 2, "null_score": 3}
+
+
+def test_scores_are_of_the_same_rows_whatever_the_limits_and_events_have_their_time(spark: SparkSession) -> None:
+    data = [("ann", 60.0), ("eve", -2.0), (None, 70.0), ("bob", None), ("cid", float("nan")), ("dan", float("-inf"))]
+    start, end = moment("12:00:00"), moment("12:00:10")
+    window = F.struct(F.lit(start).alias("start"), F.lit(end).alias("end")).alias("window")
+    scored = spark.createDataFrame(data, "user_id string, score double")
+    every = replace(SPEC, levels=Levels(email=-sys.float_info.max))
+    rows = make_scores(scored.select("*", window), every).collect()
+    assert sorted((row.user_id, row.score) for row in rows) == [("ann", 60), ("eve", -2)]
+    assert {(row.window_start.astimezone(UTC), row.window_end.astimezone(UTC)) for row in rows} == {(start, end)}
+    single = make_scores(scored.withColumn("event_time", F.lit(end)), replace(every, window=None)).collect()
+    assert {(row.window_start, row.window_end) for row in single} == {(rows[0].window_end, rows[0].window_end)}
 
 
 UNUSABLE: dict[str, Callable[[], Column]] = {
