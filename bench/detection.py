@@ -197,9 +197,9 @@ def _z_scores(counts: list[int]) -> list[float]:
 
 
 def _single(scores: Sequence[tuple[float, bool]], limits: Sequence[float]) -> list[LimitQuality]:
-    """Judge scores of ten minutes, each an alert of its own, that are known to be of something planted or not."""
-    windows = [ScoredWindow(str(n), _BEGIN, _BEGIN + _STEP, score) for n, (score, _) in enumerate(scores)]
-    planted = [Label(w.key, w.start, w.end) for w, (_, planted) in zip(windows, scores, strict=True) if planted]
+    """Judge scores, each an alert of its own and without delay, that are known to be of something planted or not."""
+    windows = [ScoredWindow(str(n), _BEGIN, _BEGIN, score) for n, (score, _) in enumerate(scores)]
+    planted = [Label(w.key, _BEGIN, _BEGIN + _STEP) for w, (_, planted) in zip(windows, scores, strict=True) if planted]
     return evaluate(windows, Labels(planted, is_complete=True), limits, _STEP, 1)
 
 
