@@ -88,6 +88,18 @@ def measure(folder: Path, sizes: Sequence[int], days: int) -> list[Measured]:
     return found
 
 
+def backfilled(folder: Path, past: Past) -> Spent:
+    """Make `past`, and backfill it; `folder` is emptied before and behind. RuntimeError if a finding is wrong."""
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        way = _Measurement(folder, past).backfill()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if way.wrong:
+        raise RuntimeError(f"{way.wrong} findings of {past.days} days are wrong")
+    return way.spent
+
+
 class _Measurement:
     """One size."""
 
@@ -97,6 +109,11 @@ class _Measurement:
         self._source = read_catalog(self._settings.project).source(SOURCE)
         self._environment = job_environment(self._settings, find_java().home)
         self._backfills = Backfills(self._settings, DETECTOR)
+
+    def backfill(self) -> Way:
+        """Backfill alone."""
+        seal_past(self._settings, self._source, self._past)
+        return self._backfill(expected(self._past))
 
     def run(self) -> Measured:
         sizes: list[int] = []

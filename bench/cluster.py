@@ -168,10 +168,7 @@ def _live(rig: Rig, plan: latency.Plan, cluster: SparkCluster) -> dict[str, late
 def _drains(rig: Rig, backlog: Backlog, cluster: SparkCluster) -> tuple[float, dict[str, drain.Drained]]:
     """Drain one topic from its beginning in each place; returns the users in a window, too."""
     text = (here().root / "detectors" / f"{drain.DETECTOR}.py").read_text(encoding="utf-8")
-    source = rig.folder / "logins.toml"
-    declared = (here().root / "sources" / source.name).read_text(encoding="utf-8")
-    source.write_text(declared.replace("partitions = 2\n", f"partitions = {_PARTITIONS}\n"), encoding="utf-8")
-    site = rig.site("cluster", {drain.DETECTOR: text}, source=source, lies_in_the_past=True)
+    site = rig.site("cluster", {drain.DETECTOR: text}, source=rig.source(_PARTITIONS), lies_in_the_past=True)
     truth = drain.fill(rig, site, backlog)
     found = {
         place.name: drain.drained(rig, place.site(site), place.system(drain.DETECTOR), backlog, truth)

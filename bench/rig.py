@@ -140,6 +140,13 @@ class Rig:
         ensure_topics(own, catalog)
         return Site(name, folder, own, source.stem)
 
+    def source(self, partitions: int) -> Path:
+        """Write the file of `logins` with so many partitions."""
+        path = self.folder / f"{_SOURCE}.toml"
+        declared = (here().root / "sources" / path.name).read_text(encoding="utf-8")
+        path.write_text(declared.replace("partitions = 2\n", f"partitions = {partitions}\n"), encoding="utf-8")
+        return path
+
     def job(self, site: Site, job: str, others: Callable[[], list[psutil.Process]] = list) -> Program:
         """Start one of Tocsin's jobs, as supervision does; `others` work for it elsewhere."""
         launch = job_launch(site.settings, Labels(f"bench-{site.name}", job, "bench"), self.java.home)

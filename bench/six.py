@@ -36,6 +36,7 @@ class Burden:
         failing: share of them that each detector finds.
         engine: whether they share one.
         latency: of `tocsin.declare.blocks.spark_settings.LATENCIES`.
+        partitions: of the topics.
     """
 
     detectors: int = 6
@@ -43,6 +44,7 @@ class Burden:
     failing: float = 0.1
     engine: bool = True
     latency: str = "100 ms"
+    partitions: int = 2
 
     @property
     def names(self) -> list[str]:
@@ -84,12 +86,11 @@ def carry(rig: Rig, plan: Plan, burden: Burden) -> Carried:
     names = burden.names
     files = dict.fromkeys(names, detector_file())
     way = f"{'engine' if burden.engine else 'own'}_{burden.latency.replace(' ', '')}"
-    site = rig.site(
-        f"at_once_{burden.detectors}_{burden.rate}_{way}", files, engine=burden.engine, latency=burden.latency
-    )
-    stream = Stream(
-        Sender(rig.servers), site.names.raw(site.source), burden.rate, as_lines=True, failing=burden.failing
-    )
+    name = f"at_once_{burden.detectors}_{burden.rate}_{burden.partitions}_{way}"
+    source = rig.source(burden.partitions)
+    site = rig.site(name, files, source=source, engine=burden.engine, latency=burden.latency)
+    topic, sender = site.names.raw(site.source), Sender(rig.servers)
+    stream = Stream(sender, topic, burden.rate, burden.partitions, as_lines=True, failing=burden.failing)
     jobs = {ENGINE: _ENGINE_JOB} if burden.engine else {}
     jobs |= {INGEST: ingest_job(site.source)} | {name: detector_job(name) for name in names}
     with ExitStack() as stack:
