@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
@@ -22,6 +24,7 @@ from tests.rig.waiting import await_that, awaited, repeated
 from tocsin.declare.blocks.spark_settings import EngineSettings
 from tocsin.declare.model.finding import Finding
 from tocsin.declare.model.job_report import JobReport, JobState
+from tocsin.spark.engine.attachment import Line, short_path, sockets
 from tocsin.spark.engine.engine_job import _HAND_OVER_SECONDS
 from tocsin.supervise.job_states import Condition, Timing
 
@@ -304,3 +307,36 @@ def test_a_changed_engine_takes_over_when_the_old_one_has_no_jobs_or_after_a_tim
         scene.await_truth()
     assert seen <= ({2.0} if least_seconds else {0.0})
     assert jobs.changes == [], "a hand-over is no failure"
+
+
+@pytest.mark.long
+def test_strangers_at_the_socket_keep_no_job_from_its_engine_and_secrets_are_seen_nowhere(job: DetectJob) -> None:
+    """More connections than wait in a queue, none of which says whose it is; then one that gets a secret."""
+    scene = Scene(job)
+    jobs = scene.jobs
+    with scene.running(), ExitStack() as strangers:
+        (path,) = sockets(job.settings, "live")
+        lines = [strangers.enter_context(closing(_connection(path))) for _ in range(300)]
+        assert jobs.supervisor.restart("detector:second")
+        await_that(lambda: jobs.log(ENGINE).count("job attached") > 2, 60)
+        await_that(scene.all_run, 60)
+        for line in lines:
+            assert line.receive() is not None, "each is greeted"
+        assert awaited(lambda: [line.receive() for line in lines] == [None] * len(lines), 60), "and ended after 30 s"
+        stranger = strangers.enter_context(closing(_connection(path)))
+        stranger.receive()
+        stranger.send(job="detector:stranger", version="v")
+        answer = stranger.receive()
+        assert answer is not None
+        seen = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
+        logs = [file.read_text(errors="replace") for file in job.settings.log(ENGINE).parent.glob("*.log")]
+        assert logs
+        assert not [text for text in (*seen, *logs) if answer["secret"] in text]
+        scene.await_truth()
+
+
+def _connection(path: Path) -> Line:
+    connection = socket.socket(socket.AF_UNIX)
+    with short_path(path) as name:
+        connection.connect(name)
+    return Line(connection)
