@@ -5,7 +5,8 @@ E-mail alerts of all detectors to one person are a group. The first leaves at on
 
 Any other group is what one detector has for one recipient: what is urgent, or everything to a program.
 
-* The first after a quiet while leaves at once. What comes within `WAIT` of a message gathers, and leaves as one.
+* The first after a quiet while leaves at once. What comes within `WAIT` of a message, or `alerts.group_interval` if
+  that is shorter, gathers, and leaves as one.
 * A storm begins when more than `MANY` alerts have gathered, or a message would be one too many (`RATE`). The message
   that begins it says so, and from then on all leaves as a digest, every `DIGEST_EVERY`.
 * The first urgent alert of a storm whose messages were all e-mails leaves at once.
@@ -53,11 +54,16 @@ class Departure:
     urgent_alone: bool = False
 
 
-def decide(group: GroupState, gathered: int, urgent: int, now: datetime) -> Departure | None:
-    """Choose the next message of a group with `gathered` alerts, `urgent` of them urgent; None while it waits."""
+def decide(
+    group: GroupState, gathered: int, urgent: int, now: datetime, interval: timedelta = WAIT
+) -> Departure | None:
+    """Choose the next message of a group with `gathered` alerts, `urgent` of them urgent; None while it waits.
+
+    `interval` is `alerts.group_interval`.
+    """
     if not gathered:
         return None
-    if _is_recent(group.last_sent_at, DIGEST_EVERY if group.storm_since else WAIT, now):
+    if _is_recent(group.last_sent_at, DIGEST_EVERY if group.storm_since else min(WAIT, interval), now):
         if group.storm_since and urgent and not group.storm_urgent:
             return Departure(replace(group, storm_urgent=True), urgent_alone=True)
         return None

@@ -19,7 +19,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -86,6 +85,7 @@ class Group:
         name: of their detector; `_EMAILS` or `_SUMMARY` for those of several.
         gathered, urgent: how many there are, and how many of them are urgent.
         is_due: whether those of several detectors leave now; None for a group of one.
+        interval: `alerts.group_interval`.
     """
 
     recipient: str
@@ -94,11 +94,12 @@ class Group:
     urgent: int
     state: GroupState
     is_due: bool | None = None
+    interval: timedelta = grouping.WAIT
 
     def decide(self, gathered: int, urgent: int, now: datetime) -> Departure | None:
         """Choose what leaves, of so many alerts; see `grouping`."""
         if self.is_due is None:
-            return grouping.decide(self.state, gathered, urgent, now)
+            return grouping.decide(self.state, gathered, urgent, now, self.interval)
         return Departure(GroupState(now, counted_from=now, messages=1)) if gathered and self.is_due else None
 
 
@@ -223,7 +224,7 @@ def release(connection: Connection, emails: Mapping[int, str]) -> None:
     connection.execute(leaving, [{"email": email, "why": why} for email, why in emails.items()])
 
 
-def list_due(connection: Connection, now: datetime, group_interval: timedelta = timedelta(0)) -> list[Due]:
+def list_due(connection: Connection, now: datetime, group_interval: timedelta) -> list[Due]:
     """List what may leave now: the urgent first, summaries last; no update before what it is about.
 
     E-mail alerts to a person leave no sooner than `group_interval` after the last ones.
@@ -260,18 +261,18 @@ def _groups(connection: Connection, now: datetime, group_interval: timedelta) ->
     for to, detector, kind, count in connection.execute(own):
         gathered[to, _group_of(to, detector, kind)] += count
         urgent[to, detector] += count if kind == _URGENT else 0
-    is_over = partial(grouping.is_over, interval=group_interval, now=now)
-    groups = [
-        Group(*key, count, urgent[key], states[key], is_over(states[key].last_sent_at) if key[1] == _EMAILS else None)
-        for key, count in gathered.items()
-    ]
+    groups = []
+    for key, count in gathered.items():
+        state = states[key]
+        is_due = grouping.is_over(state.last_sent_at, group_interval, now) if key[1] == _EMAILS else None
+        groups.append(Group(*key, count, urgent[key], state, is_due, group_interval))
     delayed = _lines(connection, NotificationKind.DELAYED, _table.created_at)
     continuing = _lines(connection, NotificationKind.CONTINUING, _table.wait_until)
     for to in delayed | continuing:
         (late, oldest), (more, until) = delayed.get(to, (0, None)), continuing.get(to, (0, None))
         state = states[to, _SUMMARY]
-        is_due = grouping.is_due(state.last_sent_at, oldest, until, now)
-        groups.append(Group(to, _SUMMARY, late + more, 0, state, is_due))
+        has_come = grouping.is_due(state.last_sent_at, oldest, until, now)
+        groups.append(Group(to, _SUMMARY, late + more, 0, state, has_come))
     return groups
 
 

@@ -65,6 +65,11 @@ def test_what_leaves(steps: list[str], left: list[str]) -> None:
     assert played(*steps) == left
 
 
+def test_a_shorter_interval_of_the_settings_holds_for_urgent_alerts_too() -> None:
+    sent, second = GroupState(NOON), timedelta(seconds=1)
+    assert [grouping.decide(sent, 1, 1, NOON + wait, second) is None for wait in (second / 2, second)] == [True, False]
+
+
 def test_a_clock_that_was_ahead_keeps_nothing_back() -> None:
     ahead = grouping.decide(GroupState(), 21, 0, NOON + timedelta(days=1))
     assert ahead is not None

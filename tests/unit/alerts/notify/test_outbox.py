@@ -35,18 +35,18 @@ def test_a_pause_that_is_longer_than_any_was_set_by_a_clock_that_was_ahead(
 ) -> None:
     with database.write() as connection:
         bind(connection, NOON + 8 * SECOND)
-        (found,) = outbox.list_due(connection, NOON + 8 * SECOND)
+        (found,) = outbox.list_due(connection, NOON + 8 * SECOND, SECOND)
         mail = outbox.bound_mail(connection, found.recipient, found.message_id)
         assert mail is not None
         outbox.postpone(connection, mail.ids, "try again", NOON + pause)
-        again = outbox.list_due(connection, NOON + 9 * SECOND)
+        again = outbox.list_due(connection, NOON + 9 * SECOND, SECOND)
     assert bool(again) == due
 
 
 def bind(connection: Connection, now: datetime) -> None:
     """Make a message of all that has gathered for the owner."""
     record(connection, burst(120), ALONE, now)
-    (found,) = outbox.list_due(connection, now)
+    (found,) = outbox.list_due(connection, now, SECOND)
     assert found.group is not None
     (row,) = outbox.rows_of(connection, found.group)
     outbox.bind(connection, [row.id], row.message_id)
