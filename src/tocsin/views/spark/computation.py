@@ -153,10 +153,12 @@ class Computation(KeyedQuery[QueryPlan]):
                 with log_refusal():
                     empty_topic(self._settings, self._past_topic, ends)
                 self._past = {}
-        missing = self._missing
-        if missing is not None and all(run.position.get(place, 0) >= end for place, end in missing.items()):
-            self._missing = None
-            run.reporter.update(is_build_complete=True)
+        if self._missing is not None:
+            # In the middle of a batch, too: its end may be minutes away.
+            written = run.read_positions.offsets() or run.position
+            if all(written.get(place, 0) >= end for place, end in self._missing.items()):
+                self._missing = None
+                run.reporter.update(is_build_complete=True)
         return super().restart_reason(run)
 
     def appended_at(self, message: Message) -> datetime | None:
