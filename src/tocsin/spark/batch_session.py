@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+import structlog
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
@@ -19,7 +23,10 @@ from tocsin.declare.settings import Settings
 from tocsin.platform.storage.s3a import prepare_s3a
 from tocsin.setup.java import find_java
 from tocsin.spark.engine import cluster
+from tocsin.spark.engine.attachment import LOG, Attachment, engine_code
+from tocsin.spark.engine.warm_engine import attach_or_start
 from tocsin.spark.session import (
+    PYTHON_DAEMON,
     QUICK_START,
     clean_scratch,
     connector,
@@ -29,7 +36,12 @@ from tocsin.spark.session import (
     start_session,
 )
 
+MASTER, POOL = "local[2]", "batch"
+"""The master of Airflow's connection, as its component declares it, and the pool of the engine for programs with it."""
 _OF_SUBMISSION = ("spark.driver.host", "spark.driver.bindAddress", "spark.sql.shuffle.partitions")
+
+
+log = structlog.get_logger()
 
 
 @dataclass
@@ -70,6 +82,7 @@ def running_batch(settings: Settings, job: str) -> Iterator[SparkSession]:
     """Run the block with a session of `job`, in a clean scratch folder. Only for the holder of the job's lock.
 
     In `shared_session` it is that of an earlier batch, if there was one, and goes on behind it. Raises as `_running`.
+    A program that spark-submit has started with `MASTER` shares an engine with those before and beside it.
     """
     shared = _SHARED.get()
     if shared is None:
@@ -98,7 +111,12 @@ def _running(settings: Settings, job: str) -> Iterator[SparkSession]:
     if refused := cluster.refusal_of_masters(settings.spark.model_copy(update={"master": master})):
         raise TransientError(refused)
     clean_scratch(settings, job)
-    spark = _batch_session(settings, job, master)
+    if attachment := _attach(settings, job, master):
+        with contextlib.closing(attachment):
+            attachment.claim(settings.checkpoint(job))
+            yield attachment.session
+        return
+    spark = batch_session(settings, job, master)
     try:
         if not master.startswith(LOCAL):
             cluster.begin(spark, scratch_folder(settings, job))
@@ -108,7 +126,35 @@ def _running(settings: Settings, job: str) -> Iterator[SparkSession]:
         spark.stop()
 
 
-def _batch_session(settings: Settings, job: str, master: str) -> SparkSession:
+def _attach(settings: Settings, job: str, master: str) -> Attachment | None:
+    """Attach to the engine of batches, or start it; None if `job` has to have, or has to do with, a JVM of its own."""
+    if not settings.engine.enabled or master != MASTER or not _is_submitted():
+        return None
+    own = engine_settings(settings)
+    # Without PYTHONPATH, where spark-submit puts a PySpark that does not find its Spark.
+    command = [sys.executable, "-E", "-m", "tocsin.spark.batch_engine", str(settings.project)]
+    try:
+        attachment = attach_or_start(own, POOL, job, command)
+    except (OSError, TransientError) as error:
+        log.warning("starts a JVM of its own", job=job, error=str(error))
+        return None
+    output = f"/proc/{os.getpid()}/fd/2"  # the log of Airflow's task
+    if os.access(output, os.W_OK) and not stat.S_ISSOCK(os.stat(output).st_mode):  # which nothing can open
+        attachment.session.sparkContext.environment[LOG] = output
+    return attachment
+
+
+def engine_settings(settings: Settings) -> Settings:
+    """Give the settings of the engine of batches, whose state is a folder of its own: one for each code and storage."""
+    code = hashlib.sha256(f"{engine_code(settings)} {settings.storage}".encode()).hexdigest()[:16]
+    return settings.model_copy(update={"state": settings.state / "batches" / code})
+
+
+def batch_session(settings: Settings, job: str, master: str) -> SparkSession:
+    """Start the session of `job` on `master`, in a JVM of its own, or in that of the spark-submit that runs it.
+
+    Raises a ConfigError if the Kafka connector is not installed.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark, builder = settings.spark, SparkSession.builder.appName(job)
     options = engine_options(settings, scratch := scratch_folder(settings, job))
@@ -117,12 +163,14 @@ def _batch_session(settings: Settings, job: str, master: str) -> SparkSession:
     # Sealed files are sorted by key, so no time leaves a row group out; but each is looked through for one. Measured on
     # 30 million rows: failed_logins takes 32 CPU-seconds with a range of times pushed down, and 10 without.
     options["spark.sql.parquet.filterPushdown"] = "false"
+    if not has_executors:  # elsewhere Tocsin may be missing
+        options["spark.python.daemon.module"] = PYTHON_DAEMON
     # Many files are listed by a job; by default it has a task for each of them.
     options["spark.sql.sources.parallelPartitionDiscovery.parallelism"] = "16"
     if not _is_submitted():
         address = LOOPBACK if spark.master == LOCAL else spark.driver_host
         os.environ |= {"SPARK_LOCAL_IP": address, "SPARK_LAUNCHER_OPTS": QUICK_START}
-        builder = builder.master("local[2]")
+        builder = builder.master(MASTER)
         options |= {"spark.driver.memory": "1g", "spark.driver.extraClassPath": connector()}
         options["spark.driver.extraJavaOptions"] = " ".join(log_and_archive(settings))
     if spark.master != LOCAL:

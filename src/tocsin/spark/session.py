@@ -41,6 +41,9 @@ EXHAUSTED = signal.SIGUSR2
 JOB_SLOTS = 100
 """The task slots that an engine has for each of its jobs: threads, and an idle one is free."""
 
+PYTHON_DAEMON = "tocsin.spark.python_daemon"
+"""The module that forks the Python workers."""
+
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 """Options of the JVM that only prints the command of the session's: 0.4 CPU-s instead of 0.6."""
 
@@ -275,6 +278,9 @@ def engine_options(settings: Settings, scratch: Path) -> dict[str, str]:
         "spark.local.dir": str(scratch),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # So long may Python and the JVM wait for each other where a result is handed over. After 15 s, the default,
+        # that fails on a machine that is too busy, as an UnboundLocalError of PySpark's that hides what it was.
+        "spark.python.authenticate.socketTimeout": "120s",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),
         "spark.sql.debug.maxToStringFields": "200",
@@ -298,5 +304,5 @@ def _streaming(latency: str) -> dict[str, str]:
         # A Python worker that is busy with one task for so long writes its stack into the log: supervision reads it
         # there when the job counts as hung.
         "spark.python.worker.tracebackDumpIntervalSeconds": "120",
-        "spark.python.daemon.module": "tocsin.spark.python_daemon",
+        "spark.python.daemon.module": PYTHON_DAEMON,
     }

@@ -23,11 +23,13 @@ from tocsin.platform import logs, state_file
 from tocsin.platform.process_exit import ExitCode
 from tocsin.spark.engine.attachment import Attachment, engine_code
 from tocsin.spark.engine.warm_engine import attach_or_start, run_until_idle
+from tocsin.spark.session import engine_session
 
 JOB = "cases"
 _POOL = "test"
 _BROKER = "broker.json"
 _BROKER_SECONDS = 180.0
+_IDLE_SECONDS = 600.0
 # The second compiler would take most of the CPU of the first ten runs. Few short collections: plans are short-lived.
 _JAVA = ("-XX:TieredStopAtLevel=1", "-Xms512m", "-Xmn256m", "-XX:ReservedCodeCacheSize=160m")
 
@@ -109,7 +111,8 @@ def _run(project: Path, folder: Path) -> int:
     broker.ready.add_done_callback(lambda ready: state_file.write(folder / _BROKER, KafkaSettings, ready.result()))
     broker.begin()
     try:
-        run_until_idle(own, _POOL, _JAVA)
+        latency = own.latency_of(_POOL)
+        run_until_idle(own, _POOL, lambda job: engine_session(own, job, latency, _JAVA), _IDLE_SECONDS)
     finally:
         broker.close()
     return ExitCode.OK

@@ -115,7 +115,7 @@ class EngineSettings(SettingBlock):
 
     Attributes:
         enabled: whether they share any. Without it each has a JVM of its own, as on a Spark cluster and on Kubernetes,
-            and wherever a file declares `isolation=True`.
+            and wherever a file declares `isolation=True`. So do the batches of Airflow.
         jobs: how many share one; for more there are several.
         heap_mb: its JVM heap, to which come `job_heap_mb` for each of `jobs`.
         job_heap_mb: see there.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -216,7 +217,7 @@ class Sealer:
     def _write(self, events: DataFrame, folders: Mapping[date, StoredPath], rows: int) -> None:
         """Write one sorted file for each day and bucket; duplicates lie in one bucket and are dropped on the way."""
         key, buckets = self.source.key, BUCKETS
-        table = f"sealing_{next(_NUMBERS)}"
+        table = f"sealing_{os.getpid()}_{next(_NUMBERS)}"  # the programs of an engine share a catalog
         once = events.repartition(tasks(rows, buckets), F.col(f"`{key}`")).dropDuplicates(
             [key, "event_time", *IDENTITY]
         )

@@ -6,6 +6,7 @@ No connector is needed, and an aggregate by the key of the source over any numbe
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Mapping
 from datetime import date
 from functools import reduce
@@ -53,7 +54,7 @@ def with_tick(events: DataFrame) -> DataFrame:
 def _table(spark: SparkSession, places: Places, source: Source, days: dict[date, DayVersion]) -> DataFrame:
     """Read days that were sealed alike."""
     one = next(iter(days.values()))
-    name, columns = f"tocsin_history_{next(_NUMBERS)}", columns_of(source)
+    name, columns = f"tocsin_history_{os.getpid()}_{next(_NUMBERS)}", columns_of(source)  # an engine shares a catalog
     declared = ", ".join(f"`{column}` {kind}" for column, kind in columns.items())
     buckets = f"CLUSTERED BY (`{one.key}`) SORTED BY (`{one.key}`, event_time) INTO {one.buckets} BUCKETS"
     # With a location of its own the table is external: dropping it would else delete the files of its partitions.

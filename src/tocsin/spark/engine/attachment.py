@@ -239,11 +239,16 @@ def _enter(engine: str, line: Line, answer: dict[str, Any]) -> SparkSession:
 def _session(answer: dict[str, Any]) -> SparkSession:
     """Enter the engine's JVM by the Py4J server of this job, and take the session that the engine has made for it."""
     prepare_python()
-    os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"] = str(answer["port"]), answer["secret"]
+    ours = {"PYSPARK_GATEWAY_PORT": str(answer["port"]), "PYSPARK_GATEWAY_SECRET": str(answer["secret"])}
+    before = {name: os.environ.pop(name, None) for name in ours}
+    os.environ |= ours
     try:
         gateway = launch_gateway()  # type: ignore[no-untyped-call]
     finally:
-        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:  # it leads to the JVM of the spark-submit that has started this process
+                os.environ[name] = value
     reached: Any = gateway.jvm
     SparkContext._gateway, SparkContext._jvm = gateway, reached
     java = reached.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(

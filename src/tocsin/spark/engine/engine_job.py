@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -214,7 +214,7 @@ class _Session:
             with contextlib.suppress(psutil.Error):
                 worker.kill()
         deadline = time.monotonic() + _STOP_SECONDS
-        stages = {stage for run in runs for stage in self._stages(run)} if self._busy_stages() else set()
+        stages = self._stages(runs) if self._busy_stages() else set()
         while (left := stages & self._busy_stages()) and time.monotonic() < deadline:
             time.sleep(0.05)
         return not left
@@ -223,10 +223,13 @@ class _Session:
         """List the ids of the runs of its queries."""
         return [str(query.runId()) for query in self._session.streams().active()]
 
-    def _stages(self, group: str) -> set[int]:
+    def _stages(self, runs: Iterable[str]) -> set[int]:
+        """List the stages of `runs`, and of what no query ran, such as a batch."""
         tracker = self._spark.sparkContext.statusTracker()
-        jobs = filter(None, (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)))
-        return {int(stage) for job in jobs for stage in job.stageIds}
+        found = {job for run in runs for job in tracker.getJobIdsForGroup(run)}
+        java = self._java.org.apache.spark.SparkContext.getOrCreate().statusTracker()
+        found |= set(java.getJobIdsForTag(self._session.sessionJobTag()))
+        return {int(stage) for info in map(tracker.getJobInfo, found) if info for stage in info.stageIds}
 
     def _busy_stages(self) -> set[int]:
         """The stages of which a task still has its thread: Spark counts a task as ended when it has asked it to."""

@@ -13,8 +13,10 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.names import JobName
@@ -27,10 +29,10 @@ from tocsin.spark.engine import jvm
 from tocsin.spark.engine.attachment import Attachment, attach
 from tocsin.spark.engine.engine_job import Engine
 from tocsin.spark.entry import offer_to_the_kernel
-from tocsin.spark.session import clean_scratch, engine_session
+from tocsin.spark.session import clean_scratch
 
-IDLE_SECONDS = 600.0
 _START_SECONDS, _LOOK_SECONDS = 60.0, 0.1
+_LABELS = ("TOCSIN_LABELS", "TOCSIN_LEADER")
 
 
 def attach_or_start(own: Settings, pool: str, job: str, command: Sequence[str]) -> Attachment:
@@ -60,10 +62,10 @@ def attach_or_start(own: Settings, pool: str, job: str, command: Sequence[str]) 
         time.sleep(_LOOK_SECONDS)
 
 
-def run_until_idle(own: Settings, pool: str, java: Sequence[str] = ()) -> None:
-    """Run the engine of `pool` in the folder `own.state`, until it has had no program for ten minutes.
+def run_until_idle(own: Settings, pool: str, start: Callable[[str], SparkSession], seconds: float) -> None:
+    """Run the engine of `pool` in the folder `own.state`, until it has had no program for `seconds`.
 
-    Its JVM gets the options `java`, too.
+    `start` starts the session of the job that it is given, in a JVM that this process starts.
 
     Raises LockHeld if another process runs it, an OSError if the folder cannot be written, and a RuntimeError when the
     JVM has ended, or cannot go on.
@@ -75,34 +77,39 @@ def run_until_idle(own: Settings, pool: str, java: Sequence[str] = ()) -> None:
         try:
             os.environ["JAVA_HOME"] = str(find_java().home)
             clean_scratch(own, str(JobName("engine", name)))
-            spark = engine_session(own, str(JobName("engine", name)), own.latency_of(pool), java)
+            spark = start(str(JobName("engine", name)))
             jvm.halt_at_end()
             on_signals(stop)  # Spark has put its own handler in place
             engine = Engine(own, name, spark)
             with engine.listen():
-                _await_idle(engine, stop, IDLE_SECONDS)
+                _await_idle(engine, own.state, stop, seconds)
             if not stop.is_set():
-                _await_idle(engine, stop, 2 * _LOOK_SECONDS)  # a program may have come at the last moment
+                _await_idle(engine, own.state, stop, 2 * _LOOK_SECONDS)  # a program may have come at the last moment
         finally:
             jvm.end()
-            shutil.rmtree(own.state, ignore_errors=True)
-            with contextlib.suppress(OSError):  # others are there
-                own.state.parent.rmdir()
+        shutil.rmtree(own.state, ignore_errors=True)  # behind an error it stays: its log tells
+        with contextlib.suppress(OSError):  # others are there
+            own.state.parent.rmdir()
 
 
-def _await_idle(engine: Engine, stop: threading.Event, seconds: float) -> None:
+def _await_idle(engine: Engine, folder: Path, stop: threading.Event, seconds: float) -> None:
     since = time.monotonic()
     while time.monotonic() - since < seconds and not stop.wait(_LOOK_SECONDS):
         if engine.unfit or not jvm.is_alive():
             raise RuntimeError(engine.unfit or "the JVM has ended")
+        if not folder.is_dir():  # it must not remove that of the next one at its end
+            raise RuntimeError(f"{folder} has been removed")
         if engine.jobs:
             since = time.monotonic()
 
 
 def _start(folder: Path, command: Sequence[str]) -> subprocess.Popen[bytes]:
+    # Labelled like a job's child it would be ended with that job, as what is left of it.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_LABELS)}
     with _log(folder).open("ab") as log:
-        started = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-    return started
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+        )
 
 
 def _log(folder: Path) -> Path:

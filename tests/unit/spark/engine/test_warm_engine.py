@@ -17,7 +17,8 @@ from tocsin.spark.engine.warm_engine import attach_or_start
 
 # It ends as one does that meets another, then as one that cannot start.
 STARTS = """
-import pathlib, sys
+import os, pathlib, sys
+assert "TOCSIN_LABELS" not in os.environ, "supervision would end it with the job that has started it"
 starts = pathlib.Path(sys.argv[1])
 starts.write_text(starts.read_text() + "x" if starts.exists() else "x")
 print("there is no Java")
@@ -42,6 +43,7 @@ def test_an_engine_is_started_until_one_runs_or_one_cannot(
         raise TransientError("none runs here")
 
     monkeypatch.setattr(warm_engine, "attach", attach)
+    monkeypatch.setenv("TOCSIN_LABELS", "instance=local job=airflow-scheduler spec=1")
     command = [sys.executable, "-c", STARTS, str(starts)]
     if attaches:
         assert attach_or_start(own, "test", "cases", command) == cast(Any, "attached")
@@ -61,7 +63,7 @@ def test_a_folder_that_others_can_read_is_refused(own: Settings) -> None:
 
 
 def test_it_is_idle_when_no_program_came_for_the_time_and_does_not_outlive_its_jvm(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks, clock = iter([1, 1, 1, 0, 0, 0, 0]), iter(range(0, 1000, 10))
 
@@ -73,8 +75,11 @@ def test_it_is_idle_when_no_program_came_for_the_time_and_does_not_outlive_its_j
     monkeypatch.setattr(warm_engine, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     monkeypatch.setattr(warm_engine, "_LOOK_SECONDS", 0.0)
     monkeypatch.setattr(warm_engine, "jvm", SimpleNamespace(is_alive=lambda: True))
-    warm_engine._await_idle(engine, threading.Event(), 35.0)
+    warm_engine._await_idle(engine, tmp_path, threading.Event(), 35.0)
     assert list(looks) == [0]
     monkeypatch.setattr(warm_engine, "jvm", SimpleNamespace(is_alive=lambda: False))
     with pytest.raises(RuntimeError, match="the JVM has ended"):
-        warm_engine._await_idle(engine, threading.Event(), 35.0)
+        warm_engine._await_idle(engine, tmp_path, threading.Event(), 35.0)
+    monkeypatch.setattr(warm_engine, "jvm", SimpleNamespace(is_alive=lambda: True))
+    with pytest.raises(RuntimeError, match="gone has been removed"):
+        warm_engine._await_idle(engine, tmp_path / "gone", threading.Event(), 35.0)
