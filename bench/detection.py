@@ -8,8 +8,6 @@ of which people have labelled the anomalies. The files of the detectors run as t
 from __future__ import annotations
 
 import argparse
-import csv
-import json
 import math
 import random
 from collections import defaultdict
@@ -23,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.figures import table
+from bench.nab import read_series
 from examples.log_surges.detectors.template_surge import Past, on_timer
 from examples.profiles.detectors import spending_outlier
 from examples.slow_routes.detectors import error_spike
@@ -156,31 +155,20 @@ def _requests(spark: SparkSession, counted: Sequence[tuple[str, datetime, int, i
 
 def surges(nab: Path) -> Iterator[dict[str, object]]:
     """Run `template_surge`, and a z-score of the last 30 values, on the series of counts, a value for a minute."""
-    spans = json.loads((nab / "labels" / "combined_windows.json").read_text(encoding="utf-8"))
-    names = [name for name in spans if name.startswith(_COUNTS)]
-    series = {name: _read(nab / "data" / name) for name in names}
-    known = [Label(name, _moment(begin), _moment(end)) for name in names for begin, end in spans[name]]
+    series = read_series(nab, _COUNTS)
+    known = [Label(one.name, one.times[begin], one.times[end]) for one in series for begin, end in one.windows]
     ways: list[tuple[str, Callable[[list[int]], list[float]], tuple[float, ...]]] = [
         ("template_surge", _surge_scores, (6, 20)),
         ("z-score of the last 30", _z_scores, (3, 6)),
     ]
     for name, score, limits in ways:
         windows = [
-            ScoredWindow(one, at, at, value)
-            for one, values in series.items()
-            for (at, _), value in zip(values, score([count for _, count in values]), strict=True)
+            ScoredWindow(one.name, at, at, value)
+            for one in series
+            for at, value in zip(one.times, score([round(count) for count in one.values]), strict=True)
         ]
         for quality in evaluate(windows, Labels(known, is_complete=True), limits, _ALERT_PERIOD, 1):
-            yield judged(f"NAB, {len(names)} series of counts", name, quality)
-
-
-def _read(path: Path) -> list[tuple[datetime, int]]:
-    with path.open(encoding="utf-8") as lines:
-        return [(_moment(row["timestamp"]), round(float(row["value"]))) for row in csv.DictReader(lines)]
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+            yield judged(f"NAB, {len(series)} series of counts", name, quality)
 
 
 def _surge_scores(counts: list[int]) -> list[float]:

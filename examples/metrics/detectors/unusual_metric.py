@@ -11,59 +11,49 @@ from math import isfinite, nan
 from typing import Any
 
 from tocsin import Case, Event, Levels, StepFinding, Timeline, at, detector, email
+from tocsin.stats import Ewma, hour_of_week
 
 LIMIT = 1.02  # as in levels
 WARM_UP, QUIET = 100, 60  # values before the first finding, and from one finding to the next
-SMOOTHED, FAST, SLOW, VISITS, HALF_LIFE = 12, 4, 800, 25, 3000  # how many values means and peaks remember
+HALF_LIFE = 3000  # values after which a peak has halved; sooner at first
 MARGINS = (1.0, 1.14, 1.14)  # how far above its peak a departure, a rise and a fall must be
 LEAST = 1e-9  # smaller ones are rounding
 
 
 @dataclass
-class Usual:
-    seen: int = 0
+class Past:
     quiet: int = WARM_UP
-    fast: float = 0.0
-    slow: float = 0.0
-    hours: dict[str, float] = field(default_factory=dict)
-    visits: dict[str, int] = field(default_factory=dict)
-    departures: list[float] = field(default_factory=lambda: [0.0] * 3)
+    fast: Ewma = field(default_factory=Ewma)
+    slow: Ewma = field(default_factory=Ewma)
+    hours: dict[str, float] = field(default_factory=dict)  # the mean at each hour, and how many values it is of:
+    values: dict[str, int] = field(default_factory=dict)  # plain numbers, as so many are written after each event
+    away: list[Ewma] = field(default_factory=lambda: [Ewma()] * 3)
     peaks: list[float] = field(default_factory=lambda: [LEAST] * 3)
 
 
 @detector(source="metrics", entity="series", window=None, forget_after="90 days", levels=Levels(email=1.02),
           owner="platform@example.com", runbook="docs/runbooks/unusual_metric.md", stage="live")  # fmt: skip
-def step(key: str, state: Usual, event: Event) -> tuple[Usual, list[StepFinding]]:
-    value, hour = event.value, str(event.event_time.hour)
+def step(key: str, past: Past, event: Event) -> tuple[Past, list[StepFinding]]:
+    value, moment = event.value, event.event_time
     if not isfinite(value):
-        return state, []
-    if not state.seen:
-        state.fast = state.slow = value
-    state.seen += 1
-    expected = [state.slow]
-    for slot in (hour, f"{event.event_time.weekday()} {hour}"):  # an hour of the week begins as that of the day
-        expected.append(state.hours.get(slot, expected[-1]))
-        state.visits[slot] = state.visits.get(slot, 0) + 1
-        state.hours[slot] = toward(expected[-1], value, VISITS, state.visits[slot])
-    departures = zip(state.departures, expected, strict=True)
-    state.departures = [toward(old, value - one, SMOOTHED, state.seen) for old, one in departures]
-    state.fast = toward(state.fast, value, FAST, state.seen)
-    shift = state.fast - state.slow
-    state.slow = toward(state.slow, value, SLOW, state.seen)
-    away = [min(map(abs, state.departures)), max(shift, 0.0), max(-shift, 0.0)]
-    score = max(one / peak / margin for one, peak, margin in zip(away, state.peaks, MARGINS, strict=True))
-    fade = 0.5 ** (1 / min(HALF_LIFE, 2 * state.seen))
-    state.peaks = [max(max(one, peak) * fade, LEAST) for one, peak in zip(away, state.peaks, strict=True)]
-    state.quiet = max(0, state.quiet - 1)
-    if state.quiet or score <= LIMIT:
-        return state, []
-    state.quiet = QUIET
-    return state, [StepFinding(score, {"value": value, "level": expected[0], "usual_at_this_hour": expected[2]})]
-
-
-def toward(mean: float, value: float, memory: int, seen: int) -> float:
-    """Move a mean of the last `memory` values, of which `seen` came so far."""
-    return mean + (value - mean) / min(memory, seen)
+        return past, []
+    usual = [past.slow.mean if past.slow.count else value]
+    for slot in (f"day {moment.hour}", f"week {hour_of_week(moment)}"):  # an hour of the week begins as that of the day
+        usual.append(past.hours.get(slot, usual[-1]))
+        past.values[slot] = min(past.values.get(slot, 0) + 1, 25)
+        past.hours[slot] = usual[-1] + (value - usual[-1]) / past.values[slot]
+    past.away = [one.add(value - mean, weight=1 / 12) for one, mean in zip(past.away, usual, strict=True)]
+    past.fast, past.slow = past.fast.add(value, weight=1 / 4), past.slow.add(value, weight=1 / 800)
+    shift = past.fast.mean - usual[0]
+    now = [min(abs(one.mean) for one in past.away), max(shift, 0.0), max(-shift, 0.0)]
+    score = max(one / peak / margin for one, peak, margin in zip(now, past.peaks, MARGINS, strict=True))
+    fade = 0.5 ** (1 / min(HALF_LIFE, 2 * past.slow.count))
+    past.peaks = [max(max(one, peak) * fade, LEAST) for one, peak in zip(now, past.peaks, strict=True)]
+    past.quiet = max(0, past.quiet - 1)
+    if past.quiet or score <= 1:  # either way
+        return past, []
+    past.quiet = QUIET if score > LIMIT else 0  # either way
+    return past, [StepFinding(score, {"value": value, "level": usual[0], "usual_at_this_hour": usual[2]})]
 
 
 def metric(start: str, **columns: Any) -> Timeline:
@@ -77,7 +67,9 @@ CASES = [
         "a leap", events=PAST.then(after="5 minutes", value=90.0), expect=[email(series="cpu.web-1", window="16:40:00")]
     ),
     Case("a fall", events=PAST.then(after="5 minutes", value=0.0), expect=[email(series="cpu.web-1")]),
-    Case("as before", events=PAST.then(after="5 minutes", value=41.0), expect=[]),
+    # Before them, values alternate between 40 and 44: 43 leaves the means about where they have been.
+    Case("1.016 times the peak", events=PAST.then(after="5 minutes", value=43.1), expect=[]),
+    Case("1.042 times the peak", events=PAST.then(after="5 minutes", value=43.15), expect=[email(series="cpu.web-1")]),
     Case(
         "further leaps, of which the next five hours say nothing",
         events=PAST.then(after="5 minutes", value=90.0).then(metric("21:35:00", value=200.0)),
