@@ -10,6 +10,10 @@ one more to find who sends nothing::
 
     from tocsin import Entities
 
+one to judge them by a model (docs/write/models.md)::
+
+    from tocsin import Model
+
 and two more to say what `events` of several sources are, and `tables`, where a function takes them::
 
     from tocsin import Sources, Tables
@@ -26,12 +30,12 @@ This module and what it imports use the standard library alone, so that the set-
 """
 
 from tocsin.cases.case_language import Case, Timeline, at, email, line, tick, urgent
-from tocsin.declare.model.detector import Entities, Levels, detector
+from tocsin.declare.model.detector import Entities, Levels, Model, detector
 from tocsin.declare.model.flow import Sources, Tables, flow
 from tocsin.declare.model.steps.step_contract import Event, StepFinding
 from tocsin.declare.model.view import view
 
 __all__ = [
-    "Case", "Entities", "Event", "Levels", "Sources", "StepFinding", "Tables", "Timeline", "at", "detector", "email",
-    "flow", "line", "tick", "urgent", "view",
+    "Case", "Entities", "Event", "Levels", "Model", "Sources", "StepFinding", "Tables", "Timeline", "at", "detector",
+    "email", "flow", "line", "tick", "urgent", "view",
 ]  # fmt: skip

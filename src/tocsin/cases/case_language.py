@@ -147,12 +147,14 @@ class Case:
         name: says in a few words what happens.
         expect: exactly these findings; an empty list for a case that must stay silent.
         tables: rows of tables that the detector joins, by table: a timeline whose times say from when a row holds.
+        train_on: of a detector with a model: the events whose features its model is trained on.
     """
 
     name: str
     events: Timeline
     expect: Sequence[ExpectedFinding]
     tables: Mapping[str, Timeline] = field(default_factory=dict)
+    train_on: Timeline | None = None
     place: CodePlace = field(default_factory=lambda: _caller(3), kw_only=True, compare=False)
 
     @property

@@ -31,6 +31,7 @@ from tocsin.cli.detectors import (
     evaluate_command,
     explain_command,
     findings_command,
+    model_command,
     parity_command,
     run_command,
     test_command,
@@ -72,6 +73,7 @@ app.command("view")(view_command.view)
 app.add_typer(web_command.app, name="web")
 app.command("rebuild")(view_command.rebuild)
 app.command("table")(table_command.table)
+app.add_typer(model_command.app, name="model")
 app.add_typer(history_command.app, name="history")
 app.command("quality")(quality_command.quality)
 app.command("test")(test_command.test)

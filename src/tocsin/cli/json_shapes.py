@@ -6,7 +6,7 @@ null.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 
 from pydantic import BaseModel
 
@@ -111,6 +111,29 @@ class JobPlanShape(BaseModel, frozen=True):
     job: str
     effect: str
     changed: list[str]
+
+
+class ModelShape(BaseModel, frozen=True):
+    """One model of a detector, or why there is none of a day.
+
+    Attributes:
+        day: the first day that it is for.
+        hash: SHA-256 of its file; null if it was refused, as what follows.
+        holds_from, holds_until: the windows that it judges begin then, UTC; `holds_until` null while it does.
+        rows: of features that it was trained on.
+        seconds: that the training took.
+        findings: of the seven last days that it was trained on.
+        refused: why the gate did not let it pass; null if it did.
+    """
+
+    day: date
+    hash: str | None = None
+    holds_from: datetime | None = None
+    holds_until: datetime | None = None
+    rows: int | None = None
+    seconds: float | None = None
+    findings: int | None = None
+    refused: str | None = None
 
 
 class TableShape(BaseModel, frozen=True):

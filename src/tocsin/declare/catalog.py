@@ -19,6 +19,7 @@ from tocsin.declare.feeding import (
     faults_of_sources,
     faults_of_table,
     findings_source,
+    models_table,
 )
 from tocsin.declare.model.detector import FINDINGS_OF, DetectorSpec
 from tocsin.declare.model.errors import ConfigError, Fault, nearest
@@ -225,6 +226,7 @@ def read_catalog(project: Path) -> Catalog:
     flows = _read_flows(project, sources, broken)
     detectors = _read_code(project / "detectors", read_spec, sources, broken)
     views = _read_code(project / "views", read_view, sources, broken)
+    tables |= {spec.model_table: models_table(spec, sources) for spec in detectors.values() if spec.model is not None}
     made = {name: faults_of_table(spec, project / "tables", sources, views) for name, spec in tables.items()}
     _take_out(tables, made, project / "tables", broken)
     code: dict[str, dict[str, Any]] = {"flows": flows, "detectors": detectors, "views": views}

@@ -12,12 +12,13 @@ from pydantic import ValidationError
 
 from tocsin.declare import keywords
 from tocsin.declare.code.case_code import without_cases
+from tocsin.declare.code.model_functions import MODEL_FUNCTIONS, model_faults
 from tocsin.declare.code.outside_reads import outside_reads
 from tocsin.declare.code.own_modules import OwnModule, own_modules
 from tocsin.declare.code.python_syntax import parse
 from tocsin.declare.code.step_signature import ON_TIMER, function_faults
 from tocsin.declare.keywords import DeclaredKind
-from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.detector import MODELS_OF, DetectorSpec
 from tocsin.declare.model.errors import ConfigError, Fault
 from tocsin.declare.model.flow import FlowSpec
 from tocsin.declare.model.names import valid_name
@@ -26,6 +27,7 @@ from tocsin.declare.validation import faults_of
 
 _CALLS = {
     "levels": ("Levels", (), "Levels(email=50, urgent=100)"),
+    "model": ("Model", (), 'Model(days=60, every="1 week")'),
     "expect": ("Entities", ("names", "minimum"), 'Entities(["web.1", "web.2"], minimum=5)'),
 }
 """Keywords that are no plain literal: the class that is called, its arguments without a name, an example."""
@@ -72,7 +74,7 @@ def _read(path: Path, kind: DeclaredKind) -> keywords.Spec:
     call, function = _decorator_call(tree, path, kind)
     values, faults = _read_keywords(call, path, kind)
     if kind is keywords.DETECTOR:
-        faults += function_faults(tree, function, values, str(path))
+        faults += function_faults(tree, function, values, str(path)) + model_faults(tree, values, str(path))
     if (name := valid_name(path.stem)) != path.stem:
         what = f"the file name is the {kind.word}'s name: small letters, digits and _ only; rename it to {name}.py"
         faults.append(Fault(str(path), what))
@@ -81,7 +83,7 @@ def _read(path: Path, kind: DeclaredKind) -> keywords.Spec:
         what = f"needs a docstring that says {kind.doc}"
         faults.append(Fault(str(path), what, line=1))
     running = without_cases(tree)
-    reads = outside_reads(running, [function.name, ON_TIMER])
+    reads = outside_reads(running, [function.name, ON_TIMER, *MODEL_FUNCTIONS])
     faults += [Fault(str(path), read.what, key=function.name, line=read.line) for read in reads]
     modules: list[OwnModule] = []
     try:
@@ -99,6 +101,8 @@ def _read(path: Path, kind: DeclaredKind) -> keywords.Spec:
     version = version_of(code, values, kind)
     if (expected := values.get("expect")) is not None and expected.table:
         values["tables"] = tuple(dict.fromkeys([*values["tables"], expected.table]))
+    if values.get("model") is not None:
+        values["tables"] = (*values["tables"], f"{MODELS_OF}{path.stem}")
     return kind.spec(name=path.stem, path=path, title=title, doc=doc, code=code, version=version, **values)
 
 
@@ -175,7 +179,7 @@ def _read_keywords(call: ast.Call, path: Path, kind: DeclaredKind) -> tuple[dict
 
 
 def _literal(keyword: ast.keyword) -> Any:
-    """Read the value of `keyword`; `Levels(...)` and `Entities(...)` as a dict."""
+    """Read the value of `keyword`; `Levels(...)`, `Entities(...)` and `Model(...)` as a dict."""
     node = keyword.value
     if keyword.arg is None:
         raise ValueError("must be written out; ** cannot be read without importing the file")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +23,7 @@ _FINDING_COLUMNS = {
     "window_end": "timestamp",
 }  # fmt: skip
 _SLACK = timedelta(seconds=10)
+_LONGEST_BATCH = timedelta(seconds=70)  # of a job that joins tables, and until it has looked for them
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,27 @@ def faults_of_sources(
         for name, source in sources.items()
         if source.is_derived and name not in written
     }
+
+
+def models_table(spec: DetectorSpec, sources: Mapping[str, Source]) -> TableSpec:
+    """Declare the table of the models of `spec`: which file judges the windows that begin from when on."""
+    assert spec.model is not None, "asked for detectors with a model"
+    source = sources[spec.sources[0]]
+    # Not the version: that changes with the limits, too, and another limit needs no other model.
+    trained_by = repr([spec.code, spec.entity, spec.window, spec.slide, spec.time_zone, spec.tables, spec.model])
+    return TableSpec(
+        name=spec.model_table,
+        title=f"models of {spec.name}",
+        owner=spec.owner,
+        history=source.name,
+        sql=hashlib.sha256(trained_by.encode()).hexdigest()[:12],
+        days=spec.model.days,
+        every=spec.model.every.days,
+        trains=spec.name,
+        key=("detector",),
+        columns={"detector": "string", "day": "string", "hash": "string"},
+        settle=max(TableSpec.model_fields["settle"].default, (source.max_ahead + _LONGEST_BATCH) * 4 / 3),
+    )
 
 
 def faults_of_table(

@@ -24,7 +24,16 @@ from pydantic import (
 )
 
 from tocsin.declare.blocks.spark_settings import Latency
-from tocsin.declare.model.detector import DetectorSpec, Entities, Levels, Resources, ScoreKind, Stage
+from tocsin.declare.model.detector import (
+    FINDINGS_OF,
+    DetectorSpec,
+    Entities,
+    Levels,
+    Model,
+    Resources,
+    ScoreKind,
+    Stage,
+)
 from tocsin.declare.model.detector_guide import link_of
 from tocsin.declare.model.durations import zone_of
 from tocsin.declare.model.flow import FlowSpec
@@ -84,7 +93,7 @@ def _reference(text: str) -> str:
     return text
 
 
-ADDED_MEANING = ("expect", "tables", "forget_after", "time_zone")
+ADDED_MEANING = ("expect", "tables", "forget_after", "time_zone", "model")
 """Further keywords that may change the results; a file without them keeps its version."""
 
 Columns = Annotated[tuple[Text, ...], BeforeValidator(as_list), Field(min_length=1)]
@@ -122,6 +131,31 @@ class _Expected(BaseModel, extra="forbid"):
     table: Text | Literal[""] = ""
     seen_within: Duration | None = None
     minimum: Annotated[Any, AfterValidator(_limit)] = Entities.minimum
+
+
+class _Model(BaseModel, extra="forbid"):
+    days: Annotated[StrictInt, Field(ge=1, le=1000)] = Model.days
+    every: Duration = Model.every
+    before: Literal["train", "refuse"] = Model.before
+    min_rows: Annotated[StrictInt, Field(ge=1)] = Model.min_rows
+    max_change: Annotated[float, Field(gt=1)] = Model.max_change
+    timeout: Annotated[Duration, Field(ge=timedelta(seconds=1))] = Model.timeout
+    memory: Annotated[Size, Field(ge=LEAST_MEMORY)] = Model.memory
+
+
+def _model(declared: _Model | None, others: ValidationInfo) -> Model | None:
+    if declared is None:
+        return None
+    if declared.every < _DAY or declared.every % _DAY:
+        raise ValueError('every= is a number of whole days or weeks, such as "1 week"')
+    if others.data.get("window", declared) is None:
+        raise ValueError("needs a window: its features are those of windows that have closed")
+    for key in ("expect", "score"):
+        if others.data.get(key) is not None:
+            raise ValueError(f"goes without {key}=: the model gives the score, of windows that have closed")
+    if len(sources := others.data.get("sources", ())) > 1 or any(name.startswith(FINDINGS_OF) for name in sources):
+        raise ValueError("needs one source with sealed history, which it is trained on")
+    return Model(**dict(declared))
 
 
 class _Resources(BaseModel, extra="forbid"):
@@ -255,6 +289,12 @@ class _Detector(_Declared):
         "the time from a raw record to its finding to aim at: the longer, the less CPU its job takes; the setting"
         " spark.latency unless declared",
         "",
+    )
+    model: Annotated[_Model | None, AfterValidator(_model)] = _key(
+        'Model(days=60, every="1 week")',
+        "makes a score of the features that detect returns, by the functions train and score of the file"
+        " (docs/write/models.md)",
+        None,
     )
     forget_after: Duration | None = _key(
         "duration", "for step, which needs it: the state of an entity begins anew after so long without an event", None

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+from pyspark import cloudpickle
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
@@ -118,6 +119,12 @@ def load_module(path: Path, text: bytes | None = None, *, with_cases: bool = Fal
         # In no list of modules, so that cloudpickle sends its functions to Python workers by value.
         del sys.modules[module.__name__]
     return module
+
+
+def pickle_by_value(value: Any) -> bytes:
+    """Pickle `value` together with what it uses of a declared file, which no other process can import."""
+    content: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
+    return content
 
 
 def line_of(error: BaseException, path: Path) -> int | None:

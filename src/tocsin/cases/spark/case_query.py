@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,11 +21,13 @@ from tocsin.declare.model.table import FROM, UNTIL, TableSpec
 from tocsin.detect.spark.expected_windows import ClosedByBatch
 from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
-from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
+from tocsin.detect.spark.ranges import EventReader, Range, features_in_range, find_in_range
 from tocsin.detect.spark.seen_entities import Silence
 from tocsin.detect.spark.step_query import detector_function
+from tocsin.history.spark.model_training import train_on, without_comparison
 from tocsin.spark.events import no_records, parse_events, prepare_events, used_columns
 from tocsin.spark.query_plan import analyse
+from tocsin.spark.tables.model_files import ModelFiles
 from tocsin.spark.tables.spark.joined_tables import JoinedTables, no_rows
 
 _END = datetime(9999, 1, 1, tzinfo=UTC)
@@ -64,6 +67,8 @@ class CaseQuery:
         self.table_specs = [catalog.table(name) for name in spec.tables]
         self.function = detector_function(spec, self.source)
         self.spans: list[Span] = []
+        self._models = tempfile.TemporaryDirectory(prefix="tocsin-models-")
+        self._trained: dict[str, str] = {}
         self.tables = no_rows(spark, catalog, spec.tables, spec.path)
         rows = self._rows(no_records(spark), self.source.lateness, None)
         self.plan: DetectorPlan = read_plan(rows, spec)
@@ -77,6 +82,24 @@ class CaseQuery:
         if self.table_specs:
             frames = {spec.name: (spec, self._frame(spec, rows.get(spec.name, []))) for spec in self.table_specs}
             self.tables = JoinedTables(self.spec.path, frames)
+            self.tables.model_root = self._models.name
+
+    def train(self, documents: list[dict[str, Any]]) -> str:
+        """Train a model on records of the events topic, once; returns its hash. RefusedModel if that cannot be."""
+        values = [(json.dumps(document),) for document in documents]
+        key = str(values)
+        if key not in self._trained:
+            records = self._spark.createDataFrame(values, "value string").coalesce(1)
+            read = EventReader(
+                lambda *_: parse_events(records, self.source), is_exact=True, tables=lambda _: self.tables
+            )
+            everything = Range(start=EPOCH, end=_END, run_id="")
+            features = features_in_range(self._spark, read, self.spec, [self.source], everything).toArrow()
+            files = ModelFiles(f"{self._models.name}/{self.spec.name}")
+            content, result = train_on(without_comparison(self.spec), features, files)
+            files.add(content, result.hash)
+            self._trained[key] = result.hash
+        return self._trained[key]
 
     def stream(self, records: DataFrame, delay: timedelta, *, ladder: bool = False) -> DataFrame:
         """Make findings of a stream of records of the events topic, as the detector's job does; see `written`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
@@ -39,6 +39,7 @@ class PreparedCase:
     case: Case
     events: Sequence[DeclaredEvent]
     is_generated: bool = False
+    training: Sequence[DeclaredEvent] = ()
 
 
 def read_cases(spec: DetectorSpec) -> list[Case]:
@@ -59,6 +60,7 @@ def read_cases(spec: DetectorSpec) -> list[Case]:
         is_right = {
             "events": ("at(...)", isinstance(case.events, Timeline)),
             "expect": ("a list of email(...) and urgent(...)", _holds(case.expect, list | tuple, ExpectedFinding)),
+            "train_on": ("at(...)", case.train_on is None or isinstance(case.train_on, Timeline)),
             "tables": (
                 "a dict of at(...)",
                 _holds(case.tables, dict, str) and _holds([*case.tables.values()], list, Timeline),
@@ -84,7 +86,7 @@ def prepare(spark: SparkSession, cases: Iterable[Case], query: CaseQuery) -> lis
             events = _events(spark, case, query)
             found = check_expectations(case, query.spec, events, has_sessions=query.plan.has_sessions)
             faults += found + _table_faults(case, query)
-            prepared.append(PreparedCase(case, events))
+            prepared.append(PreparedCase(case, events, training=_training(spark, case, query)))
         except ConfigError as error:
             faults += error.faults
     if faults:
@@ -110,6 +112,11 @@ def table_rows(cases: Sequence[PreparedCase], query: CaseQuery, lanes: Lanes) ->
     for lane, prepared in enumerate(cases):
         end = lanes.starts[lane + 1]
         for spec in query.table_specs:
+            if spec.trains:
+                training = [event.document(query.source, n, timedelta(0)) for n, event in enumerate(prepared.training)]
+                row = {"detector": spec.trains, "day": "case", "hash": query.train(training)}
+                rows[spec.name].append((row, lanes.starts[lane], end))
+                continue
             timeline = prepared.case.tables.get(spec.name)
             written = [] if timeline is None else sorted(timeline.events(), key=lambda event: str(event.time))
             rows[spec.name] += _versions(spec, written, lanes.offsets[lane], end)
@@ -124,6 +131,18 @@ def _versions(spec: TableSpec, written: Sequence[Any], moved: timedelta, end: An
         made.append((dict(event.columns), event.time + moved, until.get(key, end)))
         until[key] = event.time + moved
     return made
+
+
+def _training(spark: SparkSession, case: Case, query: CaseQuery) -> Sequence[DeclaredEvent]:
+    where, line = case.place.file, case.place.line
+    if query.spec.model is None:
+        if case.train_on is not None:
+            raise ConfigError.one(where, "belongs to a detector with a model", key="train_on", line=line)
+        return ()
+    if case.train_on is None:
+        what = "is missing: the model of a case is trained on a timeline, train_on=at(...).repeat(...)"
+        raise ConfigError.one(where, what, key="train_on", line=line)
+    return _events(spark, replace(case, events=case.train_on, expect=[]), query)
 
 
 def _events(spark: SparkSession, case: Case, query: CaseQuery) -> list[DeclaredEvent]:
@@ -178,7 +197,7 @@ def _table_faults(case: Case, query: CaseQuery) -> list[Fault]:
         for name in case.tables if name not in specs
     ]  # fmt: skip
     for name, spec in specs.items():
-        for row in case.tables[name].events() if name in case.tables else []:
+        for row in case.tables[name].events() if name in case.tables and not spec.trains else []:
             unknown = [column for column in row.columns if column not in spec.columns]
             missing = [column for column in spec.columns if column not in spec.optional | row.columns.keys()]
             where, line = row.place.file, row.place.line

@@ -36,6 +36,8 @@ def _list(*, json: bool) -> None:
     settings, catalog = load_project()
     shown = []
     for spec in catalog.tables.values():
+        if spec.trains:
+            continue  # see `tocsin model`
         rows = TableFolder(settings, spec).current()
         made_of = next((kind, value) for kind in ("source", "view", "topic", "file", "history")
                        if (value := getattr(spec, kind)) is not None)  # fmt: skip

@@ -29,12 +29,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from tocsin.declare.model.durations import longest, parse_duration
 
 FINDINGS_OF = "findings."
 """The beginning of the name of a source that is made of the findings of a detector, whose name follows."""
+MODELS_OF = "model."
+"""The beginning of the name of a table that holds the models of a detector, whose name follows."""
 Span = tuple[datetime, datetime]
 """The windows that begin from the first time up to, not including, the second."""
 _Detect = TypeVar("_Detect", bound=Callable[..., Any])
@@ -151,6 +153,31 @@ class Entities:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model that `train` makes of past features, and by which `score` judges those of windows that have closed.
+
+    What does not decide which models there are is left out of its text, of which the version is made.
+
+    Attributes:
+        days: so many sealed days of features are given to `train`.
+        every: a model is trained for each so many days, and holds from the first of them on.
+        before: for days before the first model of a stream: "train" one as of their day, or "refuse" them.
+        min_rows: the gate refuses a model that was trained on fewer rows.
+        max_change: it refuses one that finds so many times more, or less, in recent days than the model before.
+        timeout: longest time of one training.
+        memory: most memory of one training, in bytes.
+    """
+
+    days: int = 60
+    every: timedelta = field(default=timedelta(days=1))
+    before: Literal["train", "refuse"] = field(default="train", repr=False)
+    min_rows: int = field(default=100, repr=False)
+    max_change: float = field(default=10.0, repr=False)
+    timeout: timedelta = field(default=timedelta(hours=1), repr=False)
+    memory: int = field(default=2_000_000_000, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Resources:
     """What a job gets on a Spark cluster, `memory` in bytes; None stands for what the settings say."""
 
@@ -202,6 +229,7 @@ class DetectorSpec:
     latency: str = ""
     tables: tuple[str, ...] = ()
     forget_after: timedelta | None = None
+    model: Model | None = None
     title: str
     doc: str
     version: str
@@ -216,6 +244,11 @@ class DetectorSpec:
     def has_step(self) -> bool:
         """Return whether its function is `step`, and not `detect`."""
         return self.forget_after is not None
+
+    @property
+    def model_table(self) -> str:
+        """The name of the table of its models; empty without."""
+        return "" if self.model is None else f"{MODELS_OF}{self.name}"
 
     @property
     def function(self) -> str:
@@ -271,7 +304,7 @@ def detector(  # noqa: PLR0913 - a declaration names each of its keys
     runbook: str,
     stage: str,
     window: str | None,
-    **options: str | bool | list[str] | dict[str, int | str] | Entities,
+    **options: str | bool | list[str] | dict[str, int | str] | Entities | Model,
 ) -> Callable[[_Detect], _Detect]:
     """Mark `detect` or `step` as the function of this file's detector; it stays an ordinary, testable function.
 

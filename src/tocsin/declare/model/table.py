@@ -48,6 +48,8 @@ class TableSpec(BaseModel, frozen=True, extra="forbid"):
         optional: those that may be missing or null.
         settle: a row holds from so long after its record was appended. The jobs that join it have learnt of it by then.
         keep: how long a row that has ended is known.
+        every: with `history`, a version is made for each so many days.
+        trains: the detector of whose models these are the rows; empty for a table that somebody has declared.
         max_rows: more versions of rows than this are not taken: each job that joins the table holds all of them.
     """
 
@@ -61,6 +63,8 @@ class TableSpec(BaseModel, frozen=True, extra="forbid"):
     history: str | None = None
     sql: str | None = None
     days: int = 60
+    every: int = 1
+    trains: str = ""
     key: tuple[str, ...]
     columns: dict[str, str]
     optional: frozenset[str] = frozenset()

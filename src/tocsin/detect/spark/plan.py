@@ -169,6 +169,8 @@ def column_faults(schema: StructType, spec: DetectorSpec) -> list[Fault]:
 def _score(tree: Node, spec: DetectorSpec) -> Score:
     if spec.expect is not None:
         return Score(ScoreKind.FINAL, False, "what is missing is known when a window has closed")
+    if spec.model is not None:
+        return Score(ScoreKind.FINAL, False, "its model judges windows that have closed")
     derived = correct_score(tree, score_of(tree), spec.entity)
     if spec.window is None:
         return Score(ScoreKind.RISING, False, "the score belongs to a single event")

@@ -15,10 +15,11 @@ from tocsin.declare.model.finding import Origin
 from tocsin.declare.model.source import Source
 from tocsin.detect.spark.expected_windows import Known, fill_in
 from tocsin.detect.spark.findings import Emission, make_findings, make_scores
+from tocsin.detect.spark.model_scores import feature_function, features_of
 from tocsin.detect.spark.plan import check_range, read_plan
 from tocsin.detect.spark.seen_entities import Silence
 from tocsin.detect.spark.step_query import detector_function
-from tocsin.spark.events import by_source, prepare_events
+from tocsin.spark.events import SourceEvents, by_source, prepare_events
 from tocsin.spark.tables.spark.joined_tables import JoinedTables
 
 
@@ -77,18 +78,9 @@ def _rows_in_range(
     spark: SparkSession, read: EventReader, spec: DetectorSpec, sources: Sequence[Source], wanted: Range
 ) -> DataFrame:
     """Give what the function of `spec` returns about the range, and about entities that are missing in it."""
-    time, last = F.col("event_time"), wanted.end + reach(spec, wanted.end)
-
-    def events_of(source: Source) -> DataFrame:
-        events = read.events(spark, source)
-        if not read.is_exact:
-            first = wanted.start - spec.looks_back
-            events = events.where((time >= F.lit(first)) & (time < F.lit(last)))
-        return prepare_events(events, spec, source.lateness, once=True, is_only=len(sources) == 1)
-
     function = detector_function(spec, sources[0], until=wanted.end, text=wanted.text)
     tables = read.tables(spark)
-    rows = function(by_source(sources, spec.path, spec, events_of), tables)
+    rows = function(_events(spark, read, spec, sources, wanted), tables)
     check_range(read_plan(rows, spec), spec)
     silence = Silence.of(spec)
     if not read.is_exact and silence is None:  # those of expected entities are chosen by the windows
@@ -98,6 +90,29 @@ def _rows_in_range(
         spans = wanted.spans or [(begin, wanted.end)]
         rows = fill_in(rows, silence, spans, Known(tables))
     return rows
+
+
+def features_in_range(
+    spark: SparkSession, read: EventReader, spec: DetectorSpec, sources: Sequence[Source], wanted: Range
+) -> DataFrame:
+    """Compute the features of the windows of `wanted`, as `train` gets them; errors as of `find_in_range`."""
+    rows = feature_function(spec, wanted.text)(_events(spark, read, spec, sources, wanted), read.tables(spark))
+    return features_of(rows if read.is_exact else rows.where(_begins(wanted, spec)), spec)
+
+
+def _events(
+    spark: SparkSession, read: EventReader, spec: DetectorSpec, sources: Sequence[Source], wanted: Range
+) -> DataFrame | SourceEvents:
+    time, last = F.col("event_time"), wanted.end + reach(spec, wanted.end)
+
+    def events_of(source: Source) -> DataFrame:
+        events = read.events(spark, source)
+        if not read.is_exact:
+            first = wanted.start - spec.looks_back
+            events = events.where((time >= F.lit(first)) & (time < F.lit(last)))
+        return prepare_events(events, spec, source.lateness, once=True, is_only=len(sources) == 1)
+
+    return by_source(sources, spec.path, spec, events_of)
 
 
 def _first(events: DataFrame, spec: DetectorSpec, wanted: Range) -> datetime:

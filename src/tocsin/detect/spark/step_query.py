@@ -15,6 +15,7 @@ from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.durations import EPOCH, MICROSECOND
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.source import Source
+from tocsin.detect.spark.model_scores import scored_function
 from tocsin.detect.spark.step_processor import OUTCOMES, StepProcessor, outcome_columns
 from tocsin.detect.step_program import StepProgram
 from tocsin.detect.stepper import KeyState, PlacedEvent, StepOutcome, Stepper, StepTask
@@ -43,6 +44,8 @@ def detector_function(
     On a static DataFrame timers before `until` fire; with None, those alone that an event follows. `text` is that of
     its file; None for what it holds now. Raises a ConfigError if the file cannot be run.
     """
+    if spec.model is not None:
+        return scored_function(spec, text)
     if not spec.has_step:
         declared = DeclaredFunction(spec.path, spec.function, text)
         if spec.expect is not None and spec.expect.table and not declared.takes_tables:

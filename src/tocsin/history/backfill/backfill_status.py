@@ -18,7 +18,7 @@ from tocsin.history.backfill.backfill_ledger import Attempt, BackfillLedger, Bac
 from tocsin.history.backfill.backfill_planning import BackfillPlan, Sealed, inputs, plan
 from tocsin.history.day_status import published_days, why_not
 from tocsin.quality.suites.suite_catalog import rules_digest
-from tocsin.spark.tables.dated_versions import DatedVersions, days_of
+from tocsin.spark.tables.dated_versions import DatedVersions, anchor, days_of
 
 # Measured with `bench backfill` on 6, 60 and 300 million rows of 60 days, rounded up.
 CPU_SECONDS_PER_MILLION = 0.2
@@ -131,10 +131,21 @@ def without_table(settings: Settings, catalog: Catalog | None = None) -> Callabl
     first = cache(
         lambda name: min((one.day for one in DatedVersions(settings, in_force().table(name)).read()), default=date.max)
     )
+    refused = cache(
+        lambda name: {one.day: one.reason for one in DatedVersions(settings, in_force().table(name)).refused()}
+    )
 
     def why(name: str, day: date) -> str:
         spec = in_force().table(name)
-        if spec.history is None or day >= first(name) or not published(spec.history).isdisjoint(days_of(spec, day)):
+        if spec.history is None or day >= first(name):
+            return ""
+        if spec.trains:
+            model = in_force().detector(spec.trains).model
+            if model is not None and model.before == "refuse":
+                return 'comes before the first model, and before="refuse" is declared'
+            if refusal := refused(name).get(anchor(spec, day), ""):
+                return f"has no model, since the gate refused that of {anchor(spec, day)}: {refusal}"
+        if not published(spec.history).isdisjoint(days_of(spec, day)):
             return ""
         until = days_of(spec, day)[-1]
         return f"comes before table '{name}': none of the {spec.days} days of {spec.history} until {until} is published"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import reduce
 from operator import and_
@@ -23,15 +24,17 @@ from tocsin.declare.model.source import Source
 from tocsin.declare.model.table import FROM, UNTIL, TableSpec
 from tocsin.declare.model.view import ViewSpec
 from tocsin.declare.settings import Settings
+from tocsin.detect.model_program import RefusedModel
 from tocsin.history.day_status import kept_from, published_days
 from tocsin.history.places import Places, begin, end
+from tocsin.history.spark.model_training import Training, model_of
 from tocsin.history.spark.sealed_days import sealed_events
 from tocsin.platform.failures import first_line
 from tocsin.platform.lead import try_lead
 from tocsin.platform.storage.stored_path import StoredPath
 from tocsin.spark.plan_traits import find_unrepeatable
 from tocsin.spark.query_plan import analyse
-from tocsin.spark.tables.dated_versions import DatedVersion, DatedVersions, days_of, lacking
+from tocsin.spark.tables.dated_versions import DatedVersion, DatedVersions, anchor, days_of, lacking
 from tocsin.spark.tables.published_table import ROWS, TableFolder, arrow_schema, read_rows_of
 from tocsin.spark.tables.spark.joined_tables import DatedRows, JoinedTables, empty_table, open_tables
 
@@ -60,9 +63,10 @@ def refresh(
 def _refresh(
     spark: SparkSession, settings: Settings, spec: TableSpec, source: Source, wanted: Sequence[date]
 ) -> list[DatedVersion]:
-    versions, made = DatedVersions(settings, spec), list[DatedVersion]()
+    versions, made, refused = DatedVersions(settings, spec), list[DatedVersion](), list[str]()
     today = datetime.now(UTC).date()
-    due = lacking(versions.read(), today, wanted)
+    wanted = sorted({anchor(spec, day) for day in wanted})
+    due = _due(versions, spec, today, wanted)
     published = published_days(settings, source) if due else {}
     for day in due:
         used = [one for one in days_of(spec, day) if one in published]
@@ -74,13 +78,69 @@ def _refresh(
         if len(used) < spec.days:
             log.warning("days left out", table=spec.name, day=str(day), used=len(used), of=spec.days)
         events = sealed_events(spark, Places.of(settings, source.name), source, {one: published[one] for one in used})
-        version = versions.add(day, _rows(run_query(spark, settings, spec, events), spec), used, datetime.now(UTC))
+        try:
+            if spec.trains:
+                joined = _joined_in_training(spark, settings, spec, used)
+                rows = model_of(spark, settings, spec, Training(day, events, used, versions.before(day), joined))
+            else:
+                rows = _rows(run_query(spark, settings, spec, events), spec)
+        except RefusedModel as error:
+            versions.refuse(day, str(error), datetime.now(UTC))
+            log.error("model refused", detector=spec.trains, day=str(day), reason=str(error))
+            refused += [f"{day}: {error}"] if not wanted or day in wanted else []
+            continue
+        version = versions.add(day, rows, used, datetime.now(UTC))
         log.info("version made", table=spec.name, day=str(day), rows=version.rows, days=len(used))
         made.append(version)
     if made:
         versions.publish()
         versions.forget(kept_from(settings, source))
+    if refused:
+        raise RefusedModel(f"model of {spec.trains} refused, the one before stays in force: {'; '.join(refused)}")
     return made
+
+
+def _due(versions: DatedVersions, spec: TableSpec, today: date, wanted: Sequence[date]) -> list[date]:
+    due, known = lacking(spec, versions.read(), today, wanted), versions.read()
+    if not spec.trains:
+        return due
+    # A backfill does without a model of now that was refused.
+    left_out = {refused.day for refused in versions.refused()} if wanted else set()
+    is_held = bool(known) and versions.held is not None
+    return [day for day in due if day in wanted or not (is_held or day in left_out)]
+
+
+def train_now(
+    spark: SparkSession, settings: Settings, spec: TableSpec, source: Source, *, is_accepted: bool
+) -> DatedVersion:
+    """Train a model on the newest days, which holds from now on, and end a hold; errors as for `refresh`.
+
+    With `is_accepted` the gate lets pass what has drifted, and what finds far more or less than before.
+    """
+    with try_lead(settings, settings.checkpoint(refresh_job(spec.name)) / "lock"):
+        versions, today = DatedVersions(settings, spec), datetime.now(UTC).date()
+        if not versions.read():
+            _refresh(spark, settings, spec, source, [])
+            return DatedVersions(settings, spec).read()[-1]
+        published = published_days(settings, source)
+        used = [day for day in days_of(spec.model_copy(update={"every": 1}), today) if day in published]
+        if not used:
+            raise TransientError(f"no day of {source.name} is published to train on: tocsin history seal")
+        events = sealed_events(spark, Places.of(settings, source.name), source, {day: published[day] for day in used})
+        joined = _joined_in_training(spark, settings, spec, used)
+        training = Training(today, events, used, versions.read()[-1], joined, is_accepted)
+        version = versions.add(today, model_of(spark, settings, spec, training), used, datetime.now(UTC))
+        versions.release()
+        versions.publish()
+        return version
+
+
+def _joined_in_training(
+    spark: SparkSession, settings: Settings, spec: TableSpec, days: Iterable[date]
+) -> JoinedTables | None:
+    detector = read_catalog(settings.project).detector(spec.trains)
+    others = tuple(name for name in detector.tables if name != spec.name)
+    return tables_of_days(spark, settings, replace(detector, tables=others), days)
 
 
 def tables_of_days(
@@ -111,6 +171,8 @@ def query_faults(spark: SparkSession, settings: Settings, catalog: Catalog) -> l
     """Have Spark plan the queries of all tables that are made of history, and list what is wrong."""
     faults: list[Fault] = []
     for spec in catalog.history_tables():
+        if spec.trains:
+            continue
         source = catalog.source(str(spec.history))
         try:
             run_query(spark, settings, spec, sealed_events(spark, Places.of(settings, source.name), source, {}))

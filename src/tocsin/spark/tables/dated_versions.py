@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _DAY = timedelta(days=1)
-_NOTE, _ROOT = "version.json", "versions"
+_NOTE, _ROOT, _HELD, _REFUSED = "version.json", "versions", "held.json", "refused-"
+_DATE = len("2026-01-01")
 _READ_BACK = timedelta(days=8)  # a stream may have a backlog of as many days as Kafka keeps
 _FEWEST = 3  # yesterday's for late events, today's, tomorrow's
 
@@ -38,6 +39,7 @@ class DatedVersion(BaseModel, frozen=True):
         holds_from: since when it holds: the beginning of the day unless it was made later than that.
         made_of: the days of history that were there to make it of.
         made_at: when it was made.
+        number: counts those of one day that were made by hand: trained again, or put back in force.
     """
 
     day: date
@@ -45,15 +47,36 @@ class DatedVersion(BaseModel, frozen=True):
     made_of: tuple[date, ...]
     rows: int
     made_at: datetime
+    number: int = 0
+
+
+class RefusedVersion(BaseModel, frozen=True):
+    """Why the version of a day could not be made at the last attempt, and when that was."""
+
+    day: date
+    reason: str
+    at: datetime
+
+
+class HeldVersions(BaseModel, frozen=True):
+    """Why no further versions are made for streams, and since when."""
+
+    reason: str
+    at: datetime
+
+
+def anchor(spec: TableSpec, day: date) -> date:
+    """Find the day for which the version of `day` is made: each `every`-th one, so that weeks begin on Mondays."""
+    return date.fromordinal(day.toordinal() - (day.toordinal() - 1) % spec.every)
 
 
 def days_of(spec: TableSpec, day: date) -> list[date]:
     """List the days of history of which the version of `day` is made, the oldest first."""
-    last = day - 2 * _DAY
+    last = anchor(spec, day) - 2 * _DAY
     return [last - back * _DAY for back in reversed(range(spec.days))]
 
 
-def lacking(versions: Sequence[DatedVersion], today: date, wanted: Iterable[date] = ()) -> list[date]:
+def lacking(spec: TableSpec, versions: Sequence[DatedVersion], today: date, wanted: Iterable[date] = ()) -> list[date]:
     """List the days whose versions are to be made, the oldest first.
 
     Those of yesterday (for late events), today and tomorrow if there is none yet, else the one of tomorrow, or of today
@@ -61,12 +84,10 @@ def lacking(versions: Sequence[DatedVersion], today: date, wanted: Iterable[date
     the stream has joined what there was.
     """
     known = sorted(version.day for version in versions)
-    if not known:
-        days = [today - _DAY, today, today + _DAY]
-    else:
-        days = [day for day in (today, today + _DAY) if day > known[-1]]
+    yesterday, *ahead = (anchor(spec, today + days * _DAY) for days in (-1, 0, 1))
+    days = [day for day in ahead if day > known[-1]] if known else [yesterday, *ahead]
     first = min([*known, *days])
-    return sorted({*days, *(day for day in wanted if day < first)})
+    return sorted({*days, *(anchor(spec, day) for day in wanted if day < first)})
 
 
 class DatedVersions:
@@ -82,21 +103,26 @@ class DatedVersions:
         uri, root = settings.storage.history, settings.state / TABLES / spec.name / "dated"
         of_table: StoredPath = root if uri is None else folder_at(settings, uri) / _ROOT / spec.name
         self._root = of_table / spec.made_by
-        self._known: dict[date, DatedVersion] | None = None
+        self._known: dict[str, DatedVersion] | None = None
 
     def read(self) -> list[DatedVersion]:
         """List the versions that are whole, in the order of their days."""
-        return [version for _, version in sorted(self._by_day().items())]
+        return sorted(self._by_name().values(), key=lambda version: (version.day, version.number))
 
     def place(self, version: DatedVersion) -> StoredPath:
         """Name the folder of the rows of `version`."""
-        return self._root / str(version.day)
+        return self._root / _name(version)
+
+    def before(self, day: date) -> DatedVersion | None:
+        """Find the version that holds before that of `day`; None if there is none."""
+        return next((version for version in reversed(self.read()) if version.day < day), None)
 
     def add(self, day: date, rows: pa.Table, made_of: Iterable[date], now: datetime) -> DatedVersion:
-        """Keep `rows`, the columns of the table, as the version of `day`: all or nothing."""
+        """Keep `rows`, the columns of the table, as the version of `day`, or as another one of it: all or nothing."""
         version = DatedVersion(
-            day=day, holds_from=self._holds_from(day, now), made_of=tuple(made_of), rows=rows.num_rows, made_at=now
-        )
+            day=day, holds_from=self._holds_from(day, now), made_of=tuple(made_of), rows=rows.num_rows, made_at=now,
+            number=sum(known.day == day for known in self.read()),
+        )  # fmt: skip
         folder = self.place(version)
         write_rows(folder, rows)
         try:
@@ -104,8 +130,41 @@ class DatedVersions:
         except OSError as error:
             remove_tree(folder)
             raise TransientError(f"{folder}: {error}") from error
-        self._by_day()[day] = version
+        self._by_name()[_name(version)] = version
+        (self._root / f"{_REFUSED}{day}.json").unlink(missing_ok=True)
         return version
+
+    def put_back(self, version: DatedVersion, now: datetime) -> DatedVersion:
+        """Put `version` in force again, from where no job has looked yet; what would hold later never does."""
+        moment = now + self._spec.settle - self._spec.punctual
+        for later in [known for known in self.read() if known.holds_from > moment]:
+            remove_tree(self.place(later))
+            del self._by_name()[_name(later)]
+        last = max([now.date(), *(known.day for known in self.read())])
+        return self.add(last, read_rows_of(self.place(version)), version.made_of, now)
+
+    def refuse(self, day: date, reason: str, now: datetime) -> None:
+        """Note why there is no version of `day`."""
+        refused = RefusedVersion(day=day, reason=reason, at=now)
+        state_file.write(self._root / f"{_REFUSED}{day}.json", RefusedVersion, refused)
+
+    def refused(self) -> list[RefusedVersion]:
+        """List the days whose versions could not be made."""
+        found = find_all(self._root, f"{_REFUSED}*.json")
+        return sorted((state_file.load(path, RefusedVersion) for path in found), key=lambda refused: refused.day)
+
+    @property
+    def held(self) -> HeldVersions | None:
+        """Return why no further versions are made; None if they are."""
+        return state_file.read(self._root / _HELD, HeldVersions, None)
+
+    def hold(self, reason: str, now: datetime) -> None:
+        """Make no further versions for streams; those of days before the first one are made for backfills."""
+        state_file.write(self._root / _HELD, HeldVersions, HeldVersions(reason=reason, at=now))
+
+    def release(self) -> None:
+        """Make further versions again."""
+        (self._root / _HELD).unlink(missing_ok=True)
 
     def publish(self) -> PublishedRows | None:
         """Put the newest versions in force for streams, as many as fit into `max_rows`, or leave what was in force."""
@@ -137,16 +196,16 @@ class DatedVersions:
         """Remove the versions of days before `before`, and those of other declarations."""
         self._known = None
         for folder in find_all(self._root.parent, "*/[0-9]*"):
-            if folder.parent != self._root or date.fromisoformat(folder.name) < before:
+            if folder.parent != self._root or date.fromisoformat(folder.name[:_DATE]) < before:
                 remove_tree(folder)
 
-    def _by_day(self) -> dict[date, DatedVersion]:
+    def _by_name(self) -> dict[str, DatedVersion]:
         if self._known is None:
             try:
                 read = read_each(_read_note, find_all(self._root, "[0-9]*"), self._root)
             except (OSError, ValidationError) as error:
                 raise TransientError(f"{self._root}: {error}") from error
-            self._known = {version.day: version for version in read if version is not None}
+            self._known = {_name(version): version for version in read if version is not None}
         return self._known
 
     def _holds_from(self, day: date, now: datetime) -> datetime:
@@ -162,6 +221,10 @@ def _read_note(folder: StoredPath) -> DatedVersion | None:
         return state_file.load(folder / _NOTE, DatedVersion)
     except FileNotFoundError:  # what a crash left
         return None
+
+
+def _name(version: DatedVersion) -> str:
+    return f"{version.day}.{version.number}" if version.number else str(version.day)
 
 
 def _begin(day: date) -> datetime:

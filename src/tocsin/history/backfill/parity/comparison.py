@@ -24,17 +24,22 @@ class ReportedFinding(BaseModel, frozen=True, extra="ignore"):
         level: "email" or "urgent".
         score: higher is more anomalous.
         at_least: the score is a lower bound within one rung of the emission ladder.
+        model: day and hash of the model that gave the score; empty without, or where that is not known any more.
     """
 
     version: str
     level: str
     score: float
     at_least: bool = False
+    model: str = ""
 
     @classmethod
     def of(cls, finding: Finding) -> ReportedFinding:
         """Take what `finding` says."""
-        return cls(version=finding.version, level=finding.level, score=finding.score, at_least=finding.at_least)
+        model = str((finding.context or {}).get("model", ""))
+        return cls(
+            version=finding.version, level=finding.level, score=finding.score, at_least=finding.at_least, model=model
+        )
 
 
 class Side(StrEnum):
@@ -50,6 +55,7 @@ class DifferenceReason(StrEnum):
     """Why stream and batch differ."""
 
     VERSION = "another version"
+    MODEL = "another model"
     OPEN = "not closed yet"
     MISSING = "data missing"
     LATE = "late"

@@ -14,12 +14,13 @@ from tocsin.declare.settings import Settings
 from tocsin.history.backfill.backfill_ledger import Backfills, Published
 from tocsin.history.backfill.parity.comparison import Difference, DifferenceReason, Streamed, compare
 from tocsin.history.backfill.parity.parity_report import ParityReport, keep, summed
-from tocsin.history.backfill.parity.reasons import Circumstances, Lack, explained, proved, unexplained
+from tocsin.history.backfill.parity.reasons import Circumstances, HeldModel, Lack, explained, proved, unexplained
 from tocsin.history.backfill.spark.recompute import Doubt, Identity, recompute, stream_lacks
 from tocsin.history.day_rows import DayRows
 from tocsin.history.day_status import published_days, why_not
 from tocsin.history.day_versions import BrokenVersion, DayVersion
 from tocsin.history.landing_ledger import LandingLedger, read_ledger
+from tocsin.history.model_versions import model_versions
 from tocsin.history.places import Places, begin, end
 from tocsin.ingest.quarantine import Selection, list_quarantined
 from tocsin.platform.code_versions import kept_versions
@@ -94,7 +95,15 @@ def circumstances(
         windowed=spec.window is not None,
         watermark=_watermark(settings, name),
         lacks=[*stream_lacks(settings, spec, ran), *lacks],
+        models=_models(settings, catalog, name),
     )
+
+
+def _models(settings: Settings, catalog: Catalog, name: str) -> list[HeldModel]:
+    if catalog.detector(name).model is None:
+        return []
+    known = model_versions(settings, catalog.table(catalog.detector(name).model_table))
+    return [HeldModel(one.text, one.since, one.until, one.version.made_at) for one in known]
 
 
 def _watermark(settings: Settings, name: str) -> datetime | None:

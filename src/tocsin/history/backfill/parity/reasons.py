@@ -31,6 +31,16 @@ class Lack:
         return begins_in_time and (self.since is None or end > self.since or start >= self.since)
 
 
+@dataclass(frozen=True)
+class HeldModel:
+    """A model: its day and hash as findings name it, the windows that it judges, and when it was trained; UTC."""
+
+    text: str
+    since: datetime
+    until: datetime | None
+    made_at: datetime
+
+
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:
     """All that is known of both sides besides their findings.
@@ -46,6 +56,7 @@ class Circumstances:
     windowed: bool = True
     watermark: datetime | None = None
     lacks: Sequence[Lack] = ()
+    models: Sequence[HeldModel] = ()
 
 
 @dataclass(frozen=True)
@@ -87,6 +98,8 @@ def proved(
 def _explained(difference: Difference, circumstances: Circumstances) -> Difference:
     if (why := _another_version(difference, circumstances)) is not None:
         return difference.because(DifferenceReason.VERSION, why)
+    if circumstances.models and (why := _another_model(difference, circumstances.models)) is not None:
+        return difference.because(DifferenceReason.MODEL, why)
     if circumstances.windowed and circumstances.watermark is not None and circumstances.watermark < difference.end:
         mark = f"{circumstances.watermark:%Y-%m-%d %H:%M:%S} UTC"
         return difference.because(DifferenceReason.OPEN, f"the stream's findings are complete up to {mark} so far")
@@ -94,6 +107,18 @@ def _explained(difference: Difference, circumstances: Circumstances) -> Differen
         if lack.touches(difference.start, difference.end):
             return difference.because(DifferenceReason.MISSING, lack.what)
     return difference
+
+
+def _another_model(difference: Difference, models: Sequence[HeldModel]) -> str | None:
+    """Say which models judged the two sides; None if it was the same one, as far as is known."""
+    start = difference.start
+    held = next((it for it in models if it.since <= start and (it.until is None or start < it.until)), None)
+    batch = difference.batch.model if difference.batch is not None else held.text if held is not None else "none"
+    if difference.stream is not None and difference.stream.model not in ("", batch):
+        return f"the stream's finding is by model {difference.stream.model}, the backfill's by {batch}"
+    if held is not None and held.made_at >= difference.end:
+        return f"model {held.text} was trained when the window had closed, so the stream had another, or none"
+    return None
 
 
 def _another_version(difference: Difference, circumstances: Circumstances) -> str | None:

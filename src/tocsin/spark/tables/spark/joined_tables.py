@@ -23,11 +23,13 @@ from tocsin.declare.model.names import table_job
 from tocsin.declare.model.table import FROM, UNTIL, TableSpec
 from tocsin.declare.settings import Settings
 from tocsin.platform.storage.stored_path import StoredPath
+from tocsin.spark.tables.model_files import model_root
 from tocsin.spark.tables.published_table import PublishedRows, TableFolder
 
 _NUMBERS = itertools.count(1)
 _PARTITION = "tocsin_snapshot"
 _HIDDEN = "tocsin_joined_"
+MODEL_DAY, MODEL_HASH = f"{_HIDDEN}day", f"{_HIDDEN}hash"
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,9 @@ class DatedRows:
 
 
 class JoinedTables:
-    """Implements `tocsin.declare.model.flow.Tables`. For one thread."""
+    """Implements `tocsin.declare.model.flow.Tables`. For one thread. Models lie in folders of `model_root`."""
+
+    model_root = ""
 
     def __init__(
         self, where: Path, rows: Mapping[str, tuple[TableSpec, DataFrame]], large: Collection[str] = ()
@@ -99,6 +103,19 @@ class JoinedTables:
         last = F.col("window.end") - F.expr("INTERVAL 1 MICROSECOND")
         return at(F.col("window.start")).join(at(last), ["window", *spec.key], "left_semi")
 
+    def holding_models(self, rows: DataFrame, table: str) -> DataFrame:
+        """Add to each of `rows` which model holds when its window begins: its day and hash, null where none does.
+
+        `table` is that of a detector's models.
+        """
+        known = self._rows[table][1].select(
+            F.col("day").alias(MODEL_DAY), F.col("hash").alias(MODEL_HASH), F.col(FROM).alias(f"{_HIDDEN}{FROM}"),
+            F.col(UNTIL).alias(_HIDDEN),
+        )  # fmt: skip
+        start, until = rows["window"]["start"], known[_HIDDEN]
+        holds = (start >= known[f"{_HIDDEN}{FROM}"]) & (until.isNull() | (start < until))
+        return rows.join(F.broadcast(known), holds, "left").drop(f"{_HIDDEN}{FROM}", _HIDDEN)
+
     def _check(self, events: DataFrame, spec: TableSpec, keys: dict[str, str], on: dict[str, str]) -> None:
         types = {field.name: field.dataType.simpleString() for field in events.schema.fields}
         faults = [f"'{name}' in on= is no column of its key" for name in on if name not in spec.key]
@@ -130,7 +147,7 @@ class FollowedTables(JoinedTables):
         dated: Mapping[str, DatedRows] | None = None,
     ) -> None:
         """Open `tables`, those in `dated` with these fixed rows. TransientError while there are no rows of one."""
-        self._spark, self._opened = spark, {}
+        self._spark, self._opened, self.model_root = spark, {}, model_root(settings)
         rows: dict[str, tuple[TableSpec, DataFrame]] = {}
         for spec in tables:
             name, folder = spec.name, TableFolder(settings, spec)
@@ -141,7 +158,8 @@ class FollowedTables(JoinedTables):
             if published is None:
                 come = f"from job {table_job(name)}"
                 if spec.history is not None:
-                    come = f"when days of {spec.history} have been sealed, by `tocsin table --refresh {name}`"
+                    command = f"model train {spec.trains}" if spec.trains else f"table --refresh {name}"
+                    come = f"when days of {spec.history} have been sealed, by `tocsin {command}`"
                 raise TransientError(f"table '{name}' has no rows yet; they come {come}")
             frame = f"tocsin_table_{os.getpid()}_{next(_NUMBERS)}"  # the jobs of an engine share a catalog
             self._opened[name] = _Opened(spec, folder, frame, published)

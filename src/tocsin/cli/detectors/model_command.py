@@ -1,0 +1,136 @@
+"""`tocsin model`: the models of a detector, and what one does about them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tocsin.cli.options import Json
+from tocsin.cli.output import counted, line, utc, write_list
+
+if TYPE_CHECKING:
+    from tocsin.cli.json_shapes import ModelShape
+    from tocsin.spark.tables.model_files import ModelFacts
+
+app = typer.Typer(help="List, compare and train the models of a detector; hold one, or go back.", no_args_is_help=True)
+
+_Detector = Annotated[str, typer.Argument(metavar="DETECTOR", help="Its name.")]
+_OldModel = Annotated[str, typer.Argument(help="Its day, or how its hash begins.")]
+_Model = Annotated[str, typer.Argument(help="Its day, or how its hash begins; the newest without.")]
+_Accept = Annotated[
+    bool, typer.Option("--accept", help="Also accept features that have drifted, few rows, and far other findings.")
+]
+_Reason = Annotated[str, typer.Option("--reason", help="Why; shown by `tocsin model list`.")]
+
+
+@app.command("list")
+def list_models(detector: _Detector, json: Json = False) -> None:
+    """List the models of a detector, since when each judges windows, and those that were refused."""
+    from tocsin.cli.json_shapes import ModelShape
+    from tocsin.declare.catalog import load_project
+    from tocsin.history.model_versions import model_versions, models_of
+    from tocsin.spark.tables.dated_versions import DatedVersions
+
+    settings, catalog = load_project()
+    table = models_of(catalog, detector)
+    versions = DatedVersions(settings, table)
+    shown = [
+        ModelShape(
+            day=model.day, hash=model.hash, holds_from=model.since, holds_until=model.until, refused=None,
+            rows=model.facts and model.facts.rows, seconds=model.facts and model.facts.seconds,
+            findings=model.facts and model.facts.findings.new,
+        )
+        for model in model_versions(settings, table)
+    ] + [ModelShape(day=one.day, refused=one.reason) for one in versions.refused()]  # fmt: skip
+
+    def row(shape: ModelShape) -> tuple[object, ...]:
+        digest = shape.hash and shape.hash[:12]
+        return (shape.day, digest, utc(shape.holds_from), utc(shape.holds_until), shape.rows, shape.findings,
+                shape.refused and f"refused: {shape.refused}")  # fmt: skip
+
+    columns = ("DAY", "MODEL", "HOLDS FROM", "UNTIL", "ROWS", "FINDS IN 7 DAYS", "NOTE")
+    write_list(
+        shown, columns, row, json=json, empty="no model yet; train the first one: tocsin model train " + detector
+    )
+    if (held := versions.held) is not None and not json:
+        line(f"held since {utc(held.at)}: {held.reason}; `tocsin model train {detector}` goes on")
+
+
+@app.command("show")
+def show(
+    detector: _Detector, model: Annotated[str, typer.Argument(help="Its day, or how its hash begins.")] = ""
+) -> None:
+    """Show what a model was made of, the newest unless one is named, as JSON."""
+    line(_facts(detector, model).model_dump_json(indent=2))
+
+
+@app.command("diff")
+def diff(detector: _Detector, old: _OldModel, new: _Model = "") -> None:
+    """Show in what a model differs from another: what it was made of, and what it finds in its last days."""
+    before, after = (_facts(detector, name).model_dump(mode="json") for name in (old, new))
+    for key in after:
+        if before[key] != after[key]:
+            line(f"{key}: {before[key]} -> {after[key]}")
+
+
+@app.command("train")
+def train(detector: _Detector, accept: _Accept = False) -> None:
+    """Train a model on the newest sealed days; it judges windows that begin from now on, and a hold ends.
+
+    This starts Spark. Exit code 1 if the gate refuses the model; the one before stays in force then.
+    """
+    from tocsin.declare.catalog import load_project
+    from tocsin.declare.model.names import refresh_job
+    from tocsin.history.model_versions import model_versions, models_of
+    from tocsin.history.places import writing_history
+    from tocsin.history.spark.table_versions import train_now
+    from tocsin.spark.batch_session import running_batch
+
+    settings, catalog = load_project()
+    table = models_of(catalog, detector)
+    with writing_history(settings), running_batch(settings, refresh_job(table.name)) as spark:
+        train_now(spark, settings, table, catalog.source(str(table.history)), is_accepted=accept)
+    made = model_versions(settings, table)[-1]
+    rows = counted(made.facts.rows if made.facts else 0, "row")
+    line(f"model {made.text} of {rows} judges windows that begin from {utc(made.since)} UTC on")
+
+
+@app.command("hold")
+def hold(detector: _Detector, reason: _Reason = "by hand") -> None:
+    """Keep the model in force: train no other until `tocsin model train`."""
+    from datetime import UTC, datetime
+
+    from tocsin.declare.catalog import load_project
+    from tocsin.history.model_versions import models_of
+    from tocsin.spark.tables.dated_versions import DatedVersions
+
+    settings, catalog = load_project()
+    DatedVersions(settings, models_of(catalog, detector)).hold(reason, datetime.now(UTC))
+    line(f"the model of {detector} stays in force until: tocsin model train {detector}")
+
+
+@app.command("revert")
+def revert(detector: _Detector) -> None:
+    """Go back to the model before the one in force, for windows that begin from now on, and hold it."""
+    from tocsin.declare.catalog import load_project
+    from tocsin.history.model_versions import models_of
+    from tocsin.history.model_versions import revert as revert_model
+
+    settings, catalog = load_project()
+    model = revert_model(settings, models_of(catalog, detector))
+    line(f"model {model.text} judges windows that begin from {utc(model.since)} UTC on, and is held")
+
+
+def _facts(detector: str, name: str) -> ModelFacts:
+    from tocsin.declare.catalog import load_project
+    from tocsin.declare.model.errors import ConfigError
+    from tocsin.history.model_versions import model_versions, models_of
+
+    settings, catalog = load_project()
+    known = [model for model in model_versions(settings, models_of(catalog, detector)) if model.facts is not None]
+    found = [model for model in known if str(model.day) == name or model.hash.startswith(name)]
+    if not found or found[-1].facts is None:
+        there = ", ".join(model.text for model in known) or "none"
+        raise ConfigError.one(detector, f"has no model '{name}' (there are: {there})")
+    return found[-1].facts

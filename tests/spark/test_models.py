@@ -1,0 +1,106 @@
+"""Models as of each day: trained on the days before, holding from a day on, for the stream and for backfills alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.rig.command_line import invoke
+from tests.rig.samples.project import copy_project
+from tests.rig.samples.sealed_days import seal_day
+from tests.spark.sealing import login
+from tocsin.cases.case_report import Way
+from tocsin.cases.spark.case_run import CaseRun
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.backfill_ledger import Backfills
+from tocsin.history.places import begin
+from tocsin.job import main
+from tocsin.platform import logs
+from tocsin.spark.tables.published_table import TableFolder
+
+ONE = timedelta(days=1)
+TODAY = datetime.now(UTC).date()
+DAYS = [TODAY - back * ONE for back in (5, 4, 3, 2)]
+DETECTOR = '''"""More failures than ever. Catches: growth. Misses: the rest. Look first at: the user."""
+from pyspark.sql import functions as F
+from tocsin import Case, Levels, Model, at, detector, email
+
+class Most:
+    def __init__(self, count):
+        self.count = count
+
+@detector(source="logins", entity="user_id", window="1 hour", levels=Levels(email=0), model=Model(days=2, min_rows=1),
+          owner="o@example.com", runbook="r", stage="shadow")
+def detect(events):
+    return events.groupBy("window", "user_id").agg(F.count("*").alias("logins"))
+
+def train(features):
+    return Most(features["logins"].max())
+
+def score(features, model):
+    return features["logins"] - model.count
+
+ORDINARY = at("12:00:00", user_id="ann", action="login").repeat(3, every="1 minute")
+CASES = [
+    Case("four logins", train_on=ORDINARY, expect=[email(user_id="ann", window="14:00:00", score=1)],
+         events=at("14:00:00", user_id="ann", action="login").repeat(4, every="1 minute")),
+    Case("five are usual", train_on=ORDINARY.repeat(2), expect=[],
+         events=at("14:00:00", user_id="ann", action="login").repeat(5, every="1 minute")),
+]
+'''
+
+
+def logins(day: date) -> Iterator[dict[str, Any]]:
+    """A user has one login more on each day."""
+    for number in range(3 + DAYS.index(day)):
+        yield login(DAYS.index(day) * 1000 + number, 60.0 * number, day=day, user_id="ann", action="login")
+
+
+@pytest.fixture
+def settings(starts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    project = tmp_path / "project"
+    copy_project(project, "sources", "expectations")
+    (project / "detectors").mkdir()
+    (project / "detectors" / "most.py").write_text(DETECTOR)
+    monkeypatch.setenv("TOCSIN_PROJECT", str(project))
+    monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(logs, "configure", lambda _job: None)
+    settings = Settings(project=project, state=tmp_path / "state")
+    for day in DAYS:
+        seal_day(settings, day, logins(day))
+    return settings
+
+
+def test_a_backfilled_day_is_judged_by_the_model_of_its_day(settings: Settings) -> None:
+    refreshed = invoke(("table", "--refresh"))
+    assert refreshed.exit_code == 0, refreshed.output[-3000:]
+    folder = TableFolder(settings, read_catalog(settings.project).table("model.most"))
+    published = folder.current()
+    assert published is not None
+    rows = pq.read_table(folder.place(published)).to_pylist()
+    assert [(row["day"], row["valid_from"]) for row in rows] == [
+        (str(day), begin(day)) for day in (TODAY + ONE, TODAY, TODAY - ONE)
+    ]
+    assert main(["backfill", "most", f"--day={DAYS[3]}"]) == 0
+    backfills = Backfills(settings, "most")
+    (finding,) = backfills.findings(DAYS[3], backfills.read().published[DAYS[3]])
+    assert finding.score == 2, "the model of the day knows the days up to the one before yesterday"
+    assert (finding.context or {})["logins"] == 6
+    assert str((finding.context or {})["model"]).startswith(f"{DAYS[3]} ")
+
+
+def test_models_change_in_the_middle_of_a_stream_and_every_way_agrees(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    made = CaseRun(spark, read_catalog(settings.project), "most", tmp_path / "run")
+    made.run([way for way in Way if way is not Way.REAL_TIME], lambda: pytest.fail("no real-time mode"))
+    assert made.outcome.faults == []
+    assert {case.name: case.problems for case in made.outcome.cases} == {"four logins": [], "five are usual": []}
+    assert "it runs Python" in made.query.plan.reason or "model" in made.query.plan.reason
