@@ -38,11 +38,8 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
     others += faults_of_networks(catalog.sources.values()) + _faults_of_files(catalog) + _faults_of_receivers(catalog)
     faults = [fault for _, error in sorted(catalog.broken.items()) for fault in error.faults] + others
     files = len(catalog.broken) + len({fault.where for fault in others})
-    well = {
-        "source": len(catalog.sources),
-        "table": sum(not table.trains for table in catalog.tables.values()),
-        "flow": len(catalog.flows),
-    }
+    declared_tables = [table for table in catalog.tables.values() if not table.trains]
+    well = {"source": len(catalog.sources), "table": len(declared_tables), "flow": len(catalog.flows)}
     well |= {"detector": len(catalog.detectors), "view": len(catalog.views)}
     plans: list[str] = []
     if plan:
