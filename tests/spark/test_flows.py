@@ -131,6 +131,10 @@ def test_what_cannot_be_an_event_is_left_out_and_counted(spark: SparkSession, tm
             SHORT + ".unionAll(events.select('*', F.col('line').alias('word')))",
             "together with themselves",
         ),
+        (
+            "return events.groupBy('line').applyInPandas(lambda rows: rows, events.schema)",
+            "flow: cannot run: it runs Python code on rows",
+        ),
         (SHORT + '.orderBy("word")', "flow: cannot run: it uses orderBy"),
         (SHORT + '.withColumn("position", F.lit("a"))', "position: must be a whole number, not string"),
         (SHORT + '.where(F.col("word").rlike("(a|b)*c"))', "overflows Java's stack"),

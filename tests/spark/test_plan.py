@@ -90,6 +90,8 @@ def test_final_scores_wait_for_their_window(spark: SparkSession, name: str) -> N
     assert plan.score.kind is ScoreKind.FINAL
     assert (plan.mode, plan.output) == (MICRO_BATCH, "append")
     assert plan.reason.startswith("the score is final")
+    cost = "5 seconds and about 2 seconds after the end of the window"
+    assert plan.latency(timedelta(seconds=5), "100 ms", "the end of the window") == cost
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
@@ -107,8 +109,10 @@ def test_python_code_needs_micro_batches_and_says_which(spark: SparkSession) -> 
     )
     assert (plan.mode, plan.output) == (MICRO_BATCH, "update")
     assert "runs Python code on rows (<lambda>)" in plan.reason
-    pandas = plan_of(spark, lambda e: e.mapInPandas(lambda it: it, e.schema).groupBy("window", "user_id").agg(
-        F.count("*").alias("score")))  # fmt: skip
+    cost = "about 1 second after the event, by Python code on rows (<lambda>)"
+    assert plan.latency(timedelta(seconds=5), "100 ms", "the end of the window") == cost
+    twice: Any = pandas_udf(lambda values: 2 * values, "double")  # type: ignore[call-overload]
+    pandas = plan_of(spark, lambda e: score(F.count("*"))(e.withColumn("amount", twice("amount"))))
     assert (pandas.mode, pandas.score.kind) == (MICRO_BATCH, ScoreKind.RISING)
     assert "Python" in pandas.reason
 
@@ -275,8 +279,16 @@ def cuts() -> dict[str, tuple[Detect, str]]:
     def by_window(events: DataFrame) -> Any:
         return events.groupBy("window", "user_id")
 
+    def grouped(rows: DataFrame) -> DataFrame:
+        return rows.groupBy("window").applyInPandas(whole, SCORED)
+
     in_pandas: Any = pandas_udf  # its stubs know no text as a type
+
+    def both(_: Any, rows: Any, *others: Any) -> Any:
+        return rows
+
     average = by_user(F.avg("amount").alias("n"))
+    scored = by_user(F.max("amount").alias("score"))
     return {
         "groups in pandas": (lambda e: by_window(e).applyInPandas(whole, SCORED), "applyInPandas gets the"),
         "groups in Arrow": (lambda e: by_window(e).applyInArrow(whole, SCORED), "applyInArrow gets"),
@@ -288,10 +300,34 @@ def cuts() -> dict[str, tuple[Detect, str]]:
             lambda e: average(e).groupBy("user_id").applyInPandas(whole, SCORED),
             "applyInPandas gets the rows of one micro-batch",
         ),
-        "scores of a batch": (lambda e: e.mapInPandas(whole, SCORED), "get one Arrow batch at a time"),
+        "of aggregates and events": (
+            lambda e: grouped(scored(e).unionByName(e.selectExpr("window", "user_id", "amount AS score"))),
+            "applyInPandas gets the",
+        ),
+        "of aggregates of each moment": (
+            lambda e: grouped(e.groupBy("window", "user_id", "event_time").agg(F.count("*").alias("n"))),
+            "applyInPandas gets the",
+        ),
+        "of aggregates joined with events": (
+            lambda e: grouped(average(e).join(e.select("window", "user_id"), ["window", "user_id"])),
+            "applyInPandas gets the",
+        ),
+        "two groups": (
+            lambda e: average(e).groupBy("window").cogroup(average(e).groupBy("window")).applyInPandas(both, SCORED),
+            r"cogroup\(\)\.applyInPandas gets the rows of one micro-batch of each side",
+        ),
+        "state in pandas": (
+            lambda e: by_window(e).applyInPandasWithState(both, SCORED, "n int", "append", "NoTimeout"),
+            "applyInPandasWithState gets events in the order in which they come",
+        ),
+        "scores of a batch": (lambda e: e.mapInPandas(whole, SCORED), "mapInPandas gets one Arrow batch at a time"),
         "scores of an Arrow batch": (
             lambda e: e.mapInArrow(whole, SCORED).where("score > 1").withColumn("x", F.lit(1)),
-            "get one Arrow batch at a time",
+            "mapInArrow gets one Arrow batch at a time",
+        ),
+        "counts of what a batch leaves": (
+            lambda e: score(F.count("*"))(e.mapInPandas(whole, e.schema)),
+            "mapInPandas gets one Arrow batch at a time",
         ),
         "aggregates in pandas": (score(in_pandas(mean, "double")("amount")), "no aggregates by pandas functions"),
         "the first rows": (lambda e: score(F.count("*"))(e.limit(10)), r"limit\(\) chooses among the rows"),
@@ -304,7 +340,9 @@ def cuts() -> dict[str, tuple[Detect, str]]:
 
 @pytest.mark.parametrize("name", [
     "groups in pandas", "groups in Arrow", "groups, then counted", "of aggregates, but across windows",
-    "scores of a batch", "scores of an Arrow batch", "aggregates in pandas", "the first rows", "a window over rows",
+    "of aggregates and events", "of aggregates of each moment", "of aggregates joined with events", "two groups",
+    "state in pandas", "scores of a batch", "scores of an Arrow batch", "counts of what a batch leaves",
+    "aggregates in pandas", "the first rows", "a window over rows",
 ])  # fmt: skip
 def test_what_cuts_groups_is_refused(spark: SparkSession, name: str) -> None:
     detect, told = cuts()[name]
@@ -321,5 +359,3 @@ def test_rows_of_closed_windows_may_be_grouped_in_python(spark: SparkSession) ->
 
     plan = plan_of(spark, outliers, score=ScoreKind.FINAL)
     assert (plan.mode, plan.output) == (MICRO_BATCH, "append")
-    scored = plan_of(spark, lambda e: score(F.max("score"))(e.mapInPandas(lambda rows: rows, SCORED)))
-    assert scored.score.kind is ScoreKind.RISING

@@ -64,6 +64,7 @@ def test_what_is_right_is_told_with_its_mode_and_kind_of_score(tmp_path: Path) -
         "failed_logins: real-time (every operator of the plan runs in real-time mode); the score is rising"
         in done.stdout
     )
+    assert "; findings come about 100 ms after the event\n" in done.stdout
     assert done.stdout.endswith("1 source and 1 detector well declared\n")
     assert not (tmp_path / "state").exists()
 

@@ -113,6 +113,11 @@ def counted(events: DataFrame) -> DataFrame:
             {"window": None},
             "has a session window",
         ),
+        (
+            lambda events: counted(events.mapInPandas(lambda rows: rows, events.schema)),
+            {"window": None},
+            "view: mapInPandas gets one Arrow batch at a time",
+        ),
         (lambda events: counted(events).orderBy("n"), {"window": None}, "Spark refuses its plan: "),
         (
             lambda events: events.groupBy("window", "user_id").agg(F.max_by("amount", "event_time"), F.count("*")),

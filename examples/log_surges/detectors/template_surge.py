@@ -4,9 +4,8 @@ Catches: a surge of one message of one program within a minute, whatever numbers
 Misses: messages that are new: the first ten minutes of a template are its past; and surges that grow over hours.
 When it fires, look first at: the line in the context, and whether other templates of the program fire too.
 
-The score is how far the lines of a minute lie above their exponentially weighted mean, in standard deviations: an EWMA
-chart (Roberts, Control Chart Tests Based on Geometric Moving Averages, 1959) with the variance of Finch (Incremental
-Calculation of Weighted Mean and Variance, 2009), which is never less than that of lines that come at random.
+The score is how far the lines of a minute lie above their exponentially weighted mean, in standard deviations, which
+are never less than those of lines that come at random.
 """
 
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from math import sqrt
 from typing import Any
 
 from tocsin import Case, Event, Levels, StepFinding, at, detector, email, urgent
+from tocsin.stats import Ewma
 
 MINUTE = timedelta(minutes=1)
 LEAST_MINUTES = 10
@@ -26,9 +26,7 @@ class Past:
     minute: datetime | None = None
     lines: int = 0
     line: str = ""
-    minutes: int = 0
-    mean: float = 0.0
-    variance: float = 0.0
+    usual: Ewma = Ewma()
     timer: datetime | None = None
 
 
@@ -40,25 +38,16 @@ def step(key: tuple[str, str], state: Past, event: Event) -> tuple[Past, list[St
     if state.minute != minute:
         idle = 0 if state.minute is None else (minute - state.minute) // MINUTE - 1
         for _ in range(idle):
-            state = learned(state, 0)
+            state = replace(state, usual=state.usual.add(0, weight=WEIGHT))
         state = replace(state, minute=minute, lines=0, timer=minute + MINUTE - timedelta(microseconds=1))
     return replace(state, lines=state.lines + 1, line=event.line[:200]), []
 
 
 def on_timer(key: tuple[str, str], state: Past, at: datetime) -> tuple[Past, list[StepFinding]]:
-    if state.minutes < LEAST_MINUTES:
-        return learned(state, state.lines), []
-    score = (state.lines - state.mean) / sqrt(max(state.variance, state.mean, 1))
-    facts = {"lines": state.lines, "usual": round(state.mean, 1), "line": state.line}
-    return learned(state, state.lines), [StepFinding(score, facts)]
-
-
-def learned(past: Past, lines: int) -> Past:
-    weight = max(1 / (past.minutes + 1), WEIGHT)
-    change = lines - past.mean
-    mean = past.mean + weight * change
-    variance = (1 - weight) * (past.variance + weight * change * change)
-    return replace(past, minutes=past.minutes + 1, mean=mean, variance=variance)
+    usual = state.usual
+    score = usual.score(state.lines, least=sqrt(max(usual.mean, 1)), after=LEAST_MINUTES)
+    facts = {"lines": state.lines, "usual": round(usual.mean, 1), "line": state.line}
+    return replace(state, usual=usual.add(state.lines, weight=WEIGHT)), [StepFinding(score, facts)]
 
 
 ENTITY: dict[str, Any] = {"program": "billing", "template": "timeout after <*> ms"}

@@ -30,8 +30,6 @@ _TURNS = {
 _NEVER_NEGATIVE = {"Length", "OctetLength", "BitLength", "Abs", "Size", "CollectSet", "Levenshtein", "ArraySize"}
 _POSITIVE_IF_PARTS_ARE = {"Cast", "Add", "Multiply", "Coalesce", "Greatest", "Least", "Sqrt", "Round", "Floor", "Ceil"}
 
-_BY_BATCH = {"MapInPandas", "MapInArrow", "PythonMapInArrow"}
-
 
 @dataclass(frozen=True)
 class Score:
@@ -75,20 +73,6 @@ def never_fires(plan: Node, limit: float) -> bool:
     number = next((inner.fields.get("value") for inner in most.walk() if inner.kind == "Literal"), None)
     is_number = {inner.kind for inner in most.walk()} <= {"Literal", "Cast"}
     return bool(of_all) and is_count and is_number and number is not None and float(number) - 1 <= limit
-
-
-def is_from_arrow_batch(plan: Node) -> bool:
-    """Return whether `score` comes out of mapInPandas or mapInArrow, with no aggregate above it."""
-    for node in plan.walk():
-        if node.kind in _BY_BATCH:
-            return any(column.name == "score" for column in node.expressions("output"))
-        if node.expressions("projectList", "aggregateExpressions"):
-            break
-    score = expand(plan, "score")
-    if score is None or any(node.kind == "AggregateExpression" for node in score.walk()):
-        return False
-    made = (column for node in plan.walk() if node.kind in _BY_BATCH for column in node.expressions("output"))
-    return not {column.identity for column in made}.isdisjoint(node.identity for node in score.walk() if node.identity)
 
 
 def expand(plan: Node, column: str) -> Node | None:

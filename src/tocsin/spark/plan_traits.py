@@ -23,8 +23,6 @@ _REFUSED = {
     "Sort": "orderBy",
     "GlobalLimit": "limit",
     "Window": "a window function over rows",
-    "TransformWithStateInPySpark": "transformWithState in Python",
-    "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
 }
 
 _UNREPEATABLE = {
@@ -34,12 +32,40 @@ _UNREPEATABLE = {
     "LocalTimestamp": "localtimestamp()", "CurrentDate": "current_date()", "CurrentTime": "current_time()",
 }  # fmt: skip
 
-_CUTS = {"GlobalLimit": "limit()", "LocalLimit": "limit()", "Offset": "offset()", "Sample": "sample()"}
-_GROUPED = ("applyInPandas", "applyInArrow")
-_CUT_GROUPS = (
-    " gets the rows of one micro-batch, so on the stream a group is cut; aggregate first, "
+_BY_ORDER = "{} chooses among the rows that come first, which no backfill can know"
+_BY_BATCH = (
+    "{} gets one Arrow batch at a time, so what it makes of several rows depends on where they were cut; make columns "
+    "row by row, by F.udf or F.pandas_udf, and F.explode the array of one that makes several rows"
+)
+_BY_GROUP = (
+    "{} gets the rows of one micro-batch, so on the stream a group is cut; aggregate first, "
     "by groupBy('window', ...).agg(...), with F.collect_list for what Python needs, and then group by 'window'"
 )
+_BY_COGROUP = (
+    "{} gets the rows of one micro-batch of each side, so on the stream a group is cut; put both sides together "
+    "by unionByName, and aggregate them in one groupBy('window', ...).agg(...)"
+)
+_BY_ARRIVAL = (
+    "{} gets events in the order in which they come, and does not run on history, so a backfill cannot find the same; "
+    "a detector writes step, which takes them in the order of their time"
+)
+_CUTS = {
+    "GlobalLimit": _BY_ORDER.format("limit()"),
+    "LocalLimit": _BY_ORDER.format("limit()"),
+    "Offset": _BY_ORDER.format("offset()"),
+    "Sample": _BY_ORDER.format("sample()"),
+    "MapInPandas": _BY_BATCH.format("mapInPandas"),
+    "MapInArrow": _BY_BATCH.format("mapInArrow"),
+    "PythonMapInArrow": _BY_BATCH.format("mapInArrow"),
+    "FlatMapCoGroupsInPandas": _BY_COGROUP.format("cogroup().applyInPandas"),
+    "FlatMapCoGroupsInArrow": _BY_COGROUP.format("cogroup().applyInArrow"),
+    "FlatMapGroupsInPandasWithState": _BY_ARRIVAL.format("applyInPandasWithState"),
+    "TransformWithStateInPySpark": _BY_ARRIVAL.format("transformWithState"),
+}
+_GROUPED = {
+    "FlatMapGroupsInPandas": _BY_GROUP.format("applyInPandas"),
+    "FlatMapGroupsInArrow": _BY_GROUP.format("applyInArrow"),
+}
 
 
 def keeps_state(tree: Node) -> bool:
@@ -75,6 +101,12 @@ def find_obstacle(tree: Node) -> str | None:
     return None
 
 
+def python_functions(tree: Node) -> tuple[str, ...]:
+    """Name the Python functions that the plan runs on rows or groups, in alphabetical order."""
+    expressions = (e for node in tree.walk() for top in node.expressions() for e in top.walk())
+    return tuple(sorted({e.name or "a function" for e in expressions if e.kind.startswith("Python")}))
+
+
 def find_unrepeatable(tree: Node) -> str | None:
     """Name the first function of the plan that gives another value when the same event is read again; else None."""
     expressions = (e for node in tree.walk() for top in node.expressions() for e in top.walk())
@@ -89,15 +121,34 @@ def find_cut(tree: Node, output: str) -> str | None:
     """
     for node in tree.walk():
         if node.kind in _CUTS:
-            return f"{_CUTS[node.kind]} chooses among the rows that come first, which no backfill can know"
-        if node.kind.startswith(("FlatMapGroupsIn", "FlatMapCoGroupsIn")) and "State" not in node.kind:
-            is_whole = output == "append" and any(below.kind == "Aggregate" for below in node.walk())
-            by_window = any(expression.name == "window" for expression in node.expressions("groupingAttributes"))
-            if not (is_whole and by_window):
-                return f"{_GROUPED[node.kind.endswith('InArrow')]}{_CUT_GROUPS}"
+            return _CUTS[node.kind]
+        if node.kind in _GROUPED:
+            is_whole = output == "append" and _closes_windows(*node.children)
+            if not (is_whole and any(key.name == "window" for key in node.expressions("groupingAttributes"))):
+                return _GROUPED[node.kind]
         if node.kind == "Aggregate" and any(e.kind == "PythonUDAF" for top in node.expressions() for e in top.walk()):
             return "Spark has no aggregates by pandas functions on a stream; use those of pyspark.sql.functions"
     return None
+
+
+def _closes_windows(*nodes: Node) -> bool:
+    """Return whether all rows of a window come at once from each of `nodes`, in output mode "append".
+
+    An aggregate gives them when the watermark has passed its window, unless it groups by another time, too. What is
+    put beside them, or joined from another stream, comes when it likes.
+    """
+    for node in nodes:
+        if node.kind == "Aggregate":
+            keys = node.expressions("groupingExpressions")
+            by_moment = any(key.fields.get("dataType") == "timestamp" for key in keys)
+            is_whole = not by_moment and any(key.name == "window" for key in keys)
+        elif node.kind == "Join":
+            is_whole = not joins_streams(node) and any(_closes_windows(side) for side in node.children)
+        else:
+            is_whole = bool(node.children) and _closes_windows(*node.children)
+        if not is_whole:
+            return False
+    return True
 
 
 def has_sessions(tree: Node) -> bool:

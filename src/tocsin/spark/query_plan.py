@@ -12,6 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
+from tocsin.declare.model.durations import exact_text
 from tocsin.declare.model.errors import Fault
 from tocsin.declare.model.source import Source
 from tocsin.platform.failures import first_line
@@ -42,6 +43,7 @@ class QueryPlan:
         exchanges: shuffles between the source and the sink.
         fingerprint: 16 hex digits that change whenever the state of an old checkpoint would no longer fit.
         reach: how far apart in time events may lie that are joined.
+        python: names of the Python functions that it runs on rows or groups.
     """
 
     mode: str
@@ -50,6 +52,19 @@ class QueryPlan:
     exchanges: int
     fingerprint: str
     reach: timedelta = timedelta(0)
+    python: tuple[str, ...] = ()
+
+    def latency(self, lateness: timedelta, aim: str, moment: str) -> str:
+        """Say in words how long its rows take, and by which Python functions.
+
+        `lateness` is that of the sources, `aim` the latency that real-time mode is to have, and `moment` what a row
+        waits for in output mode "append": the end of its window, or its event.
+        """
+        if self.output == "append":
+            took = f"{exact_text(lateness + self.reach)} and about 2 seconds after {moment}"
+        else:
+            took = f"about {aim if self.mode == REAL_TIME else '1 second'} after the event"
+        return took + (f", by Python code on rows ({', '.join(self.python)})" if self.python else "")
 
     @property
     def interval(self) -> str:

@@ -13,7 +13,9 @@ from tocsin.cli.output import as_json, counted, line
 
 if TYPE_CHECKING:
     from tocsin.declare.catalog import Catalog
+    from tocsin.declare.model.detector import DetectorSpec
     from tocsin.declare.model.errors import Fault
+    from tocsin.declare.model.view import ViewSpec
     from tocsin.declare.settings import Settings
     from tocsin.detect.spark.plan import DetectorPlan
     from tocsin.spark.query_plan import QueryPlan
@@ -26,8 +28,9 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
 
     The files are read, not imported, so this is quick. Runbooks and files of tables must be there. With --plan flows,
     detectors and views are also imported and planned by Spark, as in their jobs: that finds missing columns and scores
-    of unknown kind, and shows the mode. A detector in stage shadow or live needs a case that fires and one that is
-    silent (docs/write/testing.md); those in shadow are listed, since only an edit of the stage lets them notify people.
+    of unknown kind, and shows the mode, and how long findings take. A detector in stage shadow or live needs a case
+    that fires and one that is silent (docs/write/testing.md); those in shadow are listed, since only an edit of the
+    stage lets them notify people.
     """
     from tocsin.cases.case_presence import faults_of_cases
     from tocsin.cli.json_shapes import FaultShape
@@ -138,12 +141,23 @@ def _plans(catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
     """Have Spark plan what is code: a line on each plan, how many there are of a kind, and all faults."""
     from tocsin.declare.settings import load_settings
 
-    found = plan_all(load_settings(), catalog)
+    settings = load_settings()
+    found = plan_all(settings, catalog)
+
+    def latency(spec: DetectorSpec | ViewSpec, plan: QueryPlan) -> str:
+        lateness = max(source.lateness for source in catalog.sources_of(spec))
+        moment = "the event" if spec.window is None else "the end of the window"
+        return plan.latency(lateness, spec.latency or settings.spark.latency, moment)
+
     lines = [
-        f"{name}: {plan.mode} ({plan.reason}); the score is {plan.score.kind} ({plan.score.why})"
+        f"{name}: {plan.mode} ({plan.reason}); the score is {plan.score.kind} ({plan.score.why}); "
+        f"findings come {latency(catalog.detector(name), plan)}"
         for name, plan in found.detectors.items()
     ]
-    lines += [f"view {name}: {plan.mode} ({plan.reason})" for name, plan in found.views.items()]
+    lines += [
+        f"view {name}: {plan.mode} ({plan.reason}); rows change {latency(catalog.view(name), plan)}"
+        for name, plan in found.views.items()
+    ]
     broken = {fault.where for fault in found.faults}
     well = sum(str(spec.path) not in broken for spec in catalog.flows.values())
     tables = len(catalog.tables) - sum("tables" in Path(where).parent.name for where in broken)

@@ -13,7 +13,7 @@ from tocsin.declare.model.detector import DetectorSpec, ScoreKind
 from tocsin.declare.model.errors import ConfigError, Fault, nearest
 from tocsin.declare.model.source import Source
 from tocsin.detect.rows_above import correct_score
-from tocsin.detect.scores import Score, is_from_arrow_batch, never_fires, score_of
+from tocsin.detect.scores import Score, never_fires, score_of
 from tocsin.ingest.spark.patterns import check_function
 from tocsin.spark.events import IDENTITY
 from tocsin.spark.plan_traits import (
@@ -24,6 +24,7 @@ from tocsin.spark.plan_traits import (
     has_sessions,
     has_stream_joins,
     keeps_state,
+    python_functions,
 )
 from tocsin.spark.plan_tree import Node
 from tocsin.spark.query.work import MICRO_BATCH
@@ -35,10 +36,6 @@ _NEVER = (
     "let score be the count, and add expect=Entities([...], minimum=...)"
 )
 
-_BY_BATCH = (
-    "comes out of mapInPandas or mapInArrow, which get one Arrow batch at a time: beside other rows an event could get "
-    "another score; make it of columns, by F.udf or F.pandas_udf, or aggregate what comes out, as by F.max"
-)
 _OTHER_WINDOW = (
     "is not what detect groups by, so a backfill would cut its windows elsewhere: group by the column 'window' that "
     "events have; declare another length as window=, overlapping ones with slide=, and days of a place by "
@@ -82,7 +79,8 @@ def read_plan(found: DataFrame, spec: DetectorSpec, sources: Sequence[Source] = 
     mode, output, reason = _mode(tree, score)
     wrong, reach = source_faults(found, tree, (spec.path, "detect"), sources)
     faults += (wrong or _join_faults(found, spec, output, reach)) + _silence_faults(tree, spec)
-    faults += _cut_faults(tree, spec, output)
+    if cut := find_cut(tree, output):
+        faults.append(Fault(str(spec.path), cut, key="detect"))
     faults += _window_faults(tree, spec, found.sparkSession)
     if faults:
         raise ConfigError(faults)
@@ -97,6 +95,7 @@ def read_plan(found: DataFrame, spec: DetectorSpec, sources: Sequence[Source] = 
         fingerprint=fingerprint_of(tree, output + _seen_by(spec), found.sparkSession),
         has_sessions=has_sessions(tree),
         reach=reach,
+        python=python_functions(tree),
     )
 
 
@@ -177,12 +176,6 @@ def _score(tree: Node, spec: DetectorSpec) -> Score:
     if spec.score is None:
         return derived
     return Score(spec.score, derived.counts and spec.score is ScoreKind.RISING, "the file declares it")
-
-
-def _cut_faults(tree: Node, spec: DetectorSpec, output: str) -> list[Fault]:
-    """List what lets `detect` see other rows together on the stream than on history."""
-    faults = [Fault(str(spec.path), cut, key="detect")] if (cut := find_cut(tree, output)) else []
-    return [*faults, Fault(str(spec.path), _BY_BATCH, key="score")] if is_from_arrow_batch(tree) else faults
 
 
 def _join_faults(found: DataFrame, spec: DetectorSpec, output: str, reach: timedelta) -> list[Fault]:

@@ -23,6 +23,7 @@ from tocsin.spark.plan_traits import (
     fingerprint_of,
     has_sessions,
     has_stream_joins,
+    python_functions,
 )
 from tocsin.spark.plan_tree import Node
 from tocsin.spark.query.work import MICRO_BATCH
@@ -81,6 +82,7 @@ def read_plan(rows: DataFrame, spec: ViewSpec, sources: Sequence[Source]) -> Que
         exchanges=count_exchanges(tree),
         fingerprint=fingerprint_of(tree, output, rows.sparkSession),
         reach=reach,
+        python=python_functions(tree),
     )
 
 
