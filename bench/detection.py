@@ -12,6 +12,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -174,8 +175,7 @@ def surges(nab: Path) -> Iterator[dict[str, object]]:
 def _surge_scores(counts: list[int]) -> list[float]:
     past, scores = Past(), []
     for count in counts:
-        state = Past(_BEGIN, count, "", past.minutes, past.mean, past.variance)
-        past, found = on_timer(("", ""), state, _BEGIN)
+        past, found = on_timer(("", ""), replace(past, minute=_BEGIN, lines=count), _BEGIN)
         scores.append(found[0].score or 0.0 if found else 0.0)
     return scores
 

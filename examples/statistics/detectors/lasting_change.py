@@ -24,7 +24,8 @@ def step(key: str, state: Past, event: Event) -> tuple[Past, list[StepFinding]]:
     sums = state.sums.add(state.rides.score(hour, event.rides, least=10))
     past = state.rides.add(hour, event.rides, level_weight=0.001, season_weight=0.001)
     facts = {"rides": event.rides, "forecast": state.rides.forecast(hour)}
-    return Past(past, Cusum() if sums.score > 5 else sums), [StepFinding(sums.score, facts)]
+    is_over = sums.score > 5  # either way
+    return Past(past, Cusum() if is_over else sums), [StepFinding(sums.score, facts)]
 
 
 PAST = at("00:00:00", zone="midtown", rides=100.0).repeat(24, every="1 hour").repeat(2, every="1 day")

@@ -5,6 +5,8 @@ Misses: what happens on most hosts of a team at once, and small teams.
 When it fires, look first at: which commands only this host had.
 """
 
+from typing import Any
+
 import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -28,14 +30,16 @@ def among_peers(rows: pd.DataFrame) -> pd.DataFrame:
 
 OTHERS = at("12:00:00", team="web", host="web.1", command="ls").then(after="1 second", host="web.2")
 TEAM = OTHERS.then(after="1 second", host="web.3").then(after="1 second", host="web.4")
-TWO = at("12:10:00", team="web", host="web.5", command="ls").then(after="1 second", command="cat")
+ONE = at("12:10:00", team="web", host="web.5", command="ls")
+TWO = ONE.then(after="1 second", command="cat")
 THREE = TWO.then(after="1 second", command="id")
 FIVE = THREE.then(after="1 second", command="nc").then(after="1 second", command="scp")
 SIX = FIVE.then(after="1 second", command="sudo")
-HOST = {"team": "web", "host": "web.5"}
+HOST: dict[str, Any] = {"team": "web", "host": "web.5"}
 CASES = [
     # The others have an entropy of zero; of n commands that each come once it is log2(n), in units of half a bit.
-    Case("two commands", events=TEAM.then(TWO), expect=[]),
+    Case("mostly one of three", events=TEAM.then(ONE.repeat(3)).then(THREE), expect=[]),
+    Case("one of three an hour later", events=TEAM.then(TWO).then(after="1 hour", command="id"), expect=[]),
     Case("three commands", events=TEAM.then(THREE), expect=[email(window="12:00:00", **HOST)]),
     Case("five commands", events=TEAM.then(FIVE), expect=[email(window="12:00:00", **HOST)]),
     Case("six commands", events=TEAM.then(SIX), expect=[urgent(window="12:00:00", **HOST)]),

@@ -73,14 +73,10 @@ def read_plan(found: DataFrame, spec: DetectorSpec, sources: Sequence[Source] = 
         what = f"is neither rising nor final by its plan ({score.why})"
         what += '; declare score="rising" or score="final"'
         faults.append(Fault(str(spec.path), what, key="score"))
-    if called := find_unrepeatable(tree):
-        what = f"calls {called}: a backfill, or an event that is read again, would get another score; use event_time"
-        faults.append(Fault(str(spec.path), what, key="detect"))
     mode, output, reason = _mode(tree, score)
     wrong, reach = source_faults(found, tree, (spec.path, "detect"), sources)
     faults += (wrong or _join_faults(found, spec, output, reach)) + _silence_faults(tree, spec)
-    if cut := find_cut(tree, output):
-        faults.append(Fault(str(spec.path), cut, key="detect"))
+    faults += _repeat_faults(tree, spec, output)
     faults += _window_faults(tree, spec, found.sparkSession)
     if faults:
         raise ConfigError(faults)
@@ -176,6 +172,16 @@ def _score(tree: Node, spec: DetectorSpec) -> Score:
     if spec.score is None:
         return derived
     return Score(spec.score, derived.counts and spec.score is ScoreKind.RISING, "the file declares it")
+
+
+def _repeat_faults(tree: Node, spec: DetectorSpec, output: str) -> list[Fault]:
+    """List what lets `detect` find something else on history, or when it reads an event again."""
+    found = [find_cut(tree, output)]
+    if called := find_unrepeatable(tree):
+        found.append(
+            f"calls {called}: a backfill, or an event that is read again, would get another score; use event_time"
+        )
+    return [Fault(str(spec.path), what, key="detect") for what in found if what]
 
 
 def _join_faults(found: DataFrame, spec: DetectorSpec, output: str, reach: timedelta) -> list[Fault]:
