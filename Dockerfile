@@ -7,6 +7,9 @@ RUN useradd --system --uid 10001 --create-home tocsin \
 WORKDIR /opt/tocsin
 COPY pyproject.toml LICENSE ./
 COPY locks locks
+# Packages of the project, if it has any: beside a file that is there, a pattern may match nothing.
+COPY LICENSE requirements.[it][nx]* ./
+COPY LICENSE environment[s] environments/
 # All of src that set-up itself is made of.
 COPY src/tocsin/declare/model/errors.py src/tocsin/declare/model/
 COPY src/tocsin/setup src/tocsin/setup
@@ -28,7 +31,7 @@ COPY spark_jobs spark_jobs
 COPY sources sources
 COPY detectors detectors
 COPY expectations expectations
-# A project need not have these: beside a file that is there, a pattern may match nothing.
+# A project need not have these.
 COPY LICENSE routes.tom[l] ./
 COPY LICENSE flow[s] flows/
 COPY LICENSE view[s] views/

@@ -16,6 +16,7 @@ import typer
 from tocsin.cli.data import (
     history_command,
     new_command,
+    packages_command,
     quality_command,
     quarantine_command,
     replay_command,
@@ -84,6 +85,7 @@ app.command("scores")(evaluate_command.scores)
 app.command("parity")(parity_command.parity)
 app.command("explain")(explain_command.explain)
 app.command("skip-backlog")(versions_command.skip_backlog)
+app.add_typer(packages_command.app, name="packages")
 app.command("check")(check_command.check)
 app.command("plan")(plan_command.plan)
 app.command("topics")(doctor_command.topics)

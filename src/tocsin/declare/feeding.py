@@ -188,6 +188,16 @@ def faults_of_joins(spec: FlowSpec | DetectorSpec | ViewSpec, tables: Mapping[st
     ]
 
 
+def faults_of_environment(spec: DetectorSpec, project: Path) -> list[Fault]:
+    """Find the environment of `spec` if nothing says what it holds."""
+    folder, name = project / "environments", spec.environment
+    if not name or (folder / f"{name}.in").is_file():
+        return []
+    near = nearest(name, [path.stem for path in folder.glob("*.in")])
+    what = f"'{name}' does not exist: {folder / name}.in names its packages, one a line"
+    return [Fault(str(spec.path), what, key="environment", nearest=near)]
+
+
 def faults_of_entities(
     spec: FlowSpec | DetectorSpec | ViewSpec, sources: Mapping[str, Source], tables: Mapping[str, TableSpec]
 ) -> list[Fault]:

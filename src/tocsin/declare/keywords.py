@@ -46,6 +46,7 @@ Spec = DetectorSpec | FlowSpec | ViewSpec
 _DAY = timedelta(days=1)
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,49}")
 _LONGEST_REFERENCE = 300
+_ENVIRONMENT = "^[a-z][a-z0-9_-]{0,62}$"
 _TABLE = "^[a-z][a-z0-9_]{0,62}$"
 
 
@@ -283,6 +284,12 @@ class _Detector(_Declared):
         "True or False",
         "True gives its job a JVM of its own; without it the job shares the JVM of an engine (docs/run/engines.md)",
         False,
+    )
+    environment: Annotated[str, Field(pattern=_ENVIRONMENT)] = _key(
+        "name",
+        "the environment that its process and Python workers run in, with the packages of environments/NAME.in"
+        " (docs/write/packages.md); that of Tocsin unless declared",
+        "",
     )
     latency: Latency | Literal[""] = _key(
         '"10 ms", "100 ms" or "1 s"',

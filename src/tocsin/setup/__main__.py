@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tocsin.declare.model.errors import ConfigError, TocsinError
-from tocsin.setup import install_stamp, jars, java, python_env
-from tocsin.setup.paths import Paths, here
+from tocsin.setup import install_stamp, jars, java, project_packages, python_env
+from tocsin.setup.paths import PROJECT, Paths, here
 from tocsin.setup.process import DISK_FULL, Command
 
 _SILENT_SECONDS = 1.0
@@ -28,6 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     verbs.add_parser("install", help="everything that Tocsin runs on (the default)")
     verbs.add_parser("bench", help="the peers that `make bench` measures, in a folder of their own")
     verbs.add_parser("s3", help="the Java archives of checkpoints in an object store")
+    verbs.add_parser("packages", help="Python packages alone, those of the project, too")
     verbs.add_parser("image", help="what an image holds: no tools for tests; all of it from the locks")
     classes = verbs.add_parser("classes", help="the archive of Spark's classes, which takes all of Tocsin to make")
     classes.add_argument("--kept", type=Path, required=True, help="folder that holds it from one image to the next")
@@ -66,7 +67,7 @@ def _install(paths: Paths, options: argparse.Namespace) -> None:
 
 def _install_spark(paths: Paths) -> list[bool]:
     return [
-        _step("Python packages", lambda: python_env.install(paths), "up to a minute"),
+        _step("Python packages", lambda: project_packages.install(paths), "up to a minute"),
         _step(
             "Java archives of Spark and Kafka",
             lambda: bool(jars.install(paths, ["spark", "broker"])),
@@ -86,9 +87,17 @@ def _install_archives(paths: Paths, options: argparse.Namespace) -> None:
 
 
 def _install_image(paths: Paths, _: argparse.Namespace) -> None:
-    _step("Python packages", lambda: python_env.install(paths, with_tools=False))
+    _step("Python packages", lambda: project_packages.install(paths, with_tools=False))
     _step("Airflow", lambda: python_env.install_airflow(paths))
     _step("Java archives", lambda: bool(jars.install(paths, ["spark", "broker", "s3"])))
+
+
+def _install_packages(paths: Paths) -> None:
+    """Install as `_install` does, with tools for tests if they are there, and remember whose packages these are."""
+    with_tools = (paths.venv / "bin" / "pytest").exists()
+    done = _step("Python packages", lambda: project_packages.install(paths, with_tools=with_tools))
+    (paths.home / PROJECT).write_text(str(paths.project), encoding="utf-8")
+    print(f"Set-up: {'done' if done else 'nothing to do'}")
 
 
 def _install_classes(paths: Paths, options: argparse.Namespace) -> None:
@@ -98,6 +107,7 @@ def _install_classes(paths: Paths, options: argparse.Namespace) -> None:
 _DO: dict[str, Callable[[Paths, argparse.Namespace], None]] = {
     "classes": _install_classes,
     "image": _install_image,
+    "packages": lambda paths, _: _install_packages(paths),
     "lock": lambda paths, options: _write_locks(paths, options.upgrade),
     "s3": _install_archives,
 }
@@ -111,8 +121,7 @@ def _write_locks(paths: Paths, upgrade: bool) -> None:
 
 
 def _lock_python(paths: Paths, upgrade: bool) -> None:
-    options: Command = ["--generate-hashes", "--universal", "--python-version", "3.11", "--quiet"]
-    options += ["--no-emit-index-url", "--no-emit-find-links", "--no-header", *(["--upgrade"] if upgrade else [])]
+    options: Command = [*python_env.LOCKING, *(["--upgrade"] if upgrade else [])]
     for name in _LOCKS:
         python_env.run_uv(paths, ["pip", "compile", *options, f"{name}.in", "-o", f"{name}.txt"], f"locking of {name}")
 

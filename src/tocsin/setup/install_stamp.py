@@ -26,10 +26,15 @@ def digest(*parts: Path | str) -> str:
 
 def is_current(folder: Path, made_from: str) -> bool:
     """Return whether `folder` is complete and was made from the locks with this digest."""
+    return stamp_of(folder) == made_from
+
+
+def stamp_of(folder: Path) -> str | None:
+    """Read the digest of what `folder` was made from; None if it is not complete."""
     try:
-        return (folder / STAMP).read_text(encoding="utf-8") == made_from
+        return (folder / STAMP).read_text(encoding="utf-8")
     except OSError:
-        return False
+        return None
 
 
 def mark_current(folder: Path, made_from: str) -> None:

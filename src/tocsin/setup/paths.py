@@ -7,6 +7,9 @@ from pathlib import Path
 
 from tocsin.declare.model.errors import ConfigError
 
+PROJECT = "project"
+"""The file in the generated folder that names the project whose packages were installed last."""
+
 
 class Paths:
     """The places of one checkout.
@@ -16,11 +19,12 @@ class Paths:
         venv: the Python environment of Tocsin and its Spark jobs.
         bench: folder of the peers that `make bench` measures: `venv` and `jars`.
         ivy: Ivy's cache, settings and log.
+        project: the project whose packages are installed here.
         java: folder of the generated Java launchers and trust stores.
     """
 
-    def __init__(self, root: Path, home: Path) -> None:
-        self.root, self.home = root, home
+    def __init__(self, root: Path, home: Path, project: Path | None = None) -> None:
+        self.root, self.home, self.project = root, home, project or root
         self.locks, self.venv, self.airflow_venv = root / "locks", root / ".venv", root / ".venv-airflow"
         self.bench, self.uv, self.ivy = home / "bench", home / "uv", home / "ivy"
         self.java = home / "java"
@@ -28,6 +32,10 @@ class Paths:
     def jars(self, configuration: str) -> Path:
         """Folder of the Java archives of one section of the lock: "spark", "broker", "s3" or "bench"."""
         return self.bench / "jars" if configuration == "bench" else self.home / "jars" / configuration
+
+    def environment(self, name: str) -> Path:
+        """Folder of an environment of the project."""
+        return self.home / "environments" / name
 
     def package(self, name: str) -> Path:
         """Folder of an installed Python package; ConfigError when it is not installed."""
@@ -38,6 +46,13 @@ class Paths:
 
 
 def here() -> Paths:
-    """The places of the checkout that this file belongs to; TOCSIN_HOME moves what is generated."""
+    """The places of the checkout that this file belongs to; TOCSIN_HOME moves what is generated.
+
+    The project is that of TOCSIN_PROJECT, else the one whose packages were installed last, else the checkout.
+    """
     root = Path(__file__).resolve().parents[3]
-    return Paths(root, Path(os.environ.get("TOCSIN_HOME") or root / ".tocsin").absolute())
+    home = Path(os.environ.get("TOCSIN_HOME") or root / ".tocsin").absolute()
+    project = os.environ.get("TOCSIN_PROJECT") or (
+        (home / PROJECT).read_text(encoding="utf-8") if (home / PROJECT).exists() else root
+    )
+    return Paths(root, home, Path(project).absolute())

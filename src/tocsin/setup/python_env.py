@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from tocsin.declare.model.errors import ConfigError
@@ -17,6 +18,11 @@ from tocsin.setup import install_stamp
 from tocsin.setup.paths import Paths
 from tocsin.setup.process import Command, run
 
+LOCKING: Command = [
+    *("--generate-hashes", "--universal", "--python-version", "3.11", "--quiet"),
+    *("--no-emit-index-url", "--no-emit-find-links", "--no-header"),
+]
+"""How uv is told to write a lock."""
 _STARTED = ".tocsin-started"
 _NO_VENV = "has no venv; on Debian and Ubuntu: apt install python3-venv"
 # PySpark comes as source. What it is built of is compressed already: to compress it again takes 10 s of CPU time.
@@ -30,19 +36,30 @@ _SAME_IN_UV = {
     "cert": "SSL_CERT_FILE",
     "proxy": "ALL_PROXY",
 }
+_OURS = "python.txt"
 _SECTIONS = ("global", "install", ":env:")  # what a later one says goes before what an earlier one does
 
 
-def install(paths: Paths, *, with_tools: bool = True) -> bool:
-    """Make `.venv` hold exactly what locks/python.txt says, and Tocsin; returns whether it changed.
+def install(paths: Paths, project: Sequence[Path] = (), *, with_tools: bool = True) -> bool:
+    """Make `.venv` hold exactly what locks/python.txt says and the locks of a `project`, and Tocsin.
 
-    `with_tools` adds what locks/dev.txt says; an image has no use for that.
+    Returns whether it changed. `with_tools` adds what locks/dev.txt says; an image has no use for that.
 
     Raises:
         ConfigError: `.venv` is somebody else's, this Python has no venv, or the disk is full.
         TransientError: a download failed or a package is not what was locked; a second run resumes from uv's cache.
     """
-    return _install(paths, paths.venv, ["python.txt", "dev.txt"] if with_tools else ["python.txt"])
+    return _install(paths, paths.venv, [_OURS, *(["dev.txt"] if with_tools else []), *map(str, project)])
+
+
+def install_environment(paths: Paths, name: str, lock: Path) -> bool:
+    """Make the environment `name` of a project hold what locks/python.txt and `lock` say, as `install`."""
+    return _install(paths, paths.environment(name), [_OURS, str(lock)])
+
+
+def has_environment(paths: Paths, name: str, lock: Path) -> bool:
+    """Return whether `install_environment` would have nothing to do."""
+    return _is_current(paths.environment(name), _made_from(paths, [_OURS, str(lock)]))
 
 
 def install_airflow(paths: Paths) -> bool:
@@ -75,10 +92,13 @@ def install_uv(paths: Paths) -> bool:
     return True
 
 
-def run_uv(paths: Paths, arguments: Command, what: str) -> None:
-    """Run the pinned uv in the folder of the locks, from pip's sources unless uv has its own; errors as `install`."""
+def run_uv(paths: Paths, arguments: Command, what: str, folder: Path | None = None) -> None:
+    """Run the pinned uv in `folder`, else that of the locks, from pip's sources unless uv has its own.
+
+    Errors as `install`.
+    """
     install_uv(paths)
-    run([paths.uv / "bin" / "uv", *arguments], what, paths.locks, _told_by_pip(paths.uv / "bin" / "python"))
+    run([paths.uv / "bin" / "uv", *arguments], what, folder or paths.locks, _told_by_pip(paths.uv / "bin" / "python"))
 
 
 @functools.cache
@@ -109,25 +129,32 @@ def variables_for_uv(listed: str) -> dict[str, str]:
 
 
 def _install(paths: Paths, folder: Path, names: list[str], *, with_tocsin: bool = True) -> bool:
-    """Make `folder` hold what the locks `names` say, and Tocsin without what it asks for: that is in the locks."""
+    """Make `folder` hold what the locks `names` say, and Tocsin without what it asks for: that is in the locks.
+
+    `names` are those of locks/, or whole paths.
+    """
     locks = [paths.locks / name for name in names]
-    parts: list[Path | str] = [
-        *locks,
-        paths.locks / "build.txt",
-        paths.locks / "uv.txt",
-        _package(paths) if with_tocsin else "",
-    ]
-    made_from = install_stamp.digest(sys.version, *parts)
-    if install_stamp.is_current(folder, made_from) and _python(folder).exists():
+    made_from = _made_from(paths, names, with_tocsin=with_tocsin)
+    if _is_current(folder, made_from):
         return False
     _open(paths, folder)
     options: Command = ["--python", _python(folder), "--build-constraints", paths.locks / "build.txt"]
     options += ["--config-settings-package", _BUILD_STORED]
-    run_uv(paths, ["pip", "sync", *options, "--require-hashes", *locks], "installation of Python packages")
+    sync: Command = ["pip", "sync", *options, "--require-hashes", *locks]
+    run_uv(paths, sync, "installation of Python packages", paths.project)  # where the paths in its locks begin
     if with_tocsin:
         run_uv(paths, ["pip", "install", *options, "--no-deps", "--editable", paths.root], "installation of Tocsin")
     install_stamp.mark_current(folder, made_from)
     return True
+
+
+def _made_from(paths: Paths, names: list[str], *, with_tocsin: bool = True) -> str:
+    own = _package(paths) if with_tocsin else ""
+    return install_stamp.digest(sys.version, *(paths.locks / name for name in [*names, "build.txt", "uv.txt"]), own)
+
+
+def _is_current(folder: Path, made_from: str) -> bool:
+    return install_stamp.is_current(folder, made_from) and _python(folder).exists()
 
 
 def _open(paths: Paths, folder: Path) -> None:

@@ -113,6 +113,8 @@ def load_module(path: Path, text: bytes | None = None, *, with_cases: bool = Fal
         raise
     except (Exception, SystemExit) as error:
         what = f"cannot be imported: {type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError):
+            what += "; docs/write/packages.md says how packages and modules get here"
         where = next((file for file in reversed(files) if line_of(error, file)), path)  # that of lib/ is further in
         raise ConfigError.one(where, what, line=line_of(error, where)) from error
     finally:

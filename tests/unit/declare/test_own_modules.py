@@ -140,6 +140,17 @@ def test_a_broken_module_breaks_what_reaches_it_alone(tmp_path: Path) -> None:
     assert [*read_catalog(tmp_path).detectors] == ["bursts", "other"]
 
 
+def test_an_environment_that_nothing_describes_is_a_fault(tmp_path: Path) -> None:
+    path = project(tmp_path, "")
+    path.write_text(path.read_text().replace('stage="live"', 'stage="live", environment="torch"'))
+    (tmp_path / "environments").mkdir()
+    (tmp_path / "environments" / "torch2.in").touch()
+    (fault,) = read_catalog(tmp_path).broken["detectors/bursts"].faults
+    assert (fault.key, fault.nearest) == ("environment", "torch2")
+    (tmp_path / "environments" / "torch.in").touch()
+    assert read_catalog(tmp_path).detector("bursts").environment == "torch"
+
+
 def test_functions_of_modules_go_to_python_workers_by_value(tmp_path: Path) -> None:
     imports = "import json\n\nimport lib.deep.near\nfrom lib import json as own\nfrom lib.text import tidy"
     path = project(

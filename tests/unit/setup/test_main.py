@@ -27,7 +27,9 @@ def steps(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(program, "here", lambda: paths)
     monkeypatch.setattr("tocsin.setup.python_env.install_uv", lambda paths: step("uv"))
     python = {True: "python", False: "python without tools"}
-    monkeypatch.setattr("tocsin.setup.python_env.install", lambda paths, with_tools=True: step(python[with_tools]))
+    monkeypatch.setattr(
+        "tocsin.setup.project_packages.install", lambda paths, with_tools=True: step(python[with_tools])
+    )
     monkeypatch.setattr("tocsin.setup.python_env.install_airflow", lambda paths: step("airflow"))
     monkeypatch.setattr("tocsin.setup.python_env.install_bench", lambda paths: step("bench python"))
     monkeypatch.setattr("tocsin.setup.jars.install", lambda paths, names: step(f"jars {' '.join(names)}"))

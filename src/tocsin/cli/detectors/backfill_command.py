@@ -75,10 +75,20 @@ def run_due(settings: Settings, detectors: list[str]) -> bool:
 
 def _run(settings: Settings, chosen: Iterable[BackfillDay]) -> bool:
     from tocsin.history.backfill.spark.backfill_run import backfill_chosen
+    from tocsin.platform.environments import python_for, run_by
+    from tocsin.platform.process_exit import ExitCode
 
-    outcomes = backfill_chosen(settings, [(day.detector, day.day) for day in chosen])
+    days: dict[str, list[date]] = {}
+    for day in chosen:
+        days.setdefault(day.detector, []).append(day.day)
+    is_good = True
+    for name, python in [(name, python) for name in days if (python := python_for(settings, name))]:
+        arguments = ["-m", "tocsin.job", "backfill", *(f"--day={day}" for day in days.pop(name)), name]
+        is_good &= run_by(python, arguments) in (ExitCode.OK, ExitCode.WARNED)
+    outcomes = backfill_chosen(settings, [(name, day) for name, own in days.items() for day in own])
     with progress():
-        return not any([_tell(outcome) for outcome in outcomes])  # a list: tell all outcomes, not up to the first loss
+        # A list: tell all outcomes, not up to the first loss.
+        return not any([_tell(outcome) for outcome in outcomes]) and is_good
 
 
 def _show(days: list[BackfillDay], chosen: list[BackfillDay]) -> None:

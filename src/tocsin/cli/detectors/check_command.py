@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -140,9 +140,12 @@ def plan_all(settings: Settings, catalog: Catalog) -> Planned:
 def _plans(catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
     """Have Spark plan what is code: a line on each plan, how many there are of a kind, and all faults."""
     from tocsin.declare.settings import load_settings
+    from tocsin.platform.environments import is_elsewhere
 
     settings = load_settings()
-    found = plan_all(settings, catalog)
+    elsewhere = {name: spec for name, spec in catalog.detectors.items() if is_elsewhere(spec.environment)}
+    here = {name: spec for name, spec in catalog.detectors.items() if name not in elsewhere}
+    found = plan_all(settings, replace(catalog, detectors=here))
 
     def latency(spec: DetectorSpec | ViewSpec, plan: QueryPlan) -> str:
         lateness = max(source.lateness for source in catalog.sources_of(spec))
@@ -150,6 +153,10 @@ def _plans(catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
         return plan.latency(lateness, spec.latency or settings.spark.latency, moment)
 
     lines = [
+        f"{name}: not planned: it runs in environment {spec.environment}; run: tocsin test {name}"
+        for name, spec in elsewhere.items()
+    ]
+    lines += [
         f"{name}: {plan.mode} ({plan.reason}); the score is {plan.score.kind} ({plan.score.why}); "
         f"findings come {latency(catalog.detector(name), plan)}"
         for name, plan in found.detectors.items()

@@ -37,8 +37,10 @@ def parity(detector: _Detector, day: _Day = None, today: _Today = False, json: o
     from tocsin.declare.settings import load_settings
     from tocsin.history.backfill.parity.day_parity import compare_day
     from tocsin.history.backfill.parity.today_parity import compare_today
+    from tocsin.platform.environments import go_on_by_its_python
 
     settings = load_settings()
+    go_on_by_its_python(settings, detector)
     streamed = partial(streamed_findings, settings, detector)
     if today or (day is not None and day.date() == datetime.now(UTC).date()):
         report = compare_today(settings, detector, streamed)

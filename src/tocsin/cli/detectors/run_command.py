@@ -45,9 +45,11 @@ def run(
     """
     from tocsin.cases.file_report import FileRequest
     from tocsin.declare.catalog import load_project
+    from tocsin.platform.environments import go_on_by_its_python
 
     settings, catalog = load_project()
     spec = catalog.detector(detector)
+    go_on_by_its_python(settings, detector)
     source = catalog.only_source(spec)
     with tempfile.TemporaryDirectory(prefix="tocsin-") if file == "-" else nullcontext("") as own:
         path = _spooled(Path(own)) if own else _readable(Path(file).absolute())

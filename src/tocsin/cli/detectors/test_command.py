@@ -42,17 +42,23 @@ def test(
     Exit code 1 when a case fails, a mutant survives, or a case cannot run.
     """
     from tocsin.declare.settings import load_settings
+    from tocsin.platform.environments import by_their_pythons
 
-    settings, asked, in_ways = load_settings(), _names(names or []), _ways(ways)
+    settings, in_ways = load_settings(), _ways(ways)
+    flags = {"--mutate": mutate, "--fresh": fresh, "--json": json, f"--ways={ways}": ways}
+    again = ["-m", "tocsin.cli", "test", *(flag for flag, is_set in flags.items() if is_set)]
+    asked, code = by_their_pythons(settings, _names(names or []), lambda some: [*again, *some])
+    if not asked:
+        raise typer.Exit(code)
     from tocsin.cases.spark.case_lab import open_lab
 
     with open_lab(shares=not fresh) as lab:
-        report = lab.run(settings, asked, in_ways, mutate=mutate)
+        report = lab.run(settings, [*asked], in_ways, mutate=mutate)
     if json:
         as_json(report)
     else:
         _show(report)
-    if not all(detector.is_well for detector in report.detectors):
+    if code or not all(detector.is_well for detector in report.detectors):
         raise typer.Exit(1)
 
 

@@ -25,7 +25,7 @@ from tocsin.declare.code.python_syntax import compile_module, parse
 from tocsin.declare.model.errors import ConfigError, Fault, nearest
 
 LIB = "lib"
-_CARRIED = re.compile(rb'^# tocsin carries (lib/[\w/]+\.py): (".*")$', re.MULTILINE)
+_CARRIED = re.compile(rb'^# carries (lib/[\w/]+\.py): (".*")$', re.MULTILINE)
 _DECLARED = ("detectors", "flows", "views")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _IMPORTING = threading.RLock()
@@ -64,7 +64,7 @@ def code_of(path: Path, *, with_cases: bool = False) -> bytes:
     modules = own_modules(tree if with_cases else without_cases(tree), path, text)
     if not modules or _CARRIED.search(text):
         return text
-    lines = [f"# tocsin carries {module.place}: {json.dumps(module.text)}\n" for module in modules]
+    lines = [f"# carries {module.place}: {json.dumps(module.text)}\n" for module in modules]
     return text.rstrip(b"\n") + b"\n\n" + "".join(lines).encode()
 
 

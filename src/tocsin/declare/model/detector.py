@@ -226,6 +226,7 @@ class DetectorSpec:
     memory: int | None = None
     resources: Resources | None = None
     isolation: bool = False
+    environment: str = ""
     latency: str = ""
     tables: tuple[str, ...] = ()
     forget_after: timedelta | None = None

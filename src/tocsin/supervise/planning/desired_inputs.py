@@ -16,6 +16,8 @@ from tocsin.declare.model.job_kinds import JobKind
 from tocsin.declare.model.source import Source
 from tocsin.declare.model.view import ViewSpec
 from tocsin.declare.settings import Settings
+from tocsin.setup import install_stamp
+from tocsin.setup.paths import here
 from tocsin.supervise.job_states import Desired
 from tocsin.supervise.planning.job_inputs import Inputs, digest, inputs_of, spec_of
 
@@ -103,6 +105,7 @@ def queries(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> d
             parts += [inputs_of(f"table {table}", catalog.tables[table], but=_NOT_JOINED) for table in spec.tables]
             own = inputs_of("declared", {key: value for key, value in vars(spec).items() if key in meaning})
             own |= {"version": spec.version, "code": spec.code}
+            own |= _environment(spec)
             own |= inputs_of("engine", {"pool": settings.pool(spec), "latency": spec.latency})
             desired[name] = _desired(
                 settings, code, spark, own, _written(catalog, spec), *parts, heavy=True,
@@ -149,6 +152,12 @@ def _written(catalog: Catalog, spec: FlowSpec | DetectorSpec | ViewSpec) -> Inpu
     if isinstance(spec, FlowSpec):
         return _source(catalog.sources[spec.to], but=_NOT_INGESTED)
     return inputs_of("computed", {"window": spec.computed.window}) if isinstance(spec, ViewSpec) else {}
+
+
+def _environment(spec: FlowSpec | DetectorSpec | ViewSpec) -> dict[str, str]:
+    """Give what is installed in the environment of a detector: its job is replaced when that changes."""
+    name = getattr(spec, "environment", "")
+    return {"environment": f"{name} {install_stamp.stamp_of(here().environment(name))}"} if name else {}
 
 
 def _blocks(kind: JobKind, settings: Settings) -> list[Inputs]:

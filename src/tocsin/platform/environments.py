@@ -1,0 +1,73 @@
+"""Run the code of a detector by the Python of the environment that its file names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tocsin.declare.declaration import read_spec
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.settings import Settings
+from tocsin.setup.paths import here
+from tocsin.setup.project_packages import python_of
+
+_GATEWAY = "PYSPARK_GATEWAY"
+"""How the variables begin by which a program of spark-submit finds its JVM."""
+
+
+def by_their_pythons(
+    settings: Settings, detectors: Sequence[str], command: Callable[[Sequence[str]], Sequence[str]]
+) -> tuple[Sequence[str], int]:
+    """Let those of `detectors` that have another environment run there; returns the others, and the worst exit code.
+
+    `command` gives the arguments of Python for some of them. If all have one other environment, this process becomes
+    that command. Raises a ConfigError if an environment is not installed as its lock says.
+    """
+    groups: dict[Path | None, list[str]] = {}
+    for name in detectors:
+        groups.setdefault(python_for(settings, name), []).append(name)
+    own, code = groups.pop(None, []), 0
+    for python, names in groups.items():
+        assert python is not None
+        if not own and len(groups) == 1:
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # libraries of C may have opened files
+            os.execve(python, [str(python), *command(names)], os.environ | _variables(python))
+        code = max(code, run_by(python, command(names)))
+    return own, code
+
+
+def go_on_by_its_python(settings: Settings, detector: str) -> None:
+    """Let this command of `tocsin` go on by the Python of `detector`; errors as `by_their_pythons`."""
+    by_their_pythons(settings, [detector], lambda _: ["-m", "tocsin.cli", *sys.argv[1:]])
+
+
+def python_for(settings: Settings, detector: str) -> Path | None:
+    """Find the Python by which `detector` runs; None if it is that of this process. Errors as `by_their_pythons`."""
+    try:
+        environment = read_spec(settings.project / "detectors" / f"{detector}.py").environment
+    except (ConfigError, OSError):  # whoever runs it says what is wrong
+        return None
+    if not is_elsewhere(environment):
+        return None
+    paths = here()
+    return python_of(paths, settings.project, environment) if environment else paths.venv / "bin" / "python"
+
+
+def run_by(python: Path, arguments: Sequence[str]) -> int:
+    """Run another program of Python, and give its exit code."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(_GATEWAY)}
+    return subprocess.run([python, *arguments], env=variables | _variables(python), check=False).returncode
+
+
+def is_elsewhere(environment: str) -> bool:
+    """Return whether this process does not run in `environment`."""
+    folder = Path(sys.prefix)
+    return environment != (folder.name if folder.parent == here().environment("").resolve() else "")
+
+
+def _variables(python: Path) -> dict[str, str]:
+    """Tell Spark by which Python its workers run."""
+    return {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
