@@ -167,7 +167,9 @@ def _plans(catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
     ]
     broken = {fault.where for fault in found.faults}
     well = sum(str(spec.path) not in broken for spec in catalog.flows.values())
-    tables = len(catalog.tables) - sum("tables" in Path(where).parent.name for where in broken)
+    tables = sum(not table.trains for table in catalog.tables.values()) - sum(
+        "tables" in Path(where).parent.name for where in broken
+    )
     return (
         lines,
         {"table": tables, "flow": well, "detector": len(found.detectors), "view": len(found.views)},

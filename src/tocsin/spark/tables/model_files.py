@@ -141,12 +141,6 @@ class ModelFiles:
             _loaded[digest] = model
         return _loaded[digest]
 
-    def forget(self, kept: set[str]) -> None:
-        """Remove all models but those of the hashes `kept`."""
-        for path in self._folder().glob("*"):
-            if path.name.partition(".")[0] not in kept:
-                path.unlink(missing_ok=True)
-
     def _folder(self) -> StoredPath:
         return folder_at(load_settings(), self.place) if self.place.startswith(S3) else Path(self.place)
 

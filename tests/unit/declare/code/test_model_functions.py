@@ -1,0 +1,54 @@
+"""Files of detectors with a model: what `check` refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tocsin.declare.declaration import read_spec
+from tocsin.declare.model.errors import ConfigError
+
+TEXT = '''"""Doc."""
+from tocsin import Entities, Levels, Model, detector
+@detector(source="logins", entity="user_id", window={window}, levels=Levels(email=1), owner="o@example.com",
+          runbook="r", stage="draft"{more})
+def detect(events):
+    return events
+{functions}
+'''
+TRAIN, SCORE = "def train(features):\n    return 1\n", "def score(features, model):\n    return 1\n"
+MODEL = ", model=Model(days=3)"
+
+
+@pytest.mark.parametrize(
+    ("more", "functions", "window", "why"),
+    [
+        (MODEL, TRAIN, '"1 hour"', "needs a function score: def score(features, model)"),
+        (MODEL, SCORE, '"1 hour"', "needs a function train: def train(features)"),
+        (MODEL, TRAIN + "def score(features):\n    return 1\n", '"1 hour"', "must be def score(features, model)"),
+        ("", TRAIN + SCORE, '"1 hour"', "belongs to a model; declare model=Model("),
+        (MODEL, TRAIN + SCORE, "None", "needs a window"),
+        (', score="final"' + MODEL, TRAIN + SCORE, '"1 hour"', "goes without score="),
+        (', model=Model(every="5 hours")', TRAIN + SCORE, '"1 hour"', "whole days or weeks"),
+        (MODEL, "import time\ndef train(features):\n    return time.time()\n" + SCORE, '"1 hour"', "reads the clock"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(
+    tmp_path: Path, more: str, functions: str, window: str, why: str
+) -> None:
+    (tmp_path / "made.py").write_text(TEXT.format(more=more, functions=functions, window=window))
+    with pytest.raises(ConfigError) as caught:
+        read_spec(tmp_path / "made.py")
+    assert why in str(caught.value)
+
+
+def test_another_limit_of_time_needs_no_other_model(tmp_path: Path) -> None:
+    versions = []
+    for more in ("", ', timeout="2 hours", min_rows=5', ', every="1 week"'):
+        text = TEXT.format(more=f", model=Model(days=3{more})", functions=TRAIN + SCORE, window='"1 hour"')
+        (tmp_path / "made.py").write_text(text)
+        spec = read_spec(tmp_path / "made.py")
+        assert spec.tables == ("model.made",)
+        versions.append(spec.version)
+    assert versions[0] == versions[1] != versions[2]

@@ -1,0 +1,33 @@
+"""The process that trains a model: what takes too long or too much is ended and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.unit.declare.code.test_model_functions import SCORE, TEXT
+from tocsin.declare.declaration import read_spec
+from tocsin.detect.model_program import RefusedModel
+from tocsin.history.spark.model_training import train_on
+from tocsin.spark.tables.model_files import ModelFiles
+
+FEATURES = pa.table({"window_start": pa.array([0], pa.timestamp("us", "UTC")), "user_id": ["ann"], "n": [1.0]})
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("while True: pass", "took longer than timeout = 20 seconds, and was ended"),
+        ("return bytearray(10**10)", "needs more than memory = 600 MB"),
+        ("raise ValueError('no')", r"made.py:8: train or score failed: ValueError: no"),
+        ("import ctypes; ctypes.string_at(0)", "ended with code .* and no result"),
+    ],
+)
+def test_a_training_that_harms_is_ended_and_said(tmp_path: Path, body: str, why: str) -> None:
+    functions = f"def train(features):\n    {body}\n{SCORE}"
+    more = ', model=Model(min_rows=1, timeout="20 seconds", memory="600 MB")'
+    (tmp_path / "made.py").write_text(TEXT.format(more=more, functions=functions, window='"1 hour"'))
+    with pytest.raises(RefusedModel, match=why):
+        train_on(read_spec(tmp_path / "made.py"), FEATURES, ModelFiles(str(tmp_path / "models")))
