@@ -6,18 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.samples.models import SCORE, TEXT, TRAIN
 from tocsin.declare.declaration import read_spec
 from tocsin.declare.model.errors import ConfigError
 
-TEXT = '''"""Doc."""
-from tocsin import Entities, Levels, Model, detector
-@detector(source="logins", entity="user_id", window={window}, levels=Levels(email=1), owner="o@example.com",
-          runbook="r", stage="draft"{more})
-def detect(events):
-    return events
-{functions}
-'''
-TRAIN, SCORE = "def train(features):\n    return 1\n", "def score(features, model):\n    return 1\n"
 MODEL = ", model=Model(days=3)"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.unit.declare.code.test_model_functions import SCORE, TEXT
+from tests.rig.samples.models import SCORE, TEXT
 from tocsin.declare.declaration import read_spec
 from tocsin.detect.model_program import RefusedModel
 from tocsin.history.spark.model_training import train_on
