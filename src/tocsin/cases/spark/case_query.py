@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -67,7 +69,8 @@ class CaseQuery:
         self.table_specs = [catalog.table(name) for name in spec.tables]
         self.function = detector_function(spec, self.source)
         self.spans: list[Span] = []
-        self._models = tempfile.TemporaryDirectory(prefix="tocsin-models-")
+        self._models = tempfile.mkdtemp(prefix="tocsin-models-")
+        weakref.finalize(self, shutil.rmtree, self._models, ignore_errors=True)
         self._trained: dict[str, str] = {}
         self.tables = no_rows(spark, catalog, spec.tables, spec.path)
         rows = self._rows(no_records(spark), self.source.lateness, None)
@@ -82,7 +85,7 @@ class CaseQuery:
         if self.table_specs:
             frames = {spec.name: (spec, self._frame(spec, rows.get(spec.name, []))) for spec in self.table_specs}
             self.tables = JoinedTables(self.spec.path, frames)
-            self.tables.model_root = self._models.name
+            self.tables.model_root = self._models
 
     def train(self, documents: list[dict[str, Any]]) -> str:
         """Train a model on records of the events topic, once; returns its hash. RefusedModel if that cannot be."""
@@ -95,7 +98,7 @@ class CaseQuery:
             )
             everything = Range(start=EPOCH, end=_END, run_id="")
             features = features_in_range(self._spark, read, self.spec, [self.source], everything).toArrow()
-            files = ModelFiles(f"{self._models.name}/{self.spec.name}")
+            files = ModelFiles(f"{self._models}/{self.spec.name}")
             content, result = train_on(without_comparison(self.spec), features, files)
             files.add(content, result.hash)
             self._trained[key] = result.hash
