@@ -50,10 +50,15 @@ def python_for(settings: Settings, detector: str) -> Path | None:
         environment = read_spec(settings.project / "detectors" / f"{detector}.py").environment
     except (ConfigError, OSError):  # whoever runs it says what is wrong
         return None
+    return python_in(settings.project, environment)
+
+
+def python_in(project: Path, environment: str) -> Path | None:
+    """Find the Python of an environment of `project`; None and errors as for `python_for`."""
     if not is_elsewhere(environment):
         return None
     paths = here()
-    return python_of(paths, settings.project, environment) if environment else paths.venv / "bin" / "python"
+    return python_of(paths, project, environment) if environment else paths.venv / "bin" / "python"
 
 
 def run_by(python: Path, arguments: Sequence[str]) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from datetime import UTC, date, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +14,7 @@ import pytest
 
 from tocsin.detect.model_program import FEATURES, SOURCE, RefusedModel, TrainingTask, train
 from tocsin.spark.tables import model_files
-from tocsin.spark.tables.model_files import Findings, ModelFiles, UnusableModel
+from tocsin.spark.tables.model_files import Findings, ModelFacts, ModelFiles, UnusableModel
 
 GOOD_SCORE = "def score(features, model):\n    return features['n'] - model\n"
 GOOD_TRAIN = "def train(features):\n    return float(features['n'].max())\n"
@@ -90,3 +93,23 @@ def test_a_file_that_is_not_the_model_is_never_loaded(tmp_path: Path, harm: str,
         files.load(result.hash)
     files.add(content, result.hash)
     assert files.load(result.hash) == 2.0
+
+
+def test_a_model_of_another_package_version_says_which_was_and_which_is_there(tmp_path: Path) -> None:
+    content = b"cpandas\nNoSuchClass\n."
+    digest = hashlib.sha256(content).hexdigest()
+    day, packages = date(2026, 1, 1), {"numpy": version("numpy"), "pandas": "0.1", "no-such-package": "2"}
+    facts = ModelFacts(
+        hash=digest, day=day, first=day, last=day, days=1, rows=1, code="", version="v", packages=packages, seconds=1,
+        memory=1, bytes=1, findings=Findings(days=1, new=0), trained_at=datetime.now(UTC),
+    )  # fmt: skip
+    files = ModelFiles(str(tmp_path))
+    files.add(content, digest, facts)
+    with pytest.raises(UnusableModel) as raised:
+        files.load(digest)
+    said = str(raised.value)
+    assert said.startswith(f"{tmp_path}/{digest}.pickle: cannot be loaded here (AttributeError")
+    assert (
+        f"numpy {version('numpy')}, pandas 0.1 (here is {version('pandas')}), no-such-package 2 (here is none)" in said
+    )
+    assert said.endswith("or train it again (tocsin model train)")

@@ -85,9 +85,11 @@ def train(detector: _Detector, accept: _Accept = False) -> None:
     from tocsin.history.model_versions import model_versions, models_of
     from tocsin.history.places import writing_history
     from tocsin.history.spark.table_versions import train_now
+    from tocsin.platform.environments import go_on_by_its_python
     from tocsin.spark.batch_session import running_batch
 
     settings, catalog = load_project()
+    go_on_by_its_python(settings, detector)
     table = models_of(catalog, detector)
     with writing_history(settings), running_batch(settings, refresh_job(table.name)) as spark:
         train_now(spark, settings, table, catalog.source(str(table.history)), is_accepted=accept)
@@ -128,9 +130,12 @@ def _facts(detector: str, name: str) -> ModelFacts:
     from tocsin.history.model_versions import model_versions, models_of
 
     settings, catalog = load_project()
-    known = [model for model in model_versions(settings, models_of(catalog, detector)) if model.facts is not None]
-    found = [model for model in known if str(model.day) == name or model.hash.startswith(name)]
-    if not found or found[-1].facts is None:
-        there = ", ".join(model.text for model in known) or "none"
-        raise ConfigError.one(detector, f"has no model '{name}' (there are: {there})")
-    return found[-1].facts
+    known = model_versions(settings, models_of(catalog, detector))
+    found = [model for model in known if str(model.day) == name or model.hash.startswith(name)] if name else known
+    if not found:
+        what = f"has no model '{name}'" if name else "has no model"
+        raise ConfigError.one(detector, f"{what} (there are: {', '.join(model.text for model in known) or 'none'})")
+    newest = max(found, key=lambda model: model.since)
+    if newest.facts is None:
+        raise ConfigError.one(detector, f"the facts of model {newest.text} are gone; it still judges windows")
+    return newest.facts

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.metadata
 import pickle
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -134,8 +135,9 @@ class ModelFiles:
                 facts = self.facts(digest)
                 packages = facts.packages if facts is not None else {}
                 what = f"cannot be loaded here ({type(error).__name__}: {error}); it was trained with "
-                what += ", ".join(f"{name} {version}" for name, version in packages.items()) or "unknown packages"
-                raise UnusableModel(f"{self.place}/{_name(digest)}: {what}") from error
+                what += ", ".join(_beside_ours(*one) for one in packages.items()) or "unknown packages"
+                remedy = "install what it was trained with (tocsin packages), or train it again (tocsin model train)"
+                raise UnusableModel(f"{self.place}/{_name(digest)}: {what}; {remedy}") from error
             while len(_loaded) >= _MOST_LOADED:
                 del _loaded[next(iter(_loaded))]
             _loaded[digest] = model
@@ -149,6 +151,14 @@ def model_root(settings: Settings) -> str:
     """Name the folder of the models of all detectors, as a path or a URI."""
     root = settings.storage.history
     return f"{settings.state if root is None else root.rstrip('/')}/{_FOLDER}"
+
+
+def _beside_ours(package: str, version: str) -> str:
+    try:
+        ours = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        ours = "none"
+    return f"{package} {version}" if ours == version else f"{package} {version} (here is {ours})"
 
 
 def _name(digest: str) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from tests.rig.samples.models import SCORE, TEXT
+from tests.rig.samples.models import SCORE, TEXT, TRAIN
 from tocsin.declare.declaration import read_spec
 from tocsin.detect.model_program import RefusedModel
+from tocsin.history.spark import model_training
 from tocsin.history.spark.model_training import train_on
 from tocsin.spark.tables.model_files import ModelFiles
 
@@ -31,3 +33,17 @@ def test_a_training_that_harms_is_ended_and_said(tmp_path: Path, body: str, why:
     (tmp_path / "made.py").write_text(TEXT.format(more=more, functions=functions, window='"1 hour"'))
     with pytest.raises(RefusedModel, match=why):
         train_on(read_spec(tmp_path / "made.py"), FEATURES, ModelFiles(str(tmp_path / "models")))
+
+
+def test_training_runs_by_the_python_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nexec {sys.executable} -c "import sys; sys.exit(7)"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(model_training, "python_in", lambda _, name: python if name == "torch" else None)
+    (tmp_path / "detectors").mkdir()
+    (tmp_path / "detectors" / "made.py").write_text(
+        TEXT.format(more=', model=Model(min_rows=1), environment="torch"', functions=TRAIN + SCORE, window='"1 hour"')
+    )
+    with pytest.raises(RefusedModel, match="ended with code 7"):
+        train_on(read_spec(tmp_path / "detectors" / "made.py"), FEATURES, ModelFiles(str(tmp_path / "models")))
+    assert (tmp_path / "asked").read_text().startswith("-m tocsin.detect.model_program ")

@@ -1,10 +1,19 @@
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
 from tests.rig.samples.findings import NOON, V1, V2, found, streamed
 from tocsin.history.backfill.parity.comparison import Difference, DifferenceReason, ReportedFinding, compare
-from tocsin.history.backfill.parity.reasons import Circumstances, Lack, Recomputation, explained, proved, unexplained
+from tocsin.history.backfill.parity.reasons import (
+    Circumstances,
+    HeldModel,
+    Lack,
+    Recomputation,
+    explained,
+    proved,
+    unexplained,
+)
 from tocsin.platform.code_versions import Version
 
 HOUR = timedelta(hours=1)
@@ -166,3 +175,21 @@ def test_without_late_events_the_difference_stays_unexplained_and_says_what_was_
     one = both(60, 80)
     (answer,) = proved([one], {one.finding_id: told(80)}, [])
     assert (answer.reason, "no event" in answer.why) == (DifferenceReason.UNEXPLAINED, True)
+
+
+@pytest.mark.parametrize(
+    ("streamed_by", "made", "expected"),
+    [
+        ("b", NOON - HOUR, DifferenceReason.UNEXPLAINED),
+        ("", NOON - HOUR, DifferenceReason.UNEXPLAINED),  # an old finding names none
+        ("a", NOON - HOUR, DifferenceReason.MODEL),
+        ("b", NOON + HOUR, DifferenceReason.MODEL),  # trained when the window had closed
+    ],
+)
+def test_windows_that_another_model_judged_differ(streamed_by: str, made: datetime, expected: DifferenceReason) -> None:
+    of_stream, of_batch = (
+        ReportedFinding(version=V1, level="email", score=1, model=name) for name in (streamed_by, "b")
+    )
+    one = both(60, 61).model_copy(update={"stream": of_stream, "batch": of_batch})
+    models = [HeldModel(text="b", since=NOON - HOUR, until=None, made_at=made)]
+    assert reason(one, replace(SAME, models=models)) is expected

@@ -1,0 +1,139 @@
+"""`tocsin model` over models that are there; what Spark would train is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.rig.command_line import invoke
+from tests.rig.samples.models import SCORE, TEXT, TRAIN
+from tests.rig.samples.project import copy_project
+from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import TocsinError
+from tocsin.declare.settings import Settings
+from tocsin.detect.model_program import RefusedModel
+from tocsin.history.backfill.backfill_status import without_table
+from tocsin.history.spark import table_versions
+from tocsin.spark import batch_session
+from tocsin.spark.tables.dated_versions import DatedVersions
+from tocsin.spark.tables.model_files import Findings, ModelFacts, ModelFiles
+
+ONE = timedelta(days=1)
+TODAY = datetime.now(UTC).date()
+OLD, NEW = TODAY - 14 * ONE, TODAY - 7 * ONE
+
+
+class Models:
+    """The models of the detector `made`."""
+
+    def __init__(self, project: Path) -> None:
+        self.settings = Settings(project=project, state=project / "state")
+        self.catalog = read_catalog(project)
+        self.table = self.catalog.table("model.made")
+
+    @property
+    def versions(self) -> DatedVersions:
+        return DatedVersions(self.settings, self.table)
+
+    def add(self, day: date, rows: int, *, has_facts: bool = True) -> str:
+        """Add that of `day`; returns its hash."""
+        digest, now, versions = f"{rows:064x}"[::-1], datetime.now(UTC), self.versions
+        facts = ModelFacts(
+            hash=digest, day=day, first=day, last=day, days=1, rows=rows, code="", version="v", packages={}, seconds=1,
+            memory=1, bytes=1, findings=Findings(days=7, new=rows), trained_at=now,
+        )  # fmt: skip
+        content = str(rows).encode()
+        ModelFiles.of(self.settings, "made").add(content, digest, facts if has_facts else None)
+        versions.add(day, pa.table({"detector": ["made"], "day": [str(day)], "hash": [digest]}), [day], now)
+        return digest
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Models:
+    copy_project(tmp_path, "sources")
+    (tmp_path / "detectors").mkdir()
+    more = ', model=Model(before="refuse")'
+    (tmp_path / "detectors" / "made.py").write_text(TEXT.format(more=more, functions=TRAIN + SCORE, window='"1 hour"'))
+    monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path))
+    monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
+    return Models(tmp_path)
+
+
+def said(*words: str) -> str:
+    done = invoke(("model", *words))
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def fault(*words: str) -> str:
+    done = invoke(("model", *words))
+    assert isinstance(done.exception, TocsinError), done.output
+    return str(done.exception)
+
+
+def test_the_newest_is_shown_and_compared_unless_one_is_named(models: Models) -> None:
+    assert "no model 'x' (there are: none)" in fault("show", "made", "x")
+    old, new = models.add(OLD, 5), models.add(NEW, 9)
+    assert json.loads(said("show", "made"))["hash"] == new
+    assert json.loads(said("show", "made", str(OLD)))["hash"] == old
+    assert json.loads(said("show", "made", old[:6]))["hash"] == old
+    assert "rows: 5 -> 9" in said("diff", "made", str(OLD))
+    assert "rows: 9 -> 5" in said("diff", "made", str(NEW), str(OLD))
+    models.add(TODAY, 12, has_facts=False)
+    assert "are gone" in fault("show", "made"), "an older one is not shown in its place"
+
+
+def test_models_and_refusals_are_listed_and_one_is_held(models: Models) -> None:
+    assert "no model yet" in said("list", "made")
+    digest = models.add(NEW, 9)
+    models.versions.refuse(TODAY, "it drifts", datetime.now(UTC))
+    first, refused = json.loads(said("list", "made", "--json"))
+    assert (first["hash"], first["rows"], first["findings"], first["holds_until"]) == (digest, 9, 9, None)
+    assert (refused["day"], refused["refused"]) == (str(TODAY), "it drifts")
+    assert "stays in force until" in said("hold", "made", "--reason", "an audit")
+    assert "an audit" in said("list", "made")
+    assert models.versions.held is not None
+
+
+def test_reverting_needs_a_model_before_whose_file_is_whole(models: Models) -> None:
+    models.add(OLD, 5)
+    assert "there is no model before" in fault("revert", "made")
+    models.add(NEW, 9)
+    assert "not the model that was trained" in fault("revert", "made")
+    assert models.versions.held is None, "nothing has changed"
+
+
+@pytest.mark.parametrize(("words", "accepted"), [((), False), (("--accept",), True)])
+def test_training_says_from_when_on_the_model_judges_or_why_it_is_refused(
+    models: Models, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], accepted: bool
+) -> None:
+    @contextmanager
+    def session(*_: Any) -> Iterator[None]:
+        yield None
+
+    def train(*_: Any, is_accepted: bool) -> None:
+        assert is_accepted is accepted
+        models.add(TODAY, 7)
+
+    def refuse(*_: Any, is_accepted: bool) -> None:
+        raise RefusedModel("features have drifted")
+
+    monkeypatch.setattr(batch_session, "running_batch", session)
+    monkeypatch.setattr(table_versions, "train_now", train)
+    assert "of 7 rows judges windows that begin from" in said("train", "made", *words)
+    monkeypatch.setattr(table_versions, "train_now", refuse)
+    assert "features have drifted" in fault("train", "made", *words)
+
+
+def test_days_before_the_first_model_are_refused_where_that_is_declared(models: Models) -> None:
+    models.add(NEW, 9)
+    why = without_table(models.settings, models.catalog)
+    assert (why("model.made", NEW), why("model.made", NEW + ONE)) == ("", "")
+    assert 'before="refuse" is declared' in why("model.made", NEW - ONE)
