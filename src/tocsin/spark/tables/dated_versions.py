@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ValidationError
@@ -188,9 +189,8 @@ class DatedVersions:
 
     def spans(self) -> list[tuple[DatedVersion, datetime | None]]:
         """List the versions with the moment from which on the next one holds."""
-        versions = self.read()
-        ends = [version.holds_from for version in versions[1:]]
-        return list(zip(versions, [*ends, None], strict=True))
+        following = pairwise([*self.read(), None])
+        return [(version, after and after.holds_from) for version, after in following if version is not None]
 
     def forget(self, before: date) -> None:
         """Remove the versions of days before `before`, and those of other declarations."""
