@@ -136,7 +136,7 @@ class ModelFiles:
                 packages = facts.packages if facts is not None else {}
                 what = f"cannot be loaded here ({type(error).__name__}: {error}); it was trained with "
                 what += ", ".join(_beside_ours(*one) for one in packages.items()) or "unknown packages"
-                remedy = "install what it was trained with (tocsin packages install), or train it again (tocsin model train)"
+                remedy = "install what it was trained with: tocsin packages install; or train again: tocsin model train"
                 raise UnusableModel(f"{self.place}/{_name(digest)}: {what}; {remedy}") from error
             while len(_loaded) >= _MOST_LOADED:
                 del _loaded[next(iter(_loaded))]
