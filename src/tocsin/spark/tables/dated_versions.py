@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ValidationError
@@ -189,8 +188,8 @@ class DatedVersions:
 
     def spans(self) -> list[tuple[DatedVersion, datetime | None]]:
         """List the versions with the moment from which on the next one holds."""
-        following = pairwise([*self.read(), None])
-        return [(version, after and after.holds_from) for version, after in following if version is not None]
+        versions = self.read()
+        return list(zip(versions, [*(version.holds_from for version in versions), None][1:], strict=True))
 
     def forget(self, before: date) -> None:
         """Remove the versions of days before `before`, and those of other declarations."""
