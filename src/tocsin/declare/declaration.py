@@ -97,7 +97,7 @@ def _read(path: Path, kind: DeclaredKind) -> keywords.Spec:
         raise ConfigError(faults)
     title = doc.strip().splitlines()[0]
     own = [f"# {module.place}\n{normalised_code(module.tree, kind)}" for module in modules]
-    code = "\n".join([normalised_code(tree, kind), *own])
+    code = "\n".join([normalised_code(running, kind), *own])
     version = version_of(code, values, kind)
     if (expected := values.get("expect")) is not None and expected.table:
         values["tables"] = tuple(dict.fromkeys([*values["tables"], expected.table]))
@@ -122,9 +122,10 @@ def version_of(code: str, values: dict[str, Any], kind: DeclaredKind) -> str:
 def normalised_code(tree: ast.Module, kind: DeclaredKind) -> str:
     """Write the statements of a file, since any of them may change what its function returns, in one layout.
 
-    Comments, docstrings, cases with what only they use, and the decorator of `kind` are left out.
+    Comments, docstrings and the decorator of `kind` are left out. `tree` is `without_cases`; a module of lib/ has none,
+    and what it calls CASES may count.
     """
-    copy = parse(ast.unparse(without_cases(tree)))
+    copy = parse(ast.unparse(tree))
     for node in ast.walk(copy):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
             node.decorator_list = [d for d in node.decorator_list if not _is_call_of(kind, d)]

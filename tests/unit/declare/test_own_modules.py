@@ -58,6 +58,7 @@ REACHED = {
     "from lib import text": True,
     "from lib.more import other": True,  # which imports it
     "from lib.deep.near import one": True,  # which does by ..
+    "from lib.text import CASES": True,
     "import json": False,
     "from lib import unlike": False,
     "from lib import text\nCASES = [text]": False,  # for a case alone
@@ -67,7 +68,7 @@ REACHED = {
 @pytest.mark.parametrize("imports", REACHED)
 def test_a_version_changes_with_the_modules_that_are_reached_and_with_no_other(tmp_path: Path, imports: str) -> None:
     lib = {
-        "text": "def tidy(x):\n    return x\n",
+        "text": "def tidy(x):\n    return x\n\n\nCASES = [tidy]\n",  # which are none of a detector
         "more": "from lib import text\n\n\ndef other(x):\n    return text.tidy(x)\n",
         "deep__near": "from ..text import tidy\n\n\ndef one(x):\n    return tidy(x)\n",
         "unlike": "LIMIT = 1\n",
@@ -156,7 +157,8 @@ def test_functions_of_modules_go_to_python_workers_by_value(tmp_path: Path) -> N
     path = project(
         tmp_path, imports, "return tidy, lib.deep.near.one, own.LIMIT, json.dumps",
         text="def tidy(x):\n    return x + 1\n",
-        deep__near="from ..text import tidy\n\n\ndef one(x):\n    return 10 * tidy(x)\n", json="LIMIT = 7\n",
+        deep__near="from ..text import tidy\n\n\ndef one(x):\n    return 10 * tidy(x)\n",
+        json="from .größe import LIMIT", größe="LIMIT = 7\n",
     )  # fmt: skip
     function = load_module(path).detect
     assert not [name for name in sys.modules if name.partition(".")[0] == "lib"]
@@ -179,6 +181,13 @@ def test_the_text_of_a_file_carries_its_modules(tmp_path: Path) -> None:
     for function in (DeclaredFunction(path, "detect", text), DeclaredFunction(kept, "detect")):
         with pytest.raises(ConfigError, match="fails: KeyError"):
             function(None)  # type: ignore[arg-type]
+
+
+def test_a_text_whose_modules_are_damaged_is_a_fault_of_that_file(tmp_path: Path) -> None:
+    path = project(tmp_path, "from lib.wörter import tidy", wörter="tidy = 7\n")
+    path.write_bytes(code_of(path).replace(b'"tidy', b'"\\qtidy'))
+    (fault,) = read_catalog(tmp_path).broken["detectors/bursts"].faults
+    assert "'# carries lib/...' that is cut or changed" in fault.what
 
 
 def test_a_module_that_fails_at_import_is_said_with_its_own_line(tmp_path: Path) -> None:

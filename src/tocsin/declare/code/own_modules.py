@@ -25,7 +25,7 @@ from tocsin.declare.code.python_syntax import compile_module, parse
 from tocsin.declare.model.errors import ConfigError, Fault, nearest
 
 LIB = "lib"
-_CARRIED = re.compile(rb'^# carries (lib/[\w/]+\.py): (".*")$', re.MULTILINE)
+_CARRIED = re.compile(rb'^# carries (lib/[^:\n]+\.py): (".*")$', re.MULTILINE)
 _DECLARED = ("detectors", "flows", "views")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _IMPORTING = threading.RLock()
@@ -84,7 +84,12 @@ def own_modules(tree: ast.Module, path: Path, text: bytes) -> list[OwnModule]:
     Raises a ConfigError with all faults: a module that is missing, cannot be parsed, is there twice or imports a
     declared file, and an import inside a function.
     """
-    reach = _Reach(path.parent.parent, _carried(text))
+    try:
+        carried = _carried(text)
+    except ValueError as error:
+        what = f"has a comment '# carries lib/...' that is cut or changed ({error}); remove it, and mend lib/ instead"
+        raise ConfigError.one(path, what) from error
+    reach = _Reach(path.parent.parent, carried)
     reach.follow(tree, path, "")
     if reach.faults:
         raise ConfigError(list(dict.fromkeys(reach.faults)))
