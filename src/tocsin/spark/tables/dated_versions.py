@@ -187,16 +187,23 @@ class DatedVersions:
         return self._folder.publish_rows(pa.concat_tables(taken), complete_at)
 
     def spans(self) -> list[tuple[DatedVersion, datetime | None]]:
-        """List the versions with the moment from which on the next one holds."""
-        versions = self.read()
-        return list(zip(versions, [*(version.holds_from for version in versions), None][1:], strict=True))
+        """List the versions with the moment from which on a later one holds: never two at once."""
+        spans: list[tuple[DatedVersion, datetime | None]] = []
+        until = None
+        for version in reversed(self.read()):
+            spans.append((version, until))
+            until = version.holds_from if until is None else min(until, version.holds_from)
+        return spans[::-1]
 
     def forget(self, before: date) -> None:
-        """Remove the versions of days before `before`, and those of other declarations."""
+        """Remove the versions of days before `before`, but those that hold then, and those of other declarations."""
         self._known = None
+        needed = {_name(version) for version, until in self.spans() if until is None or until > _begin(before)}
         for folder in find_all(self._root.parent, "*/[0-9]*"):
-            if folder.parent != self._root or date.fromisoformat(folder.name[:_DATE]) < before:
+            is_ours = folder.parent == self._root
+            if not is_ours or (date.fromisoformat(folder.name[:_DATE]) < before and folder.name not in needed):
                 remove_tree(folder)
+        self._known = None
 
     def _by_name(self) -> dict[str, DatedVersion]:
         if self._known is None:

@@ -44,3 +44,20 @@ def test_a_version_put_back_holds_from_now_and_the_ones_to_come_never_do(tmp_pat
     assert versions.held is not None
     versions.release()
     assert versions.held is None
+
+
+def test_what_still_holds_is_not_forgotten_and_two_never_hold_at_once(tmp_path: Path) -> None:
+    versions = DatedVersions(Settings(state=tmp_path), SPEC)
+    rows, now = pa.table({"detector": ["made"], "hash": ["x"]}), datetime.now(UTC)
+    for days in (21, 14, 7):
+        versions.add(now.date() - days * ONE, rows, [], now)
+    versions.forget(now.date() - 10 * ONE)  # the one of 14 days back holds until 7 days back
+    assert [(now.date() - version.day).days for version in versions.read()] == [14, 7]
+    versions.forget(now.date())
+    (last,) = versions.read()
+    versions.publish()
+    versions.add(now.date(), rows, [], now + 3 * ONE)  # made by hand later than the next one holds
+    versions.add(now.date() + ONE, rows, [], now)
+    spans = versions.spans()
+    assert spans[0] == (last, spans[-1][0].holds_from)
+    assert spans[1][1] is not None and spans[1][1] < spans[1][0].holds_from
