@@ -129,7 +129,9 @@ def train_now(
         events = sealed_events(spark, Places.of(settings, source.name), source, {day: published[day] for day in used})
         joined = _joined_in_training(spark, settings, spec, used)
         training = Training(today, events, used, versions.read()[-1], joined, is_accepted)
-        version = versions.add(today, model_of(spark, settings, spec, training), used, datetime.now(UTC))
+        model, now = model_of(spark, settings, spec, training), datetime.now(UTC)
+        # Its day may be another by now, whose own version would go before it.
+        version = versions.add((now + spec.settle - spec.punctual).date(), model, used, now)
         versions.release()
         versions.publish()
         return version
