@@ -122,7 +122,10 @@ class Scores:
         return frame
 
     def limits(self, labels: str | Path | None = None) -> pd.DataFrame:
-        """Say what each limit of a ladder would be worth, a row each; `labels` is as for `tocsin evaluate`."""
+        """Say what each limit of a ladder would be worth, a row each; `labels` is as for `tocsin evaluate`.
+
+        Verdicts that people gave on alerts do not count here.
+        """
         import pandas as pd
 
         return pd.DataFrame([rung.model_dump() for rung in self._ladder(self._highest(), labels)])
@@ -143,11 +146,13 @@ class Scores:
         return highest_scores(self.table, self.detector)
 
     def _ladder(self, highest: list[ScoredWindow], labels: str | Path | None) -> list[LimitQuality]:
+        from tocsin.alerts.evaluation.evaluation_run import is_within
         from tocsin.alerts.evaluation.labels import read_incidents
         from tocsin.alerts.evaluation.scoring import Labels, evaluate, ladder_of
         from tocsin.history.backfill.trial_report import declared_limits
 
-        known = Labels() if labels is None else Labels(read_incidents(Path(labels), self.detector), is_complete=True)
+        incidents = [] if labels is None else read_incidents(Path(labels), self.detector)
+        known = Labels([one for one in incidents if is_within(one, self.days)], labels is not None)
         ladder = ladder_of([window.score for window in highest], declared_limits(self.detector.levels).values())
         return evaluate(highest, known, ladder, self.detector.dedup_period, len(self.days))
 

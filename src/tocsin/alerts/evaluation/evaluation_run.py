@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from tocsin.alerts.alert_policy import dedup_key
 from tocsin.alerts.evaluation.evaluation_chart import draw_evaluation
-from tocsin.alerts.evaluation.labels import read_incidents, read_verdicts
+from tocsin.alerts.evaluation.labels import beside, read_incidents, read_verdicts
 from tocsin.alerts.evaluation.scoring import (
     Label,
     Labels,
@@ -139,18 +139,18 @@ def run_evaluation(settings: Settings, request: EvaluationRequest) -> Evaluation
 
     spec = read_catalog(settings.project).detector(request.detector)
     incidents = [] if request.incidents is None else read_incidents(request.incidents, spec)
-    verdicts = read_verdicts(settings, spec)
+    verdicts = beside(incidents, read_verdicts(settings, spec))
     with tempfile.TemporaryDirectory(prefix="tocsin-") as own:
         run = score_days(settings, spec.name, request.days, path := Path(own) / "scores.parquet")
         table = parquet.read_table(path)
     (trial,) = run.trials
     days, windows, limits = sorted(trial.events), highest_scores(table, spec), declared_limits(spec.levels)
-    labels = Labels([one for one in [*incidents, *verdicts] if _within(one, days)], request.incidents is not None)
+    labels = Labels([one for one in [*incidents, *verdicts] if is_within(one, days)], request.incidents is not None)
     chosen, ladder = _ladder(windows, request, spec, len(days))
     qualities = evaluate(windows, labels, ladder, spec.dedup_period, len(days))
     if request.picture is not None and windows:
         draw_evaluation(windows, limits, qualities).save(request.picture, "PNG")
-    inside = [label for label in incidents if _within(label, days)]
+    inside = [label for label in incidents if is_within(label, days)]
     findings = [window for window in windows if window.score > spec.levels.lowest]
     return Evaluation(
         detector=spec.name,
@@ -206,7 +206,8 @@ def _keys(table: pa.Table, spec: DetectorSpec) -> set[str]:
     return {dedup_key(entity, spec) for entity in who}
 
 
-def _within(label: Label, days: Iterable[date]) -> bool:
+def is_within(label: Label, days: Iterable[date]) -> bool:
+    """Return whether any of `label` lies on one of these UTC days."""
     return any(label.start < end(day) and begin(day) < label.end for day in days)
 
 

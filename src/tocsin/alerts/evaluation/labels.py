@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -60,6 +61,19 @@ def read_verdicts(settings: Settings, spec: DetectorSpec) -> list[Label]:
         Label(canonical_entity(alert.entity), alert.first_seen, alert.last_seen + room, alert.verdict == "true")
         for alert in alerts
         if alert.verdict
+    ]
+
+
+def beside(incidents: Iterable[Label], verdicts: Iterable[Label]) -> list[Label]:
+    """Leave out the verdicts that an alert was right about one of the `incidents`, which would else count twice."""
+    known: dict[str, list[Label]] = defaultdict(list)
+    for incident in incidents:
+        known[incident.key].append(incident)
+    return [
+        verdict
+        for verdict in verdicts
+        if not verdict.is_real
+        or not any(one.start < verdict.end and verdict.start < one.end for one in known[verdict.key])
     ]
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from tests.rig.samples.backfills import SPEC
 from tests.unit.alerts.scene import NOON
+from tocsin import lab
 from tocsin.alerts.evaluation import evaluation_run
 from tocsin.alerts.evaluation.evaluation_chart import draw_evaluation
 from tocsin.alerts.evaluation.evaluation_run import highest_scores
@@ -41,3 +43,11 @@ def test_any_scores_fit_into_the_picture(scores: tuple[float, ...]) -> None:
     ladder = evaluate(windows, known, [-5, 0, 50], SPEC.dedup_period, 1)
     assert draw_evaluation(windows, {"email": 50}, ladder).getcolors(1_000_000)
     assert draw_evaluation(windows, {}, evaluate(windows, Labels(), [0], SPEC.dedup_period, 1)).size == (900, 860)
+
+
+def test_incidents_outside_of_the_days_do_not_count_as_missed_in_the_workbench(tmp_path: Path) -> None:
+    early = NOON - timedelta(days=5)
+    lines = [f"u0,{time.isoformat()},{(time + timedelta(hours=1)).isoformat()}" for time in (early, NOON)]
+    (tmp_path / "incidents.csv").write_text("\n".join(["entity,from,to", *lines]))
+    found = lab.Scores(SPEC, table(60), [NOON.date()], {}).limits(tmp_path / "incidents.csv")
+    assert [*found["recall"]][:1] == [1.0]

@@ -12,7 +12,7 @@ from tests.rig.samples.backfills import SPEC
 from tests.unit.alerts.scene import NOON, RULES, finding
 from tocsin.alerts import actions
 from tocsin.alerts.alert_states import Verdict
-from tocsin.alerts.evaluation.labels import read_incidents, read_verdicts
+from tocsin.alerts.evaluation.labels import beside, read_incidents, read_verdicts
 from tocsin.alerts.evaluation.scoring import Label
 from tocsin.alerts.recording import record
 from tocsin.alerts.store.database import Database
@@ -93,3 +93,11 @@ def test_verdicts_say_what_was_an_incident_and_what_was_none(tmp_path: Path) -> 
         Label('{"user_id":"bob"}', NOON, end, is_real=False),
         Label('{"user_id":"cid"}', NOON, end, is_real=False),
     ]
+
+
+def test_a_verdict_about_an_incident_of_the_file_counts_once() -> None:
+    hour = timedelta(hours=1)
+    incident, other = Label(ANN, START, START + hour), Label("bob", START, START + hour)
+    apart, false = Label(ANN, START + hour, START + 2 * hour), incident._replace(is_real=False)
+    late = Label(ANN, START + hour / 2, START + 2 * hour)
+    assert beside([incident], [incident, late, other, apart, false]) == [other, apart, false]
