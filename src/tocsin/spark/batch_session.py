@@ -24,7 +24,7 @@ from tocsin.platform.storage.s3a import prepare_s3a
 from tocsin.setup.java import find_java
 from tocsin.spark.engine import cluster
 from tocsin.spark.engine.attachment import LOG, Attachment, engine_code
-from tocsin.spark.engine.warm_engine import attach_or_start
+from tocsin.spark.engine.warm_engine import ENGINE_LOG, attach_or_start
 from tocsin.spark.session import (
     PYTHON_DAEMON,
     QUICK_START,
@@ -114,7 +114,12 @@ def _running(settings: Settings, job: str) -> Iterator[SparkSession]:
     if attachment := _attach(settings, job, master):
         with contextlib.closing(attachment):
             attachment.claim(settings.checkpoint(job))
-            yield attachment.session
+            try:
+                yield attachment.session
+            finally:
+                if attachment.is_lost(0):  # Py4J says only that a connection has ended, and callers may go on without
+                    place = engine_settings(settings).state / ENGINE_LOG
+                    log.error("engine has ended, and what ran in it; a retry starts another", job=job, log=str(place))
         return
     spark = batch_session(settings, job, master)
     try:

@@ -145,9 +145,9 @@ class Attachment:
         with contextlib.suppress(OSError):  # it has ended
             self._line.send(**message)
 
-    def is_lost(self) -> bool:
-        """Return whether the engine has ended; whoever asks has seen an error, so it is given a moment to."""
-        ready, _, _ = select.select([self._line.connection], [], [], _LOSS_SECONDS)
+    def is_lost(self, seconds: float = _LOSS_SECONDS) -> bool:
+        """Return whether the engine has ended; it is given a moment to, for whoever asks has mostly seen an error."""
+        ready, _, _ = select.select([self._line.connection], [], [], seconds)
         if not ready:
             return False
         try:

@@ -31,6 +31,8 @@ from tocsin.spark.engine.engine_job import Engine
 from tocsin.spark.entry import offer_to_the_kernel
 from tocsin.spark.session import clean_scratch
 
+ENGINE_LOG = "engine.log"
+"""The file in the folder of an engine that has what it writes."""
 _START_SECONDS, _LOOK_SECONDS = 60.0, 0.1
 _LABELS = ("TOCSIN_LABELS", "TOCSIN_LEADER")
 
@@ -113,7 +115,7 @@ def _start(folder: Path, command: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def _log(folder: Path) -> Path:
-    return folder / "engine.log"
+    return folder / ENGINE_LOG
 
 
 def _make_private(folder: Path) -> None:
