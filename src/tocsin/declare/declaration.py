@@ -83,7 +83,7 @@ def _read(path: Path, kind: DeclaredKind) -> keywords.Spec:
         what = f"needs a docstring that says {kind.doc}"
         faults.append(Fault(str(path), what, line=1))
     running = without_cases(tree)
-    reads = outside_reads(running, [function.name, ON_TIMER, *MODEL_FUNCTIONS])
+    reads = outside_reads(running, [function.name, ON_TIMER, *(MODEL_FUNCTIONS if values.get("model") else ())])
     faults += [Fault(str(path), read.what, key=function.name, line=read.line) for read in reads]
     modules: list[OwnModule] = []
     try:

@@ -35,6 +35,12 @@ def test_what_does_not_fit_together_is_refused(
     assert why in str(caught.value)
 
 
+def test_a_function_that_only_bears_a_name_of_a_model_may_read_files(tmp_path: Path) -> None:
+    own = "def train(path):\n    return open(path)\n"
+    (tmp_path / "made.py").write_text(TEXT.format(more="", functions=own, window='"1 hour"'))
+    assert read_spec(tmp_path / "made.py").model is None
+
+
 def test_another_limit_of_time_needs_no_other_model(tmp_path: Path) -> None:
     versions = []
     for more in ("", ', timeout="2 hours", min_rows=5', ', every="1 week"'):
