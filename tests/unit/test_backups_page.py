@@ -54,6 +54,7 @@ def settings(tmp_path: Path, kafka: KafkaSettings, migrated_file: Path) -> Setti
         f"checkpoints/{DETECTOR}/gaps.json": "[]",
         f"checkpoints/{DETECTOR}/lock": "1\n",
         f"checkpoints/{DETECTOR}/f1/query/state/0/0/1.zip": "state",
+        "models/learnt/ab12.pickle": "model",
         f"checkpoints/{landing_job('logins')}/lock": "1\n",
         "supervision/desired.json": '{"off": {"detector__failed_logins": true}}',
         "supervision/jobs.lock": "",
@@ -127,6 +128,7 @@ def test_everything_that_counts_is_there_again(settings: Settings, backup: Path)
     assert (state / "history" / "landed files" / "a b.parquet").read_text() == "rows"
     with closing(sqlite3.connect(state / "history" / "catalog.db")) as connection:
         assert connection.execute("SELECT * FROM days").fetchall() == [("2026-11-21",)]
+    assert (state / "models" / "learnt" / "ab12.pickle").read_text() == "model"
     assert (state / "web.token").read_text() == "secret"
     assert not {"kafka", "logs", private.RESTORING} & {path.name for path in state.iterdir()}
     assert not list(state.rglob("*lock"))
