@@ -27,14 +27,16 @@ from tocsin.declare.model.names import (
 from tocsin.declare.model.sizes import printable
 from tocsin.declare.settings import Settings
 from tocsin.history.day_rows import DayRows
+from tocsin.history.model_versions import ModelVersion, model_versions
 from tocsin.history.seal_outcomes import refusal
 from tocsin.platform.code_versions import FollowedCatalog
+from tocsin.spark.tables.dated_versions import DatedVersions, RefusedVersion
 from tocsin.supervise.incidents.event_log import event_log_path, read_events
 from tocsin.supervise.incidents.process_ends import ProcessEnd, process_ends
 from tocsin.supervise.job_status import Severity, Snapshot, look, unsupervised_reason
 from tocsin.supervise.planning.desired_inputs import memory_limit
 from tocsin.supervise.runners.runner_choice import process_reader
-from tocsin.web.background_value import BackgroundValue
+from tocsin.web.background_value import BackgroundValue, Fetched
 from tocsin.web.job_rows import JobRow, RowFacts, rows, shown_facts
 from tocsin.web.parity_page import Comparisons, Parity
 from tocsin.web.usage_query import Loads, read_usage
@@ -48,6 +50,7 @@ LOG_LINES = 200
 _LOG_BYTES = 128 * 1024
 _SEARCHED_BYTES = 8 * 1024 * 1024
 _LONGEST_LINE = 2000
+Models = tuple[list[ModelVersion], list[RefusedVersion]]
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ class Installation:
         self._ends: dict[str, tuple[int, list[ProcessEnd]]] = {}
         self._comparisons = Comparisons(settings.state)
         self._usage = BackgroundValue(lambda: read_usage(settings), _USAGE_SECONDS)
+        self._models: dict[str, BackgroundValue[Models]] = {}
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._looked_at = float("-inf")
@@ -124,6 +128,21 @@ class Installation:
     def parity(self, detector: str) -> Parity:
         """Compare the findings of stream and backfill of `detector`."""
         return self._comparisons.of(detector)
+
+    def models(self, detector: str) -> Fetched[Models] | None:
+        """Find the models of `detector`, the newest first, and those that were refused; None if it has no model."""
+        snapshot = self._look()
+        spec = snapshot.catalog.detectors.get(detector) if snapshot else None
+        table = snapshot.catalog.tables.get(spec.model_table) if snapshot and spec and spec.model else None
+        if table is None:
+            return None
+
+        def read() -> Models:
+            return model_versions(self.settings, table)[::-1], DatedVersions(self.settings, table).refused()[::-1]
+
+        # In the background, for they may lie in an object store.
+        known = self._models.setdefault(f"{detector} {table.made_by}", BackgroundValue(read, _USAGE_SECONDS))
+        return known.known(_PATIENCE_SECONDS)
 
     def beside(self, dag: str) -> list[str]:
         """The jobs on whose events or findings the batches of `dag` work; none for a DAG without batches."""

@@ -25,6 +25,7 @@ import pytest
 from fastapi import HTTPException
 from starlette.testclient import TestClient
 
+from tests.rig.samples.models import SCORE, TEXT, TRAIN, add_model
 from tests.rig.samples.project import copy_project
 from tests.unit.alerts.scene import RULES, SECOND, finding
 from tocsin.alerts import actions
@@ -44,8 +45,10 @@ from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import show_alert
 from tocsin.declare.blocks.web_settings import WebSettings, WebUser
+from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.alert_matcher import AlertMatcher
 from tocsin.declare.settings import Settings
+from tocsin.spark.tables.dated_versions import DatedVersions
 from tocsin.views.rest.open_views import OpenViews
 from tocsin.web import passwords
 from tocsin.web.access import Rights
@@ -659,6 +662,31 @@ def test_the_page_of_detectors_has_verdicts_and_a_runbook_is_rendered_without_it
     assert "<script>alert" not in page
     assert 'href="javascript' not in page
     assert client.get("/runbooks/none").status_code == 404
+
+
+def test_the_page_of_a_detector_has_its_models_and_why_others_were_refused(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = pages.settings.project
+    client = pages.log_in("eve")
+    assert "Models</h2>" not in client.get("/job?dag_id=detector__failed_logins").text
+    text = TEXT.format(more=", model=Model()", functions=TRAIN + SCORE, window='"1 hour"')
+    (project / "detectors" / "made.py").write_text(text)
+    monkeypatch.setattr("tocsin.web.page_data._LOOK_SECONDS", 0)
+    monkeypatch.setattr("tocsin.web.page_data._USAGE_SECONDS", 0)
+    address = "/job?dag_id=detector__made&job=detector:made"
+    assert "tocsin model train made" in client.get(address).text
+    table = read_catalog(project).table("model.made")
+    for number, old in ((1, None), (2, 1234)):
+        add_model(pages.settings, table, NOW.date() - timedelta(days=9 - number), 7000 + number, old)
+    DatedVersions(pages.settings, table).refuse(NOW.date(), f"drifted {EVIL}", NOW)
+    page = client.get(address).text
+    cells = re.findall("<td[^>]*>([^<]*)</td>", page.partition("Models</h2>")[2].partition("</section>")[0])
+    assert cells[1].startswith("refused: drifted &lt;script&gt;")
+    assert [cells[2:][at : at + 5][2:] for at in (0, 5)] == [
+        ["7,002", "7,002", "1,234"],
+        ["7,001", "7,001", "\N{EN DASH}"],
+    ]
 
 
 def test_without_users_there_is_one_with_a_password_that_was_made(tmp_path: Path, migrated_file: Path) -> None:

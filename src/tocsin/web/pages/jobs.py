@@ -70,6 +70,7 @@ def job(request: Request, site: Here, user: Visitor, choice: Annotated[Choice, D
     else:
         facts |= {"crashes": known.crashes(row.job), "declared": known.declaration(row.job)}
         facts["parity"] = known.parity(row.name) if row.kind == DETECTOR else None
+        facts["models"] = known.models(row.name) if row.kind == DETECTOR else None
         facts["log"] = _log(request, site, user, row.job, choice.find)
     return site.page(request, "job.html", **facts)
 

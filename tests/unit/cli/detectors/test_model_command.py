@@ -9,11 +9,10 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from tests.rig.command_line import invoke
-from tests.rig.samples.models import SCORE, TEXT, TRAIN
+from tests.rig.samples.models import SCORE, TEXT, TRAIN, add_model
 from tests.rig.samples.project import copy_project
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import TocsinError
@@ -23,7 +22,6 @@ from tocsin.history.backfill.backfill_status import without_table
 from tocsin.history.spark import table_versions
 from tocsin.spark import batch_session
 from tocsin.spark.tables.dated_versions import DatedVersions
-from tocsin.spark.tables.model_files import Findings, ModelFacts, ModelFiles
 
 ONE = timedelta(days=1)
 TODAY = datetime.now(UTC).date()
@@ -42,17 +40,9 @@ class Models:
     def versions(self) -> DatedVersions:
         return DatedVersions(self.settings, self.table)
 
-    def add(self, day: date, rows: int, *, has_facts: bool = True) -> str:
+    def add(self, day: date, rows: int) -> str:
         """Add that of `day`; returns its hash."""
-        digest, now, versions = f"{rows:064x}"[::-1], datetime.now(UTC), self.versions
-        facts = ModelFacts(
-            hash=digest, day=day, first=day, last=day, days=1, rows=rows, code="", version="v", packages={}, seconds=1,
-            memory=1, bytes=1, findings=Findings(days=7, new=rows), trained_at=now,
-        )  # fmt: skip
-        content = str(rows).encode()
-        ModelFiles.of(self.settings, "made").add(content, digest, facts if has_facts else None)
-        versions.add(day, pa.table({"detector": ["made"], "day": [str(day)], "hash": [digest]}), [day], now)
-        return digest
+        return add_model(self.settings, self.table, day, rows)
 
 
 @pytest.fixture
@@ -86,7 +76,8 @@ def test_the_newest_is_shown_and_compared_unless_one_is_named(models: Models) ->
     assert json.loads(said("show", "made", old[:6]))["hash"] == old
     assert "rows: 5 -> 9" in said("diff", "made", str(OLD))
     assert "rows: 9 -> 5" in said("diff", "made", str(NEW), str(OLD))
-    models.add(TODAY, 12, has_facts=False)
+    newest = models.add(TODAY, 12)
+    (models.settings.state / "models" / "made" / f"{newest}.json").unlink()
     assert "are gone" in fault("show", "made"), "an older one is not shown in its place"
 
 
