@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 
 import structlog
 
@@ -14,10 +17,11 @@ from tocsin.declare.model.table import TableSpec
 from tocsin.declare.settings import Settings
 from tocsin.history.spark.table_versions import refresh
 from tocsin.job import Batch
+from tocsin.platform.environments import python_for, run_by
 from tocsin.platform.failures import is_disk
 from tocsin.platform.process_exit import ExitCode
 from tocsin.spark.batch_session import running_batch
-from tocsin.spark.tables.dated_versions import DatedVersion
+from tocsin.spark.tables.dated_versions import DatedVersion, DatedVersions
 
 log = structlog.get_logger()
 
@@ -43,18 +47,40 @@ class RefreshOutcome:
 
 def refresh_tables(settings: Settings, catalog: Catalog, tables: Sequence[TableSpec]) -> RefreshOutcome:
     """Make the versions of `tables` that are due; one that fails harms no other."""
-    outcome = RefreshOutcome()
-    if not tables:
+    outcome, own = RefreshOutcome(), list[TableSpec]()
+    for spec in tables:
+        with _noting_failure(outcome, spec):
+            # The features of a model are computed by the detector's file, which may import what is there alone.
+            python = python_for(settings, spec.trains) if spec.trains else None
+            if python is None:
+                own.append(spec)
+            else:
+                outcome.made[spec.name] = _refresh_by(python, settings, spec)
+    if not own:
         return outcome
-    with running_batch(settings, refresh_job(tables[0].name)) as spark:
-        for spec in tables:
-            try:
+    with running_batch(settings, refresh_job(own[0].name)) as spark:
+        for spec in own:
+            with _noting_failure(outcome, spec):
                 outcome.made[spec.name] = refresh(spark, settings, spec, catalog.source(str(spec.history)))
-            except TocsinError as error:
-                outcome.failed[spec.name] = str(error)
-                outcome.disk |= is_disk(error)
-                log.error("table not refreshed", table=spec.name, error=str(error))
     return outcome
+
+
+def _refresh_by(python: Path, settings: Settings, spec: TableSpec) -> list[DatedVersion]:
+    began = datetime.now(UTC)
+    if code := run_by(python, ["-m", "tocsin.cli", "table", spec.name, "--refresh"]):
+        what = f"refreshing it by {python} ended with code {code}, and the reason that it wrote above"
+        raise TocsinError(f"{what}; what was in force stays. Try it: tocsin table {spec.name} --refresh")
+    return [version for version in DatedVersions(settings, spec).read() if version.made_at >= began]
+
+
+@contextmanager
+def _noting_failure(outcome: RefreshOutcome, spec: TableSpec) -> Iterator[None]:
+    try:
+        yield
+    except TocsinError as error:
+        outcome.failed[spec.name] = str(error)
+        outcome.disk |= is_disk(error)
+        log.error("table not refreshed", table=spec.name, error=str(error))
 
 
 def run(batch: Batch) -> int:
