@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -9,21 +10,29 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tests.rig.command_line import invoke
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import seal_day
+from tests.spark.conftest import Feed
 from tests.spark.sealing import login
 from tocsin.cases.case_report import Way
 from tocsin.cases.spark.case_run import CaseRun
 from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.finding import Finding
 from tocsin.declare.settings import Settings
+from tocsin.detect.spark.findings import Emission, make_findings
+from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
+from tocsin.detect.spark.step_query import detector_function
 from tocsin.history.backfill.backfill_ledger import Backfills
 from tocsin.history.places import begin
+from tocsin.history.spark.table_versions import tables_of_days
 from tocsin.job import main
 from tocsin.platform import logs
+from tocsin.spark.events import parse_events, prepare_events
 from tocsin.spark.tables.published_table import TableFolder
+from tocsin.spark.tables.spark.joined_tables import FollowedTables
 
 ONE = timedelta(days=1)
 TODAY = datetime.now(UTC).date()
@@ -104,3 +113,41 @@ def test_models_change_in_the_middle_of_a_stream_and_every_way_agrees(
     assert made.outcome.faults == []
     assert {case.name: case.problems for case in made.outcome.cases} == {"four logins": [], "five are usual": []}
     assert "it runs Python" in made.query.plan.reason or "model" in made.query.plan.reason
+
+
+def test_stream_and_backfill_agree_where_the_model_changes(spark: SparkSession, settings: Settings, feed: Feed) -> None:
+    assert invoke(("table", "--refresh")).exit_code == 0
+    catalog = read_catalog(settings.project)
+    spec, source, records = catalog.detector("most"), catalog.source("logins"), list[dict[str, Any]]()
+    midnight = begin(TODAY)
+    for hour, count in ((-2, 8), (-1, 9), (0, 9), (1, 8), (4, 1), (4, 1), (4, 1)):  # the last ones close the others
+        for number in range(count):
+            at = (midnight + timedelta(hours=hour, minutes=number)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            place = {"raw_topic": "raw.logins", "raw_partition": 0, "raw_offset": len(records)}
+            envelope = {"event_time": at, "ingested_at": at, "source": "logins", "schema_version": 1, "timestamp": at}
+            records.append(place | envelope | {"user_id": "ann", "ip_address": "192.0.2.1", "action": "login"})
+
+    def taken(rows: DataFrame) -> list[tuple[Any, ...]]:
+        read = (Finding.model_validate_json(row.value) for row in rows.collect())
+        return [(one.window_start, one.score, (one.context or {})["model"]) for one in read]
+
+    streamed: list[tuple[Any, ...]] = []
+    tables = FollowedTables(spark, settings, [catalog.table(spec.model_table)], spec.path)
+    prepared = prepare_events(parse_events(feed.records, source), spec, source.lateness)
+    found = make_findings(detector_function(spec, source)(prepared, tables), spec, Emission())
+    query = found.writeStream.outputMode("append").foreachBatch(lambda one, _: streamed.extend(taken(one))).start()
+    try:
+        for batch in (records[:20], records[20:-3], *([record] for record in records[-3:])):
+            feed.send(batch)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    rows = spark.createDataFrame([(json.dumps(record).encode(),) for record in records], "value binary")
+    days = [TODAY - ONE, TODAY]
+    reader = EventReader(
+        lambda *_: parse_events(rows, source), tables=lambda _: tables_of_days(spark, settings, spec, days)
+    )
+    wanted = Range(start=begin(days[0]), end=midnight + timedelta(hours=3), run_id="r")
+    backfilled = sorted(taken(find_in_range(spark, reader, spec, [source], wanted)))
+    assert sorted(streamed) == backfilled
+    assert [score for _, score, _ in backfilled] == [3, 4, 3, 2], "each by the model of its day"
