@@ -100,7 +100,7 @@ def test_a_read_only_alerts_db_is_waited_for(broker: Broker, tmp_path: Path) -> 
         one.start(INDEXER, NOTIFIER)
         one.await_ready(INDEXER, NOTIFIER)
         _urgent(one, "before")
-        await_that(lambda: _told_once(one, "before"), 60)
+        await_that(lambda: _told_once(one, "before") and one.sink.mails, 60)
         for job in (INDEXER, NOTIFIER):
             one.stop(job)
         disk.allow_writing(False)
