@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from tocsin.declare.code.outside_reads import TRAIN
 from tocsin.declare.model.errors import Fault
 
-MODEL_FUNCTIONS = ("train", "score")
-_ARGUMENTS = {"train": ["features"], "score": ["features", "model"]}
+MODEL_FUNCTIONS = (TRAIN, "score")
+_ARGUMENTS = {TRAIN: ["features"], "score": ["features", "model"]}
 _EXAMPLE = 'model=Model(days=60, every="1 week")'
 
 

@@ -17,6 +17,7 @@ _PATH = "imports what no version knows; put it into lib/ and import it from ther
 _CLOCK = "reads the clock; use event_time, the time of the event"
 _WAIT = "waits, and all events with it; leave it out"
 _CHANCE = "is left to chance; derive the value from the event, as F.xxhash64(column) does"
+_SEED = "is left to chance; make a generator with a seed, numpy.random.default_rng(0), or give it as random_state=0"
 _NETWORK = "uses the network or a database; declare the rows in tables/ and join them (docs/write/tables.md)"
 _MACHINE = "differs from one machine to the next; write the value into the file"
 _ORDER = "depends on how Spark divides the work; raw_topic, raw_partition and raw_offset identify an event"
@@ -50,6 +51,8 @@ _REFUSED = {
 }
 _REASONS = {name: why for why, names in _REFUSED.items() for name in names.split()}
 _FUNCTIONS = "pyspark.sql.functions."
+TRAIN = "train"
+_GENERATORS = ("numpy.random.default_rng", "numpy.random.RandomState", "random.Random")
 _OF_SESSION = ("sql", "table", "read", "readStream", "catalog")
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -63,7 +66,10 @@ class OutsideRead:
 
 
 def outside_reads(tree: ast.Module, functions: Collection[str]) -> list[OutsideRead]:
-    """List the places of `tree` that read something else than events in code that runs at import or by `functions`."""
+    """List the places of `tree` that read something else than events in code that runs at import or by `functions`.
+
+    `train`, if it is one of them, may make generators of random numbers with a seed: it runs once for a model.
+    """
     defined = {node.name: node for node in tree.body if isinstance(node, _Definition)}
     at_import = [part for statement in tree.body for part in _run_at_import(statement)]
     own = {*defined, *_bound(at_import)}
@@ -74,7 +80,8 @@ def outside_reads(tree: ast.Module, functions: Collection[str]) -> list[OutsideR
         reached |= waiting
         for name in waiting:
             node = defined[name]
-            found |= set(_reads([node], {bound: full for bound, full in names.items() if bound not in _bound([node])}))
+            known = {bound: full for bound, full in names.items() if bound not in _bound([node])}
+            found |= set(_reads([node], known, may_seed=name == TRAIN and name in functions))
         waiting = {used for name in waiting for used in _used([defined[name]])} & defined.keys() - reached
     return sorted(found)
 
@@ -123,17 +130,24 @@ def _bound(code: Collection[ast.AST]) -> set[str]:
     return stored | {node.arg for node in nodes if isinstance(node, ast.arg)}
 
 
-def _reads(code: Collection[ast.AST], names: dict[str, str]) -> Iterator[OutsideRead]:
+def _reads(code: Collection[ast.AST], names: dict[str, str], *, may_seed: bool = False) -> Iterator[OutsideRead]:
     nodes = [node for part in code for node in _walk(part)]
     bare = {id(node.func) for node in nodes if isinstance(node, ast.Call) and not (node.args or node.keywords)}
     inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    seeded = {id(node.func) for node in nodes if may_seed and isinstance(node, ast.Call) and _is_seeded(node, names)}
     for node in nodes:
         if isinstance(node, ast.Attribute) and _reads_by_session(node):
             yield OutsideRead(node.lineno, f"{_text(node)} {_FILE}")
-        elif isinstance(node, ast.Name | ast.Attribute) and id(node) not in inner:
+        elif isinstance(node, ast.Name | ast.Attribute) and id(node) not in inner | seeded:
             why = _reason(_full_name(node, names), is_bare=id(node) in bare)
             if why is not None:
-                yield OutsideRead(node.lineno, f"{_text(node)} {why}")
+                yield OutsideRead(node.lineno, f"{_text(node)} {_SEED if may_seed and why == _CHANCE else why}")
+
+
+def _is_seeded(call: ast.Call, names: dict[str, str]) -> bool:
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    is_number = len(given) == 1 and isinstance(given[0], ast.Constant) and isinstance(given[0].value, int)
+    return is_number and _full_name(call.func, names) in _GENERATORS
 
 
 def _reads_by_session(node: ast.Attribute) -> bool:

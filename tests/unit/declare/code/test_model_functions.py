@@ -11,6 +11,7 @@ from tocsin.declare.declaration import read_spec
 from tocsin.declare.model.errors import ConfigError
 
 MODEL = ", model=Model(days=3)"
+SEEDED = "import numpy as np\ndef train(features):\n    return np.random.default_rng({seed}).random()\n"
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,18 @@ MODEL = ", model=Model(days=3)"
         (', score="final"' + MODEL, TRAIN + SCORE, '"1 hour"', "goes without score="),
         (', model=Model(every="5 hours")', TRAIN + SCORE, '"1 hour"', "whole days or weeks"),
         (MODEL, "import time\ndef train(features):\n    return time.time()\n" + SCORE, '"1 hour"', "reads the clock"),
+        (
+            MODEL,
+            SEEDED.format(seed="") + SCORE,
+            '"1 hour"',
+            "np.random.default_rng is left to chance; make a generator with",
+        ),
+        (
+            MODEL,
+            TRAIN + SEEDED.format(seed=0).replace("train", "score").replace("features", "features, model"),
+            '"1 hour"',
+            "np.random.default_rng is left to chance; derive the value",
+        ),
     ],
 )
 def test_what_does_not_fit_together_is_refused(
@@ -39,6 +52,12 @@ def test_a_function_that_only_bears_a_name_of_a_model_may_read_files(tmp_path: P
     own = "def train(path):\n    return open(path)\n"
     (tmp_path / "made.py").write_text(TEXT.format(more="", functions=own, window='"1 hour"'))
     assert read_spec(tmp_path / "made.py").model is None
+
+
+def test_train_may_make_random_numbers_by_a_seed(tmp_path: Path) -> None:
+    text = TEXT.format(more=MODEL, functions=SEEDED.format(seed=0) + SCORE, window='"1 hour"')
+    (tmp_path / "made.py").write_text(text)
+    assert read_spec(tmp_path / "made.py").model is not None
 
 
 def test_another_limit_of_time_needs_no_other_model(tmp_path: Path) -> None:
