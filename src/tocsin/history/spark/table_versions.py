@@ -119,13 +119,16 @@ def train_now(
     """
     with try_lead(settings, settings.checkpoint(refresh_job(spec.name)) / "lock"):
         versions, today = DatedVersions(settings, spec), datetime.now(UTC).date()
+        nothing = f"no day of {source.name} is published to train on: tocsin history seal"
         if not versions.read():
             _refresh(spark, settings, spec, source, [])
-            return DatedVersions(settings, spec).read()[-1]
+            if not (made := DatedVersions(settings, spec).read()):
+                raise TransientError(nothing)
+            return made[-1]
         published = published_days(settings, source)
         used = [day for day in days_of(spec.model_copy(update={"every": 1}), today) if day in published]
         if not used:
-            raise TransientError(f"no day of {source.name} is published to train on: tocsin history seal")
+            raise TransientError(nothing)
         events = sealed_events(spark, Places.of(settings, source.name), source, {day: published[day] for day in used})
         joined = _joined_in_training(spark, settings, spec, used)
         training = Training(today, events, used, versions.read()[-1], joined, is_accepted)

@@ -101,14 +101,30 @@ def test_reverting_needs_a_model_before_whose_file_is_whole(models: Models) -> N
     assert models.versions.held is None, "nothing has changed"
 
 
-@pytest.mark.parametrize(("words", "accepted"), [((), False), (("--accept",), True)])
-def test_training_says_from_when_on_the_model_judges_or_why_it_is_refused(
-    models: Models, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], accepted: bool
-) -> None:
+@pytest.fixture
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def session(*_: Any) -> Iterator[None]:
         yield None
 
+    monkeypatch.setattr(batch_session, "running_batch", session)
+
+
+@pytest.mark.usefixtures("without_spark")
+@pytest.mark.parametrize("every", ["1 day", "1 week"])
+def test_a_first_model_needs_a_day_of_history(models: Models, every: str) -> None:
+    file = models.settings.project / "detectors" / "made.py"
+    file.write_text(file.read_text().replace("Model(before", f'Model(every="{every}", before'))
+    assert "published" in (found := fault("train", "made"))
+    assert found.endswith("tocsin history seal"), found
+    assert models.versions.read() == []
+
+
+@pytest.mark.usefixtures("without_spark")
+@pytest.mark.parametrize(("words", "accepted"), [((), False), (("--accept",), True)])
+def test_training_says_from_when_on_the_model_judges_or_why_it_is_refused(
+    models: Models, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], accepted: bool
+) -> None:
     def train(*_: Any, is_accepted: bool) -> None:
         assert is_accepted is accepted
         models.add(TODAY, 7)
@@ -116,7 +132,6 @@ def test_training_says_from_when_on_the_model_judges_or_why_it_is_refused(
     def refuse(*_: Any, is_accepted: bool) -> None:
         raise RefusedModel("features have drifted")
 
-    monkeypatch.setattr(batch_session, "running_batch", session)
     monkeypatch.setattr(table_versions, "train_now", train)
     assert "of 7 rows judges windows that begin from" in said("train", "made", *words)
     monkeypatch.setattr(table_versions, "train_now", refuse)
