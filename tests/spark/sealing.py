@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.landed import LandingWriter, arrow_schema
+from tests.rig.samples.project import copy_project
 from tocsin.declare.model.source import Source, columns_of
 from tocsin.declare.settings import Settings
 from tocsin.declare.source_file import read_source
@@ -20,6 +22,7 @@ from tocsin.history.day_versions import DayVersion
 from tocsin.history.landing_ledger import Entry, OffsetSpan, Quarantined, read_ledger, record
 from tocsin.history.places import Places, begin
 from tocsin.history.spark.seal import SealedDay, Sealer
+from tocsin.platform import logs
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.day_profile import Profile
 from tocsin.quality.spark.day_gate import DayGate
@@ -131,3 +134,16 @@ def login(number: int, seconds: float = 0.0, **columns: Any) -> dict[str, Any]:
         "action": "login failed",
         "message": None,
     } | columns
+
+
+def project_of_batches(folder: Path, monkeypatch: pytest.MonkeyPatch, files: Mapping[str, str]) -> Settings:
+    """Make a project with `files`, by their paths in it, that batches of this process find and do not log of."""
+    project = folder / "project"
+    copy_project(project, "sources", "expectations")
+    for place, text in files.items():
+        (project / place).parent.mkdir()
+        (project / place).write_text(text)
+    monkeypatch.setenv("TOCSIN_PROJECT", str(project))
+    monkeypatch.setenv("TOCSIN_STATE", str(folder / "state"))
+    monkeypatch.setattr(logs, "configure", lambda _job: None)
+    return Settings(project=project, state=folder / "state")

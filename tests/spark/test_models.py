@@ -13,10 +13,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.rig.command_line import invoke
-from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import seal_day
 from tests.spark.conftest import Feed
-from tests.spark.sealing import login
+from tests.spark.sealing import login, project_of_batches
 from tocsin.cases.case_report import Way
 from tocsin.cases.spark.case_run import CaseRun
 from tocsin.declare.catalog import read_catalog
@@ -29,7 +28,6 @@ from tocsin.history.backfill.backfill_ledger import Backfills
 from tocsin.history.places import begin
 from tocsin.history.spark.table_versions import tables_of_days
 from tocsin.job import main
-from tocsin.platform import logs
 from tocsin.spark.events import parse_events, prepare_events
 from tocsin.spark.tables.published_table import TableFolder
 from tocsin.spark.tables.spark.joined_tables import FollowedTables
@@ -74,14 +72,7 @@ def logins(day: date) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def settings(starts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    project = tmp_path / "project"
-    copy_project(project, "sources", "expectations")
-    (project / "detectors").mkdir()
-    (project / "detectors" / "most.py").write_text(DETECTOR)
-    monkeypatch.setenv("TOCSIN_PROJECT", str(project))
-    monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(logs, "configure", lambda _job: None)
-    settings = Settings(project=project, state=tmp_path / "state")
+    settings = project_of_batches(tmp_path, monkeypatch, {"detectors/most.py": DETECTOR})
     for day in DAYS:
         seal_day(settings, day, logins(day))
     return settings

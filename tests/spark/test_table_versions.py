@@ -16,9 +16,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.rig.command_line import invoke
-from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import seal_day
-from tests.spark.sealing import ROOT, login
+from tests.spark.sealing import ROOT, login, project_of_batches
 from tocsin.cases.file_report import FileRequest
 from tocsin.cases.spark.file_run import run_on_file
 from tocsin.declare.catalog import read_catalog
@@ -29,7 +28,6 @@ from tocsin.history.backfill.backfill_status import BackfillState, list_days
 from tocsin.history.places import begin
 from tocsin.history.spark.table_versions import query_faults, run_query
 from tocsin.job import main
-from tocsin.platform import logs
 from tocsin.platform.storage.stored_path import remove_tree
 from tocsin.spark.tables.dated_versions import DatedVersions
 from tocsin.spark.tables.published_table import TableFolder
@@ -72,15 +70,8 @@ def made_of(*days: date) -> Counter[str]:
 
 @pytest.fixture
 def settings(starts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    project = tmp_path / "project"
-    copy_project(project, "sources", "expectations")
-    for place, text in (("tables/before.toml", TABLE.format(sql=SQL)), ("detectors/grown.py", DETECTOR)):
-        (project / place).parent.mkdir()
-        (project / place).write_text(text)
-    monkeypatch.setenv("TOCSIN_PROJECT", str(project))
-    monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(logs, "configure", lambda _job: None)
-    settings = Settings(project=project, state=tmp_path / "state")
+    files = {"tables/before.toml": TABLE.format(sql=SQL), "detectors/grown.py": DETECTOR}
+    settings = project_of_batches(tmp_path, monkeypatch, files)
     for day in DAYS:
         seal_day(settings, day, _logins(day))
     return settings

@@ -19,6 +19,9 @@ Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 FailIfAny = Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if anything is listed, as git diff does.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="List at most this many.")]
 Since = Annotated[str | None, typer.Option("--since", metavar="SPAN|TIME", help="Such as 30m, 2d, or a time in UTC.")]
+_DAY = ["%Y-%m-%d"]
+FirstDay = Annotated[datetime | None, typer.Option("--from", formats=_DAY, metavar="DAY", help="The first day, UTC.")]
+LastDay = Annotated[datetime | None, typer.Option("--to", formats=_DAY, metavar="DAY", help="The last day, UTC.")]
 
 
 class Level(StrEnum):

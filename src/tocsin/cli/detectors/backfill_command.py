@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import date, datetime
+from datetime import date
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from tocsin.history.backfill.backfill_status import BackfillDay
     from tocsin.history.backfill.spark.backfill_run import BackfillOutcome
 
-_DAY = ["%Y-%m-%d"]
 _Detectors = Annotated[list[str], typer.Option("--detector", help="Its name; may be repeated, for one source.")]
-_From = Annotated[datetime | None, typer.Option("--from", formats=_DAY, metavar="DAY", help="The first day, UTC.")]
-_To = Annotated[datetime | None, typer.Option("--to", formats=_DAY, metavar="DAY", help="The last day, UTC.")]
 _Again = Annotated[bool, typer.Option("--again", help="Also rerun days that are up to date.")]
 _Plan = Annotated[bool, typer.Option("--plan", help="Only show the plan.")]
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -30,8 +27,8 @@ _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 def backfill(
     detector: _Detectors,
-    first: _From = None,
-    last: _To = None,
+    first: options.FirstDay = None,
+    last: options.LastDay = None,
     again: _Again = False,
     plan: _Plan = False,
     yes: _Yes = False,

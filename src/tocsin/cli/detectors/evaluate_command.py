@@ -27,14 +27,11 @@ if TYPE_CHECKING:
 
 _SHOWN = 40
 _SHOWN_UNSEEN = 5
-_DAY = ["%Y-%m-%d"]
 _Detector = Annotated[str, typer.Argument(metavar="NAME", help="The detector, in any stage.")]
 _Days = Annotated[
     int | None,
     typer.Option("--days", min=1, max=3650, help="Without --from and --to: so many of the latest; default: 60, or 7."),
 ]
-_From = Annotated[datetime | None, typer.Option("--from", formats=_DAY, metavar="DAY", help="The first day, UTC.")]
-_To = Annotated[datetime | None, typer.Option("--to", formats=_DAY, metavar="DAY", help="The last day, UTC.")]
 _Today = Annotated[
     bool, typer.Option("--today", help="Also the current day, from Kafka, up to the last window that is closed.")
 ]
@@ -70,8 +67,8 @@ def evaluate(
     out: _Picture = None,
     against: _Against = None,
     days: _Days = None,
-    first: _From = None,
-    last: _To = None,
+    first: options.FirstDay = None,
+    last: options.LastDay = None,
     today: _Today = False,
     json: options.Json = False,
 ) -> None:
@@ -114,8 +111,8 @@ def scores(
     detector: _Detector,
     out: _Scores,
     days: _Days = None,
-    first: _From = None,
-    last: _To = None,
+    first: options.FirstDay = None,
+    last: options.LastDay = None,
     today: _Today = False,
 ) -> None:
     """Write every score of a detector on days of history to a Parquet file, whatever its limits are. Starts Spark.

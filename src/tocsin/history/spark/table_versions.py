@@ -101,7 +101,8 @@ def _refresh(
 
 
 def _due(versions: DatedVersions, spec: TableSpec, today: date, wanted: Sequence[date]) -> list[date]:
-    due, known = lacking(spec, versions.read(), today, wanted), versions.read()
+    known = versions.read()
+    due = lacking(spec, known, today, wanted)
     if not spec.trains:
         return due
     # A backfill does without a model of now that was refused.
