@@ -19,9 +19,10 @@ def model_faults(tree: ast.Module, values: dict[str, Any], path: str) -> list[Fa
         return []  # they have faults of their own
     found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in _ARGUMENTS}
     if values.get("model") is None:
-        if len(found) < len(_ARGUMENTS):
-            return []  # a function of the detector's own that happens to be called so
-        what = f"belongs to a model; declare {_EXAMPLE}"
+        called = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        if len(found) < len(_ARGUMENTS) or called & found.keys():
+            return []  # functions of the detector's own that happen to be called so
+        what = f"is called by nothing, as one of a model: declare {_EXAMPLE}, or give it another name, or remove it"
         return [Fault(path, what, key=name, line=node.lineno) for name, node in found.items()]
     faults = []
     for name, arguments in _ARGUMENTS.items():

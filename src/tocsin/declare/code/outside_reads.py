@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 _FILE = "reads or writes files; declare the rows in tables/ and join them (docs/write/tables.md)"
@@ -52,6 +52,8 @@ _REFUSED = {
 _REASONS = {name: why for why, names in _REFUSED.items() for name in names.split()}
 _FUNCTIONS = "pyspark.sql.functions."
 TRAIN = "train"
+_NUMBER = "0"
+"""What a name of a whole number stands for, as the names of imports stand for what they import."""
 _GENERATORS = ("numpy.random.default_rng", "numpy.random.RandomState", "random.Random")
 _OF_SESSION = ("sql", "table", "read", "readStream", "catalog")
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -68,22 +70,28 @@ class OutsideRead:
 def outside_reads(tree: ast.Module, functions: Collection[str]) -> list[OutsideRead]:
     """List the places of `tree` that read something else than events in code that runs at import or by `functions`.
 
-    `train`, if it is one of them, may make generators of random numbers with a seed: it runs once for a model.
+    `train`, if it is one of them, and what it alone uses may make generators of random numbers with a seed: that runs
+    once for a model.
     """
     defined = {node.name: node for node in tree.body if isinstance(node, _Definition)}
     at_import = [part for statement in tree.body for part in _run_at_import(statement)]
     own = {*defined, *_bound(at_import)}
-    names = {name: full for name, full in _imports(tree).items() if name not in own}
+    names = {name: full for name, full in _imports(tree).items() if name not in own} | _whole_numbers(tree)
     found = set(_reads(at_import, names))
-    reached, waiting = set[str](), {*functions, *_used(at_import)} & defined.keys()
-    while waiting:
-        reached |= waiting
-        for name in waiting:
-            node = defined[name]
-            known = {bound: full for bound, full in names.items() if bound not in _bound([node])}
-            found |= set(_reads([node], known, may_seed=name == TRAIN and name in functions))
-        waiting = {used for name in waiting for used in _used([defined[name]])} & defined.keys() - reached
+    judging = reached(defined, {*functions, *_used(at_import)} - {TRAIN})
+    for name in judging | reached(defined, {TRAIN} & {*functions}):
+        known = {bound: full for bound, full in names.items() if bound not in _bound([defined[name]])}
+        found |= set(_reads([defined[name]], known, may_seed=name not in judging))
     return sorted(found)
+
+
+def reached(defined: Mapping[str, ast.AST], names: Collection[str]) -> set[str]:
+    """List those of `defined` that `names` are, or use, directly or by way of others."""
+    found, waiting = set[str](), {*names} & defined.keys()
+    while waiting:
+        found |= waiting
+        waiting = {used for name in waiting for used in _used([defined[name]])} & defined.keys() - found
+    return found
 
 
 def _run_at_import(statement: ast.stmt) -> Iterator[ast.AST]:
@@ -107,6 +115,20 @@ def _imports(tree: ast.Module) -> dict[str, str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
     return {name: full or name for name, full in names.items()}
+
+
+def _whole_numbers(tree: ast.Module) -> dict[str, str]:
+    return {
+        target.id: _NUMBER
+        for node in tree.body
+        if isinstance(node, ast.Assign) and _is_whole_number(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def _is_whole_number(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int)
 
 
 def _walk(code: ast.AST) -> Iterator[ast.AST]:
@@ -146,7 +168,7 @@ def _reads(code: Collection[ast.AST], names: dict[str, str], *, may_seed: bool =
 
 def _is_seeded(call: ast.Call, names: dict[str, str]) -> bool:
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    is_number = len(given) == 1 and isinstance(given[0], ast.Constant) and isinstance(given[0].value, int)
+    is_number = len(given) == 1 and (_is_whole_number(given[0]) or _full_name(given[0], names) == _NUMBER)
     return is_number and _full_name(call.func, names) in _GENERATORS
 
 

@@ -20,7 +20,7 @@ SEEDED = "import numpy as np\ndef train(features):\n    return np.random.default
         (MODEL, TRAIN, '"1 hour"', "needs a function score: def score(features, model)"),
         (MODEL, SCORE, '"1 hour"', "needs a function train: def train(features)"),
         (MODEL, TRAIN + "def score(features):\n    return 1\n", '"1 hour"', "must be def score(features, model)"),
-        ("", TRAIN + SCORE, '"1 hour"', "belongs to a model; declare model=Model("),
+        ("", TRAIN + SCORE, '"1 hour"', "score: is called by nothing, as one of a model: declare model=Model("),
         (MODEL, TRAIN + SCORE, "None", "needs a window"),
         (', score="final"' + MODEL, TRAIN + SCORE, '"1 hour"', "goes without score="),
         (', model=Model(every="5 hours")', TRAIN + SCORE, '"1 hour"', "whole days or weeks"),
@@ -37,6 +37,14 @@ SEEDED = "import numpy as np\ndef train(features):\n    return np.random.default
             '"1 hour"',
             "np.random.default_rng is left to chance; derive the value",
         ),
+        (
+            MODEL,
+            SEEDED.format(seed=0).replace("train", "drawn")
+            + "def train(features):\n    return drawn(features)\n"
+            + "def score(features, model):\n    return drawn(features)\n",
+            '"1 hour"',
+            "np.random.default_rng is left to chance; derive the value",
+        ),
     ],
 )
 def test_what_does_not_fit_together_is_refused(
@@ -48,15 +56,24 @@ def test_what_does_not_fit_together_is_refused(
     assert why in str(caught.value)
 
 
-def test_a_function_that_only_bears_a_name_of_a_model_may_read_files(tmp_path: Path) -> None:
-    own = "def train(path):\n    return open(path)\n"
+@pytest.mark.parametrize(
+    "own", ["def train(path):\n    return open(path)\n", TRAIN + SCORE + "def both():\n    return score(1, train(1))\n"]
+)
+def test_functions_may_bear_names_of_a_model_without_one(tmp_path: Path, own: str) -> None:
     (tmp_path / "made.py").write_text(TEXT.format(more="", functions=own, window='"1 hour"'))
     assert read_spec(tmp_path / "made.py").model is None
 
 
-def test_train_may_make_random_numbers_by_a_seed(tmp_path: Path) -> None:
-    text = TEXT.format(more=MODEL, functions=SEEDED.format(seed=0) + SCORE, window='"1 hour"')
-    (tmp_path / "made.py").write_text(text)
+@pytest.mark.parametrize(
+    "functions",
+    [
+        SEEDED.format(seed=0) + SCORE,
+        SEEDED.format(seed="seed=SEED") + "SEED = 0\n" + SCORE,
+        SEEDED.format(seed=0).replace("train", "drawn") + "def train(features):\n    return drawn(features)\n" + SCORE,
+    ],
+)
+def test_train_may_make_random_numbers_by_a_seed(tmp_path: Path, functions: str) -> None:
+    (tmp_path / "made.py").write_text(TEXT.format(more=MODEL, functions=functions, window='"1 hour"'))
     assert read_spec(tmp_path / "made.py").model is not None
 
 
