@@ -1,4 +1,4 @@
-"""A whole platform under test: `tocsin dev up --airflow`, as a person starts it, with three detectors on one source."""
+"""A whole platform under test: `tocsin dev up --airflow`, as a person starts it, with seven detectors on one source."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from tocsin.dev.launcher import servers_instance
 from tocsin.dev.servers.airflow_servers import COMPONENTS, PREFIX
 from tocsin.platform.heartbeat import read_beat
 from tocsin.platform.lock import LockHeld, hold
+from tocsin.spark.engine.deaths import FOLDER
 from tocsin.supervise.incidents.event_log import read_events
 from tocsin.supervise.job_states import History, Past, memory_of, read_history, write_history
 from tocsin.supervise.runners.local import LocalRunner
@@ -31,9 +32,10 @@ from tocsin.supervise.runners.runner import Process
 from tocsin.supervise.switches import read_switches
 
 # They find what the first finds and notify nobody.
-SHADOWS = ("second_opinion", "third_opinion")
+SHADOWS = tuple(f"opinion_{number}" for number in range(6))
 DETECTORS = (DETECTOR, *SHADOWS)
-JOBS = (INGEST, *map(detector_job, DETECTORS), INDEXER, NOTIFIER)
+ENGINES = {"engine:live-1": (DETECTOR,), "engine:shadow-1": SHADOWS}
+JOBS = (*ENGINES, INGEST, *map(detector_job, DETECTORS), INDEXER, NOTIFIER)
 AIRFLOW = tuple(f"{PREFIX}{component}" for component in COMPONENTS)
 ALL_OF_AIRFLOW = "all of Airflow"
 _AT_WORK = (JobState.RUNNING, JobState.DRAINING)
@@ -131,6 +133,8 @@ class Platform(Observed):
             pid = self.stack.pid(victim)
             _send(signal.SIGKILL, [] if pid is None else [psutil.Process(pid)])
             return victim
+        if victim in ENGINES:  # each death is the first, or its jobs would get JVMs of their own, and kills would miss
+            (self.settings.state / FOLDER / f"{victim.partition(':')[2]}.json").unlink(missing_ok=True)
         leader = psutil.Process(self.pids()[victim])
         jvms = jvms_of(leader)
         what = chance.choice(["all", "python", "jvm", "jvm hangs"]) if jvms and chance else "all"

@@ -1,8 +1,8 @@
 """Kills -9 of Airflow, of its parts and of the jobs that it keeps running, and JVMs that hang, under load.
 
 `python -m tests.faults.platform_kills --rounds 50` kills something at random in each round, and compares all findings
-in the end. `--recoveries 20` kills a detect job so often, and tells how soon that is noticed and how soon it finds
-again.
+in the end. `--recoveries 20` kills a detect job so often, and as often an engine, and tells how soon that is noticed
+and how soon all that it ran finds again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, cycle, islice
 from pathlib import Path
 from statistics import median
 
@@ -25,7 +26,7 @@ import psutil
 
 from tests.faults.findings import Differences, Follower, Verdict, judge
 from tests.faults.kills import settle
-from tests.faults.platform import AIRFLOW, ALL_OF_AIRFLOW, DETECTORS, JOBS, SHADOWS, Platform
+from tests.faults.platform import AIRFLOW, ALL_OF_AIRFLOW, DETECTORS, ENGINES, JOBS, SHADOWS, Platform
 from tests.faults.watch import Watch
 from tests.rig.load import Load
 from tests.rig.observed import INGEST, SOURCE
@@ -35,12 +36,14 @@ from tocsin.declare.model.names import INDEXER, detector_job
 # A look that is killed keeps the next one waiting for a minute, until its silence is noticed.
 ROUND_SECONDS = 300.0
 ANY_DETECTOR, TWO = "a detector", "two at once"
-VICTIMS = (*AIRFLOW, ALL_OF_AIRFLOW, ANY_DETECTOR, INGEST, INDEXER, TWO)
+VICTIMS = (*AIRFLOW, ALL_OF_AIRFLOW, ANY_DETECTOR, *ENGINES, INGEST, INDEXER, TWO)
 NO_LOOK = "no supervisor has looked"
 # It looks by itself each minute; asked by hand it looks sooner.
 _PATIENCE_SECONDS = 10.0
 # Each look reads the whole process list; what is measured here is dated by others.
 _EVERY_SECONDS = 0.5
+# With the bursts 290 lines a second.
+_NOISE = 240
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,11 @@ class Round:
 
 @dataclass(frozen=True)
 class Recovery:
-    """One kill of a detect job.
+    """One kill of a detect job or an engine.
 
     Attributes:
         noticed: seconds until its next process was started.
-        back: seconds until it had found something that happened after the kill.
+        back: seconds until all that it ran had found something that happened after the kill.
     """
 
     job: str
@@ -136,8 +139,8 @@ class Killer:
         return Round(killed, seconds, told)
 
     def recovery(self, job: str) -> Recovery:
-        """Kill all of a detect job that has not failed lately, as far as supervision knows."""
-        detector, before = job.partition(":")[2], self._platform.pids()[job]
+        """Kill all of a detect job or an engine that has not failed lately, as far as supervision knows."""
+        detectors, before = ENGINES.get(job, (job.partition(":")[2],)), self._platform.pids()[job]
         self._platform.forgive(job)
         time.sleep(self._chance.uniform(0, 3))
         self._platform.kill(job)
@@ -145,7 +148,7 @@ class Killer:
         await_that(lambda: self._platform.pids().get(job, before) != before, ROUND_SECONDS)
         noticed = psutil.Process(self._platform.pids()[job]).create_time() - at
         self._await_well(at, job)
-        return Recovery(job, noticed, (self._follower.back_at(at, detector) or at) - at)
+        return Recovery(job, noticed, max(self._follower.back_at(at, name) or at for name in detectors) - at)
 
     def _await_well(self, at: float, killed: str) -> None:
         """Wait until nothing lacks, a supervisor has looked since `at`, and each detector has found what came later."""
@@ -173,15 +176,17 @@ def run(folder: Path, rounds: int, recoveries: int, seed: int, within: float = m
     chance, done, back, end = random.Random(seed), list[Round](), list[Recovery](), time.monotonic() + within
     with Platform(folder, short_batches=rounds > 0) as platform:
         kafka, raw = platform.settings.kafka.for_librdkafka(), platform.settings.names.raw(SOURCE)
-        with Follower(platform) as follower, Watch(platform.runner) as watch, Load(kafka, raw, seed) as load:
+        with Follower(platform) as follower, Watch(platform.runner) as watch, Load(kafka, raw, seed, _NOISE) as load:
             await_that(lambda: all(follower.of(name) for name in DETECTORS), 120, platform.lacks)
             killer, order = Killer(platform, follower, chance), victims(chance)
             while len(done) < rounds and time.monotonic() < end:
                 done.append(killer.round(next(order)))
                 print(f"{len(done)}/{rounds} {done[-1]}", flush=True)
-            while len(back) < recoveries and time.monotonic() < end:
-                back.append(killer.recovery(detector_job(DETECTORS[len(back) % len(DETECTORS)])))
-                print(f"{len(back)}/{recoveries} {back[-1]}", flush=True)
+            jobs = zip(cycle(map(detector_job, DETECTORS)), cycle(ENGINES))
+            for job in islice(chain.from_iterable(jobs), 2 * recoveries):
+                if time.monotonic() < end:
+                    back.append(killer.recovery(job))
+                    print(f"{len(back)}/{2 * recoveries} {back[-1]}", flush=True)
             load.stop()
             print(f"{load.truth.sent} lines were sent; waiting for all findings and mails", flush=True)
             settle(platform, follower, load, *DETECTORS)
@@ -193,11 +198,11 @@ def run(folder: Path, rounds: int, recoveries: int, seed: int, within: float = m
 def report(outcome: Outcome) -> str:
     """The figures of a run."""
     lines = [f"jobs that ran twice: {len(outcome.doubles)} (looked {outcome.looks} times)"]
-    figures = {
-        "rounds, all well": [one.seconds for one in outcome.rounds],
-        "recoveries, started again": [one.noticed for one in outcome.recoveries],
-        "recoveries, found again": [one.back for one in outcome.recoveries],
-    }
+    figures = {"rounds, all well": [one.seconds for one in outcome.rounds]}
+    for kind in ("detector", "engine"):
+        recoveries = [one for one in outcome.recoveries if one.job.startswith(kind)]
+        figures[f"recoveries of a {kind}, started again"] = [one.noticed for one in recoveries]
+        figures[f"recoveries of a {kind}, found again"] = [one.back for one in recoveries]
     for what, took in figures.items():
         if took:
             lines.append(f"{len(took)} {what} after {median(took):.1f} s (median), {max(took):.1f} s (longest)")
@@ -215,7 +220,7 @@ def main() -> int:
     """Take the figures."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.platform_kills", description=__doc__)
     parser.add_argument("--rounds", type=int, default=0, help="rounds of random kills")
-    parser.add_argument("--recoveries", type=int, default=0, help="kills of a detect job whose recovery is timed")
+    parser.add_argument("--recoveries", type=int, default=0, help="timed kills of a detect job and an engine")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="for the same kills again")
     parser.add_argument("--within", type=float, default=math.inf, help="seconds after which nothing more is killed")
     given = parser.parse_args()

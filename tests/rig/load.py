@@ -76,15 +76,15 @@ class Truth:
 class Load:
     """Sends until stopped, from a thread of its own.
 
-    Each second brings 80 lines of noise, by users of uneven weight, up to 3 seconds out of order, and every 1.5 seconds
+    Each second brings `noise` lines, by users of uneven weight, up to 3 seconds out of order, and every 1.5 seconds
     a burst by a new user, in one window or, when an edge has just passed, straddling it. Every eighth line is for
     partition 1, the others for partition 0; for 12 of each 40 seconds partition 1 gets nothing at all.
     """
 
-    NOISE_PER_SECOND, BURST_EVERY = 80, 1.5
+    BURST_EVERY = 1.5
 
-    def __init__(self, kafka: dict[str, object], topic: str, seed: int = 1) -> None:
-        self.truth = Truth()
+    def __init__(self, kafka: dict[str, object], topic: str, seed: int = 1, noise: int = 80) -> None:
+        self.truth, self._noise_per_second = Truth(), noise
         # A line that is sent again because the broker was killed is one line.
         self._producer = Producer({**kafka, "enable.idempotence": True, "linger.ms": 5, "log_level": 0})
         self._topic, self._chance = topic, random.Random(seed)
@@ -128,7 +128,7 @@ class Load:
         noise = 0
         while not self._stop.wait(0.02):
             elapsed = time.monotonic() - began
-            while noise < elapsed * self.NOISE_PER_SECOND:
+            while noise < elapsed * self._noise_per_second:
                 self._noise()
                 noise += 1
             if elapsed > (self._bursts + 1) * self.BURST_EVERY:
