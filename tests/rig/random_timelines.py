@@ -46,7 +46,7 @@ class _Known:
 
 def random_cases(cases: Sequence[Case], spec: DetectorSpec, source: Source, count: int, seed: int) -> list[Case]:
     """Make `count` cases out of `cases`, the same ones for the same `seed`; raw lines stay as they are written."""
-    written = [(case, case.events.events()) for case in cases]
+    written = [(case, case.written()) for case in cases]
     values: dict[str, list[Any]] = {}
     for event in (event for _, events in written for event in events):
         for name, value in event.columns.items():

@@ -58,7 +58,7 @@ ORDINARY = at("12:00:00", user_id="ann", action="login").repeat(3, every="1 minu
 CASES = [
     Case("four logins", train_on=ORDINARY, expect=[email(user_id="ann", window="14:00:00", score=1)],
          events=at("14:00:00", user_id="ann", action="login").repeat(4, every="1 minute")),
-    Case("five are usual", train_on=ORDINARY.repeat(2), expect=[],
+    Case("five are usual", train_on=[ORDINARY, ORDINARY], expect=[],
          events=at("14:00:00", user_id="ann", action="login").repeat(5, every="1 minute")),
 ]
 '''

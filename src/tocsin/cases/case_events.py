@@ -64,7 +64,7 @@ def iso(time: datetime) -> str:
 
 def written_events(case: Case, spec: DetectorSpec) -> list[CaseEvent]:
     """Work out the timeline of `case`; ConfigError if it is faulty or has no events. Ticks alone do to find silence."""
-    events = case.events.events()
+    events = case.written()
     if not events or (spec.expect is None and all(event.is_tick for event in events)):
         raise case.place.fault(f"case '{case.name}' has no events")
     return events

@@ -148,19 +148,26 @@ class Case:
         expect: exactly these findings; an empty list for a case that must stay silent.
         tables: rows of tables that the detector joins, by table: a timeline whose times say from when a row holds.
         train_on: of a detector with a model: the events whose features its model is trained on.
+
+    For `events` and `train_on` a list of timelines does too: one after the other, at their own times.
     """
 
     name: str
-    events: Timeline
+    events: Timeline | Sequence[Timeline]
     expect: Sequence[ExpectedFinding]
     tables: Mapping[str, Timeline] = field(default_factory=dict)
-    train_on: Timeline | None = None
+    train_on: Timeline | Sequence[Timeline] | None = None
     place: CodePlace = field(default_factory=lambda: _caller(3), kw_only=True, compare=False)
 
     @property
     def is_silent(self) -> bool:
         """Return whether nothing is expected of it."""
         return not self.expect
+
+    def written(self) -> list[CaseEvent]:
+        """Work out its events, in the order in which they are written; errors as `Timeline.events`."""
+        timelines = [self.events] if isinstance(self.events, Timeline) else self.events
+        return [event for timeline in timelines for event in timeline.events()]
 
 
 def at(when: str, /, **columns: Any) -> Timeline:

@@ -58,9 +58,9 @@ def read_cases(spec: DetectorSpec) -> list[Case]:
     ]  # fmt: skip
     for case in cases:
         is_right = {
-            "events": ("at(...)", isinstance(case.events, Timeline)),
+            "events": ("at(...), or a list of them", _is_timeline(case.events)),
             "expect": ("a list of email(...) and urgent(...)", _holds(case.expect, list | tuple, ExpectedFinding)),
-            "train_on": ("at(...)", case.train_on is None or isinstance(case.train_on, Timeline)),
+            "train_on": ("at(...), or a list of them", case.train_on is None or _is_timeline(case.train_on)),
             "tables": (
                 "a dict of at(...)",
                 _holds(case.tables, dict, str) and _holds([*case.tables.values()], list, Timeline),
@@ -71,6 +71,10 @@ def read_cases(spec: DetectorSpec) -> list[Case]:
     if faults:
         raise ConfigError(faults)
     return list(cases)
+
+
+def _is_timeline(value: Any) -> bool:
+    return isinstance(value, Timeline) or _holds(value, list | tuple, Timeline)
 
 
 def _holds(values: Any, kind: Any, of: Any) -> bool:
