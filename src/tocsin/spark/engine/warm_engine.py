@@ -22,7 +22,7 @@ from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.names import JobName
 from tocsin.declare.settings import Settings
 from tocsin.platform import private
-from tocsin.platform.lock import hold
+from tocsin.platform.lock import LockHeld, hold
 from tocsin.platform.process_exit import ExitCode, on_signals
 from tocsin.setup.java import find_java
 from tocsin.spark.engine import jvm
@@ -34,6 +34,7 @@ from tocsin.spark.session import clean_scratch
 ENGINE_LOG = "engine.log"
 """The file in the folder of an engine that has what it writes."""
 _START_SECONDS, _LOOK_SECONDS = 60.0, 0.1
+_LOCK = "lock"
 _LABELS = ("TOCSIN_LABELS", "TOCSIN_LEADER")
 
 
@@ -75,7 +76,8 @@ def run_until_idle(own: Settings, pool: str, start: Callable[[str], SparkSession
     offer_to_the_kernel()
     private.protect(own.state)
     name, stop = f"{pool}-1", threading.Event()
-    with hold(own.state / "lock"):
+    with hold(own.state / _LOCK):
+        _remove_dead(own.state.parent)
         try:
             os.environ["JAVA_HOME"] = str(find_java().home)
             clean_scratch(own, str(JobName("engine", name)))
@@ -92,6 +94,13 @@ def run_until_idle(own: Settings, pool: str, start: Callable[[str], SparkSession
         shutil.rmtree(own.state, ignore_errors=True)  # behind an error it stays: its log tells
         with contextlib.suppress(OSError):  # others are there
             own.state.parent.rmdir()
+
+
+def _remove_dead(folders: Path) -> None:
+    """Remove what killed engines have left: after an upgrade none has the name of theirs any more, and clears it."""
+    for lock in folders.glob(f"*/{_LOCK}"):
+        with contextlib.suppress(LockHeld, OSError), hold(lock):
+            shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 def _await_idle(engine: Engine, folder: Path, stop: threading.Event, seconds: float) -> None:

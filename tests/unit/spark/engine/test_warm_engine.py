@@ -12,6 +12,7 @@ import pytest
 
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.settings import Settings
+from tocsin.platform.lock import hold
 from tocsin.spark.engine import warm_engine
 from tocsin.spark.engine.warm_engine import attach_or_start
 
@@ -60,6 +61,15 @@ def test_a_folder_that_others_can_read_is_refused(own: Settings) -> None:
     own.state.parent.chmod(0o755)
     with pytest.raises(PermissionError, match="users must be a folder of this user alone"):
         attach_or_start(own, "test", "cases", ["/nowhere"])
+
+
+def test_what_killed_engines_have_left_goes_and_not_what_runs_or_is_about_to(tmp_path: Path) -> None:
+    for name in ("killed", "runs", "starts"):
+        (tmp_path / name / "checkpoints").mkdir(parents=True)
+    (tmp_path / "killed" / "lock").touch()
+    with hold(tmp_path / "runs" / "lock"):
+        warm_engine._remove_dead(tmp_path)
+    assert {folder.name for folder in tmp_path.iterdir()} == {"runs", "starts"}
 
 
 def test_it_is_idle_when_no_program_came_for_the_time_and_does_not_outlive_its_jvm(
