@@ -26,10 +26,10 @@ import structlog
 from tocsin.declare.model.errors import ConfigError, StartAgain, TocsinError, TransientError
 from tocsin.declare.model.job_kinds import BATCHES, KINDS, BatchKind, JobKind
 from tocsin.declare.model.job_report import JobState
-from tocsin.declare.model.names import DETECTOR, JobName
+from tocsin.declare.model.names import JobName
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.platform import logs, private, process_exit
-from tocsin.platform.environments import by_their_pythons
+from tocsin.platform.environments import READERS, by_their_pythons
 from tocsin.platform.failures import Unwritable, cause_of, in_a_line, is_disk
 from tocsin.platform.kafka.access_check import check_access
 from tocsin.platform.kafka.reporter import Reporter
@@ -148,11 +148,12 @@ def _run_batch(kind: BatchKind, options: argparse.Namespace) -> int:
         settings = load_settings()
         private.protect(settings.state)
         names, code = options.names, 0
-        if kind.argument == "detector":
-            more = [f"--day={day}" for day in getattr(options, "day", ())]
-            more += [f"--run-id={options.run_id}"] if getattr(options, "run_id", "") else []
+        if (folder := f"{kind.argument}s") in READERS:
+            given = {option: getattr(options, option.replace("-", "_")) for option in kind.options}
+            lists = {option: value if isinstance(value, list) else [value] for option, value in given.items()}
+            more = [f"--{option}={value}" for option, values in lists.items() for value in values if value]
             again = ["-m", "tocsin.job", kind.word, *more]
-            names, code = by_their_pythons(settings, names, lambda some: [*again, *some])
+            names, code = by_their_pythons(settings, names, lambda some: [*again, *some], folder)
         batch = Batch(
             names=tuple(names),
             settings=settings,
@@ -198,8 +199,8 @@ def _report(kind: JobKind, job: Job, run: Callable[[Job], None]) -> None:
         if not (kind.server or kind.is_spark):
             with contextlib.suppress(TransientError):
                 check_access(job.settings, job.reporter.report().job)
-        if kind.word == DETECTOR:
-            by_their_pythons(job.settings, [job.name], lambda _: sys.orig_argv[1:])
+        if kind.is_spark and kind.folder in READERS:
+            by_their_pythons(job.settings, [job.name], lambda _: sys.orig_argv[1:], kind.folder)
         run(job)
     except StartAgain as error:
         log.warning("starts again", reason=str(error))

@@ -236,8 +236,8 @@ def read_catalog(project: Path) -> Catalog:
         _take_out(declared, joins, project / folder, broken)
         entities = {name: faults_of_entities(spec, sources, tables) for name, spec in declared.items()}
         _take_out(declared, entities, project / folder, broken)
-    own = {name: faults_of_environment(spec, project) for name, spec in detectors.items()}
-    _take_out(detectors, own, project / "detectors", broken)
+        own = {name: faults_of_environment(spec, project) for name, spec in declared.items()}
+        _take_out(declared, own, project / folder, broken)
     while unread := faults_of_findings(detectors, broken.keys()):  # one that is taken out may have a reader
         _take_out(detectors, unread, project / "detectors", broken)
     if faults := _faults_of_routes(project, detectors, broken):

@@ -188,7 +188,7 @@ def faults_of_joins(spec: FlowSpec | DetectorSpec | ViewSpec, tables: Mapping[st
     ]
 
 
-def faults_of_environment(spec: DetectorSpec, project: Path) -> list[Fault]:
+def faults_of_environment(spec: FlowSpec | DetectorSpec | ViewSpec, project: Path) -> list[Fault]:
     """Find the environment of `spec` if nothing says what it holds."""
     folder, name = project / "environments", spec.environment
     if not name or (folder / f"{name}.in").is_file():

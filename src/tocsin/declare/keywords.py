@@ -125,6 +125,12 @@ class _Declared(BaseModel, extra="forbid"):
         " the event",
         (),
     )
+    environment: Annotated[str, Field(pattern=_ENVIRONMENT)] = _key(
+        "name",
+        "the environment that its process and Python workers run in, with the packages of environments/NAME.in"
+        " (docs/write/packages.md); that of Tocsin unless declared",
+        "",
+    )
 
 
 class _Expected(BaseModel, extra="forbid"):
@@ -284,12 +290,6 @@ class _Detector(_Declared):
         "True or False",
         "True gives its job a JVM of its own; without it the job shares the JVM of an engine (docs/run/engines.md)",
         False,
-    )
-    environment: Annotated[str, Field(pattern=_ENVIRONMENT)] = _key(
-        "name",
-        "the environment that its process and Python workers run in, with the packages of environments/NAME.in"
-        " (docs/write/packages.md); that of Tocsin unless declared",
-        "",
     )
     latency: Latency | Literal[""] = _key(
         '"10 ms", "100 ms" or "1 s"',

@@ -1,53 +1,61 @@
-"""Run the code of a detector by the Python of the environment that its file names."""
+"""Run the code of a detector, a flow or a view by the Python of the environment that its file names."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from tocsin.declare.declaration import read_spec
+from tocsin.declare.declaration import read_flow, read_spec, read_view
+from tocsin.declare.keywords import Spec
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.settings import Settings
+from tocsin.platform import child_process
 from tocsin.setup.paths import here
 from tocsin.setup.project_packages import python_of
 
-_GATEWAY = "PYSPARK_GATEWAY"
-"""How the variables begin by which a program of spark-submit finds its JVM."""
+_Spec = TypeVar("_Spec", bound=Spec)
+
+READERS: Mapping[str, Callable[[Path], Spec]] = {"detectors": read_spec, "flows": read_flow, "views": read_view}
+"""By the folders of files that may name an environment."""
 
 
 def by_their_pythons(
-    settings: Settings, detectors: Sequence[str], command: Callable[[Sequence[str]], Sequence[str]]
+    settings: Settings,
+    names: Sequence[str],
+    command: Callable[[Sequence[str]], Sequence[str]],
+    folder: str = "detectors",
 ) -> tuple[Sequence[str], int]:
-    """Let those of `detectors` that have another environment run there; returns the others, and the worst exit code.
+    """Let those of `names` that have another environment run there; returns the others, and the worst exit code.
 
     `command` gives the arguments of Python for some of them. If all have one other environment, this process becomes
     that command. Raises a ConfigError if an environment is not installed as its lock says.
     """
     groups: dict[Path | None, list[str]] = {}
-    for name in detectors:
-        groups.setdefault(python_for(settings, name), []).append(name)
+    for name in names:
+        groups.setdefault(python_for(settings, name, folder), []).append(name)
     own, code = groups.pop(None, []), 0
-    for python, names in groups.items():
+    for python, some in groups.items():
         assert python is not None
         if not own and len(groups) == 1:
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # libraries of C may have opened files
-            os.execve(python, [str(python), *command(names)], os.environ | _variables(python))
-        code = max(code, run_by(python, command(names)))
+            os.execve(python, [str(python), *command(some)], os.environ | _variables(python))
+        code = max(code, run_by(python, command(some)))
     return own, code
 
 
-def go_on_by_its_python(settings: Settings, detector: str) -> None:
-    """Let this command of `tocsin` go on by the Python of `detector`; errors as `by_their_pythons`."""
-    by_their_pythons(settings, [detector], lambda _: ["-m", "tocsin.cli", *sys.argv[1:]])
+def go_on_by_its_python(settings: Settings, name: str, folder: str = "detectors") -> None:
+    """Let this command of `tocsin` go on by the Python of what the file declares; errors as `by_their_pythons`."""
+    by_their_pythons(settings, [name], lambda _: ["-m", "tocsin.cli", *sys.argv[1:]], folder)
 
 
-def python_for(settings: Settings, detector: str) -> Path | None:
-    """Find the Python by which `detector` runs; None if it is that of this process. Errors as `by_their_pythons`."""
+def python_for(settings: Settings, name: str, folder: str = "detectors") -> Path | None:
+    """Find the Python by which `name` runs; None if it is that of this process. Errors as `by_their_pythons`."""
     try:
-        environment = read_spec(settings.project / "detectors" / f"{detector}.py").environment
+        environment = READERS[folder](settings.project / folder / f"{name}.py").environment
     except (ConfigError, OSError):  # whoever runs it says what is wrong
         return None
     return python_in(settings.project, environment)
@@ -62,15 +70,20 @@ def python_in(project: Path, environment: str) -> Path | None:
 
 
 def run_by(python: Path, arguments: Sequence[str]) -> int:
-    """Run another program of Python, and give its exit code."""
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(_GATEWAY)}
-    return subprocess.run([python, *arguments], env=variables | _variables(python), check=False).returncode
+    """Run another program of Python, in the JVM of the spark-submit that runs this one if any; give its exit code."""
+    command = [*child_process.prefix(), str(python), *arguments]
+    return subprocess.run(command, env=os.environ | _variables(python), check=False).returncode
 
 
 def is_elsewhere(environment: str) -> bool:
     """Return whether this process does not run in `environment`."""
     folder = Path(sys.prefix)
     return environment != (folder.name if folder.parent == here().environment("").resolve() else "")
+
+
+def without_elsewhere(specs: Mapping[str, _Spec]) -> dict[str, _Spec]:
+    """Leave out of `specs` those whose code this process cannot import, since it runs in another environment."""
+    return {name: spec for name, spec in specs.items() if not is_elsewhere(spec.environment)}
 
 
 def _variables(python: Path) -> dict[str, str]:

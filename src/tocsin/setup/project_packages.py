@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from tocsin.declare.model.errors import ConfigError, Fault, TransientError
@@ -61,11 +62,10 @@ def lock(paths: Paths, project: Path, *, upgrade: bool = False) -> list[Path]:
     return changed
 
 
-def faults_of(paths: Paths, project: Path) -> list[Fault]:
-    """Find locks that are missing, older than what they lock, or not of this Tocsin."""
-    files, faults = asked_for(project), []
-    ours = _pins(paths.locks / "python.txt") if files else {}
-    for asked in files.values():
+def faults_of(paths: Paths, files: Collection[Path]) -> list[Fault]:
+    """Find what of `files` has no lock, one that is older than itself, or one that is not of this Tocsin."""
+    ours, faults = _pins(paths.locks / "python.txt") if files else {}, []
+    for asked in files:
         target = lock_of(asked)
         if not target.is_file():
             faults.append(Fault(str(asked), f"has no {target.name}; run: tocsin packages lock"))
@@ -86,10 +86,9 @@ def install(paths: Paths, *, with_tools: bool = True) -> bool:
         ConfigError: a lock is missing, or older than what it locks, or not of this Tocsin; otherwise as
             `python_env.install`.
     """
-    if faults := faults_of(paths, paths.project):
+    if faults := faults_of(paths, (files := asked_for(paths.project)).values()):
         python_env.install(paths, with_tools=with_tools)  # what mends the locks must run
         raise ConfigError(faults)
-    files = asked_for(paths.project)
     done = [python_env.install(paths, [lock_of(files.pop(""))] if "" in files else [], with_tools=with_tools)]
     done += [python_env.install_environment(paths, name, lock_of(asked)) for name, asked in files.items()]
     return any(done)
@@ -100,7 +99,7 @@ def python_of(paths: Paths, project: Path, name: str) -> Path:
     asked = project / ENVIRONMENTS / f"{name}.in"
     if not asked.is_file():
         raise ConfigError.one(asked, "is missing: it names the packages of this environment, one a line")
-    if faults := [fault for fault in faults_of(paths, project) if Path(fault.where).stem == name]:
+    if faults := faults_of(paths, [asked]):
         raise ConfigError(faults)
     if not python_env.has_environment(paths, name, lock_of(asked)):
         raise ConfigError.one(lock_of(asked), "is not installed here; run: tocsin packages install")

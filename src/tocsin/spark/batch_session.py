@@ -22,6 +22,7 @@ from tocsin.declare.setting_blocks import LOOPBACK
 from tocsin.declare.settings import Settings
 from tocsin.platform.storage.s3a import prepare_s3a
 from tocsin.setup.java import find_java
+from tocsin.setup.paths import here
 from tocsin.spark.engine import cluster
 from tocsin.spark.engine.attachment import LOG, Attachment, engine_code
 from tocsin.spark.engine.warm_engine import ENGINE_LOG, attach_or_start
@@ -137,7 +138,7 @@ def _attach(settings: Settings, job: str, master: str) -> Attachment | None:
         return None
     own = engine_settings(settings)
     # Without PYTHONPATH, where spark-submit puts a PySpark that does not find its Spark.
-    command = [sys.executable, "-E", "-m", "tocsin.spark.batch_engine", str(settings.project)]
+    command = [str(here().venv / "bin" / "python"), "-E", "-m", "tocsin.spark.batch_engine", str(settings.project)]
     try:
         attachment = attach_or_start(own, POOL, job, command)
     except (OSError, TransientError) as error:

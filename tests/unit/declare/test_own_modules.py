@@ -12,6 +12,7 @@ from tocsin.declare.catalog import read_catalog
 from tocsin.declare.code.own_modules import carrying, code_of
 from tocsin.declare.declaration import read_spec
 from tocsin.declare.model.errors import ConfigError
+from tocsin.platform.environments import READERS
 from tocsin.spark.declared_function import DeclaredFunction, load_module
 
 SOURCE = """title = "Logins"
@@ -36,6 +37,24 @@ def detect(events):
 
 {cases}
 '''
+ENVIRONED = {
+    "flows": '''"""Copies."""
+from tocsin import flow
+
+
+@flow(source="logins", to="copies", owner="a@example.com", stage="live")
+def flow(events):
+    return events
+''',
+    "views": '''"""Counts."""
+from tocsin import view
+
+
+@view(source="logins", key="user_id", window=None, owner="a@example.com", stage="live")
+def view(events):
+    return events.groupBy("user_id").count()
+''',
+}
 
 
 def project(tmp_path: Path, imports: str, body: str = "pass", cases: str = "", **lib: str) -> Path:
@@ -141,15 +160,21 @@ def test_a_broken_module_breaks_what_reaches_it_alone(tmp_path: Path) -> None:
     assert [*read_catalog(tmp_path).detectors] == ["bursts", "other"]
 
 
-def test_an_environment_that_nothing_describes_is_a_fault(tmp_path: Path) -> None:
-    path = project(tmp_path, "")
+@pytest.mark.parametrize("folder", READERS)
+def test_an_environment_that_nothing_describes_is_a_fault(tmp_path: Path, folder: str) -> None:
+    path = project(tmp_path, "").parents[1] / folder / "bursts.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(ENVIRONED.get(folder) or path.read_text())
+    (tmp_path / "sources" / "copies.toml").write_text(
+        SOURCE.replace("json", "events").replace('event_time = "at"\n', "")
+    )
     path.write_text(path.read_text().replace('stage="live"', 'stage="live", environment="torch"'))
     (tmp_path / "environments").mkdir()
     (tmp_path / "environments" / "torch2.in").touch()
-    (fault,) = read_catalog(tmp_path).broken["detectors/bursts"].faults
+    (fault,) = read_catalog(tmp_path).broken[f"{folder}/{path.stem}"].faults
     assert (fault.key, fault.nearest) == ("environment", "torch2")
     (tmp_path / "environments" / "torch.in").touch()
-    assert read_catalog(tmp_path).detector("bursts").environment == "torch"
+    assert getattr(read_catalog(tmp_path), folder)[path.stem].environment == "torch"
 
 
 def test_functions_of_modules_go_to_python_workers_by_value(tmp_path: Path) -> None:
@@ -185,9 +210,21 @@ def test_the_text_of_a_file_carries_its_modules(tmp_path: Path) -> None:
 
 def test_a_text_whose_modules_are_damaged_is_a_fault_of_that_file(tmp_path: Path) -> None:
     path = project(tmp_path, "from lib.wörter import tidy", wörter="tidy = 7\n")
-    path.write_bytes(code_of(path).replace(b'"tidy', b'"\\qtidy'))
+    kept = path.parents[1] / path.name
+    kept.write_bytes(code_of(path).replace(b'"tidy', b'"\\qtidy'))
+    with pytest.raises(ConfigError, match=r"'# carries lib/...' that is cut or changed"):
+        read_spec(kept)
+
+
+def test_a_kept_version_that_is_copied_back_runs_no_old_module(tmp_path: Path) -> None:
+    path = project(tmp_path, "from lib.text import tidy", text="tidy = 7\n")
+    before = path.read_text()
+    path.write_bytes(code_of(path))
     (fault,) = read_catalog(tmp_path).broken["detectors/bursts"].faults
-    assert "'# carries lib/...' that is cut or changed" in fault.what
+    assert "carries lib/text.py of an earlier version" in fault.what
+    assert fault.line == path.read_text().splitlines().index('# carries lib/text.py: "tidy = 7\\n"') + 1
+    path.write_text(before)
+    assert [*read_catalog(tmp_path).detectors] == ["bursts"]
 
 
 def test_a_module_that_fails_at_import_is_said_with_its_own_line(tmp_path: Path) -> None:

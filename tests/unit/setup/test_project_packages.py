@@ -51,20 +51,20 @@ def uv(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Uv:
     (paths.locks / "python.txt").write_text(OURS)
     (paths.root / "requirements.in").write_text("tiny\n")
     (paths.root / "environments").mkdir()
-    (paths.root / "environments" / "torch.in").write_text("torch\n")
+    (paths.root / "environments" / "requirements.in").write_text("torch\n")
     uv = Uv()
     monkeypatch.setattr(python_env, "run_uv", uv)
     return uv
 
 
 def test_each_file_is_locked_beside_itself_and_again_only_when_it_changes(paths: Paths, uv: Uv) -> None:
-    locks = [paths.root / "requirements.txt", paths.root / "environments" / "torch.txt"]
+    locks = [paths.root / "requirements.txt", paths.root / "environments" / "requirements.txt"]
     assert project_packages.lock(paths, paths.root) == locks
     assert "tiny==1.0\n    # via -c Tocsin\n" in locks[0].read_text()
     assert project_packages.lock(paths, paths.root) == []
     (paths.root / "requirements.in").write_text("tiny\nmore\n")
     assert project_packages.lock(paths, paths.root) == locks[:1]
-    assert project_packages.faults_of(paths, paths.root) == []
+    assert project_packages.faults_of(paths, project_packages.asked_for(paths.root).values()) == []
 
 
 BAD = {
@@ -128,16 +128,20 @@ def test_what_is_installed_is_what_is_locked(paths: Paths, uv: Uv, monkeypatch: 
             Path(words[-1], "bin", "python").touch()
 
     monkeypatch.setattr(python_env, "run_uv", run_uv)
-    with pytest.raises(ConfigError, match=r"torch\.txt: is not installed here; run: tocsin packages install"):
-        project_packages.python_of(paths, paths.root, "torch")
+    with pytest.raises(
+        ConfigError, match=r"environments/requirements\.txt: is not installed here; run: tocsin packages install"
+    ):
+        project_packages.python_of(paths, paths.root, "requirements")
     assert project_packages.install(paths)
-    torch = paths.home / "environments" / "torch" / "bin" / "python"
+    torch = paths.home / "environments" / "requirements" / "bin" / "python"
     assert synced == [
         (str(paths.venv / "bin" / "python"), ["python.txt", "dev.txt", "requirements.txt"]),
-        (str(torch), ["python.txt", "torch.txt"]),
+        (str(torch), ["python.txt", "requirements.txt"]),
     ]
     assert not project_packages.install(paths)
-    assert project_packages.python_of(paths, paths.root, "torch") == torch
+    (paths.root / "requirements.in").write_text("tiny\nmore\n")  # which is no fault of the environment of that name
+    assert project_packages.python_of(paths, paths.root, "requirements") == torch
+    (paths.root / "requirements.in").write_text("tiny\n")
     (paths.locks / "python.txt").write_text(OURS + "# another lock of Tocsin\n")
     assert project_packages.install(paths)
     assert synced[2:] == synced[:2]  # so a lock of Tocsin removes nothing of the project's

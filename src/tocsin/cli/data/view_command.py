@@ -125,10 +125,12 @@ def rebuild(
     was interrupted goes on where it stopped. Exit code 1 if days are missing that it needs.
     """
     from tocsin.declare.catalog import load_project
+    from tocsin.platform.environments import go_on_by_its_python
     from tocsin.views.rebuild.rebuild_status import look_at, rebuild_by_kafka
 
     settings, catalog = load_project()
     name = catalog.view(view).name
+    go_on_by_its_python(settings, name, "views")
     look = None if kafka_only else look_at(settings, name)
     if look is None:
         line("computed from the events that Kafka keeps")

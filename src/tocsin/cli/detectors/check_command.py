@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -140,21 +140,21 @@ def plan_all(settings: Settings, catalog: Catalog) -> Planned:
 def _plans(catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
     """Have Spark plan what is code: a line on each plan, how many there are of a kind, and all faults."""
     from tocsin.declare.settings import load_settings
-    from tocsin.platform.environments import is_elsewhere
+    from tocsin.platform.environments import READERS, is_elsewhere, without_elsewhere
 
     settings = load_settings()
-    elsewhere = {name: spec for name, spec in catalog.detectors.items() if is_elsewhere(spec.environment)}
-    here = {name: spec for name, spec in catalog.detectors.items() if name not in elsewhere}
-    found = plan_all(settings, replace(catalog, detectors=here))
+    found = plan_all(settings, catalog)
 
     def latency(spec: DetectorSpec | ViewSpec, plan: QueryPlan) -> str:
         lateness = max(source.lateness for source in catalog.sources_of(spec))
         moment = "the event" if spec.window is None else "the end of the window"
         return plan.latency(lateness, spec.latency or settings.spark.latency, moment)
 
+    specs = [spec for folder in READERS for spec in getattr(catalog, folder).values()]
     lines = [
-        f"{name}: not planned: it runs in environment {spec.environment}; run: tocsin test {name}"
-        for name, spec in elsewhere.items()
+        f"{spec.path}: not planned: it runs in environment {spec.environment}"
+        for spec in specs
+        if is_elsewhere(spec.environment)
     ]
     lines += [
         f"{name}: {plan.mode} ({plan.reason}); the score is {plan.score.kind} ({plan.score.why}); "
@@ -166,7 +166,7 @@ def _plans(catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
         for name, plan in found.views.items()
     ]
     broken = {fault.where for fault in found.faults}
-    well = sum(str(spec.path) not in broken for spec in catalog.flows.values())
+    well = sum(str(spec.path) not in broken for spec in without_elsewhere(catalog.flows).values())
     tables = sum(not table.trains for table in catalog.tables.values()) - sum(
         "tables" in Path(where).parent.name for where in broken
     )

@@ -44,7 +44,8 @@ def explain(
     Of a finding: the code that made it, what other limits would change, the events of its entity in its window (from
     history, or from Kafka as far as it still holds them), its alert, and the mail about it. See `tocsin findings`.
 
-    With --versions a copy of each version is named: to go back to one, copy it over the file in the project.
+    With --versions a copy of each version is named: to go back to one, copy it over the file in the project. Comments
+    `# carries lib/...` at its end hold the modules that it reached: remove them, and revert lib/ where it differs.
     """
     from tocsin.cli.detectors.versions_command import list_versions
     from tocsin.declare.catalog import load_project

@@ -82,8 +82,12 @@ def own_modules(tree: ast.Module, path: Path, text: bytes) -> list[OwnModule]:
     """List the modules that `tree`, parsed of the `text` of `path`, reaches, by place; `text` may carry them.
 
     Raises a ConfigError with all faults: a module that is missing, cannot be parsed, is there twice or imports a
-    declared file, and an import inside a function.
+    declared file, an import inside a function, and a file of a project that carries modules.
     """
+    if path.parent.name in _DECLARED and (found := _CARRIED.search(text)):
+        what = f"carries {found[1].decode()} of an earlier version, which would run instead of that file; remove all "
+        what += "comments '# carries lib/...', and revert what has changed in lib/"
+        raise ConfigError.one(path, what, line=text.count(b"\n", 0, found.start()) + 1)
     try:
         carried = _carried(text)
     except ValueError as error:

@@ -41,7 +41,7 @@ class FlowSpec:
         to: name of the source whose events it writes; its format is `events`.
         owner: e-mail address that mails about its job go to.
         stage: draft and retired do not run, shadow and live do.
-        isolation, latency: see `tocsin.declare.model.detector.DetectorSpec`.
+        isolation, latency, environment: see `tocsin.declare.model.detector.DetectorSpec`.
         tables: names of the tables that it joins; see `tocsin.declare.model.table`.
         title: first line of the docstring.
         doc: the whole docstring.
@@ -57,6 +57,7 @@ class FlowSpec:
     stage: Stage
     isolation: bool = False
     latency: str = ""
+    environment: str = ""
     tables: tuple[str, ...] = ()
     title: str
     doc: str
@@ -118,7 +119,7 @@ def flow(
 ) -> Callable[[_Flow], _Flow]:
     """Mark `flow` as the function of this file's flow; all arguments are literals, explained in `FlowSpec`.
 
-    `options` are `tables`, `isolation` and `latency`.
+    `options` are `tables`, `isolation`, `latency` and `environment`.
     """
 
     def mark(function: _Flow) -> _Flow:

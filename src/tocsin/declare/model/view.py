@@ -46,7 +46,7 @@ class ViewSpec:
         total: columns of the key over whose other columns the rows are summed up for readers; () for no sums.
         owner: e-mail address that mails about its jobs go to.
         stage: draft and retired do not run, shadow and live do.
-        memory, resources, isolation, latency: see `tocsin.declare.model.detector.DetectorSpec`.
+        memory, resources, isolation, latency, environment: see `tocsin.declare.model.detector.DetectorSpec`.
         tables: names of the tables that it joins; see `tocsin.declare.model.table`.
         title: first line of the docstring.
         doc: the whole docstring.
@@ -70,6 +70,7 @@ class ViewSpec:
     resources: Resources | None = None
     isolation: bool = False
     latency: str = ""
+    environment: str = ""
     tables: tuple[str, ...] = ()
     title: str
     doc: str
@@ -120,7 +121,7 @@ def view(
 
     All arguments are literals. The meaning of each is that of the attribute of `ViewSpec` with its name; `options` are
     `sink`, `table` (the name of the view unless told), `slide`, `keep`, `total`, `memory`,
-    `resources`, `isolation`, `latency` and `tables`.
+    `resources`, `isolation`, `latency`, `environment` and `tables`.
     """
 
     def mark(function: _View) -> _View:

@@ -15,6 +15,7 @@ from tocsin.declare.model.source import Source
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
 from tocsin.detect.spark.step_query import detector_function
 from tocsin.ingest.spark.patterns import check_source
+from tocsin.platform.environments import without_elsewhere
 from tocsin.platform.failures import first_line
 from tocsin.platform.time_limit import time_limit
 from tocsin.quality.suites.suite_catalog import read_row_rules
@@ -28,7 +29,7 @@ def detector_plans(spark: SparkSession, project: Path, catalog: Catalog) -> tupl
     faults: list[Fault] = []
     for source in catalog.sources.values():
         faults += _pattern_faults(spark, project, source)
-    for name, spec in catalog.detectors.items():
+    for name, spec in without_elsewhere(catalog.detectors).items():
         try:
             found[name] = plan_of(spark, spec, catalog)
         except ConfigError as error:

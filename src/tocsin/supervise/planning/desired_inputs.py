@@ -155,8 +155,8 @@ def _written(catalog: Catalog, spec: FlowSpec | DetectorSpec | ViewSpec) -> Inpu
 
 
 def _environment(spec: FlowSpec | DetectorSpec | ViewSpec) -> dict[str, str]:
-    """Give what is installed in the environment of a detector: its job is replaced when that changes."""
-    name = getattr(spec, "environment", "")
+    """Give what is installed in the environment of `spec`: its job is replaced when that changes."""
+    name = spec.environment
     return {"environment": f"{name} {install_stamp.stamp_of(here().environment(name))}"} if name else {}
 
 

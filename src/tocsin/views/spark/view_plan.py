@@ -13,6 +13,7 @@ from tocsin.declare.model.errors import ConfigError, Fault, nearest
 from tocsin.declare.model.source import Source
 from tocsin.declare.model.view import ViewSpec
 from tocsin.ingest.spark.patterns import check_function
+from tocsin.platform.environments import without_elsewhere
 from tocsin.platform.time_limit import time_limit
 from tocsin.spark.declared_function import DeclaredFunction
 from tocsin.spark.events import planned_events
@@ -38,7 +39,7 @@ def view_plans(spark: SparkSession, catalog: Catalog) -> tuple[dict[str, QueryPl
     """Read the plan of each view by name, and the faults: plans and patterns that Spark, Java or Tocsin refuses."""
     found: dict[str, QueryPlan] = {}
     faults: list[Fault] = []
-    for name, spec in catalog.views.items():
+    for name, spec in without_elsewhere(catalog.views).items():
         sources = catalog.sources_of(spec)
         try:
             events = planned_events(spark, sources, spec.computed, spec.path)

@@ -13,6 +13,7 @@ from tocsin.declare.model.errors import ConfigError, Fault, nearest
 from tocsin.declare.model.flow import POSITION, FlowSpec
 from tocsin.declare.model.source import EVENT_COLUMNS, Source
 from tocsin.ingest.spark.patterns import check_function
+from tocsin.platform.environments import without_elsewhere
 from tocsin.platform.time_limit import time_limit
 from tocsin.spark.declared_function import DeclaredFunction
 from tocsin.spark.events import IDENTITY, by_source, no_records, parse_events, read_sources, unread_sources
@@ -27,7 +28,7 @@ _MULTIPLIES = {"Generate", "Expand"}
 def flow_faults(spark: SparkSession, catalog: Catalog) -> list[Fault]:
     """List what Spark, Java or Tocsin refuses of the plans of all flows."""
     faults: list[Fault] = []
-    for spec in catalog.flows.values():
+    for spec in without_elsewhere(catalog.flows).values():
         try:
             plan_flow(spark, spec, catalog)
         except ConfigError as error:
