@@ -10,6 +10,7 @@ COPY locks locks
 # Packages of the project, if it has any: beside a file that is there, a pattern may match nothing.
 COPY LICENSE requirements.[it][nx]* ./
 COPY LICENSE environment[s] environments/
+COPY LICENSE wheel[s] wheels/
 # All of src that set-up itself is made of.
 COPY src/tocsin/declare/model/errors.py src/tocsin/declare/model/
 COPY src/tocsin/setup src/tocsin/setup

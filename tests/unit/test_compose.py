@@ -249,7 +249,7 @@ def test_every_setting_that_is_given_exists(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_the_image_copies_exists_and_reaches_the_build() -> None:
     let_in = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(encoding="utf-8"), re.MULTILINE)
     copied = [words.split()[:-1] for words in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE)]
-    optional = {f"{name[:-1]}[{name[-1]}]": name for name in (*OPTIONAL, "environments", "routes.toml")}
+    optional = {f"{name[:-1]}[{name[-1]}]": name for name in (*OPTIONAL, "environments", "wheels", "routes.toml")}
     optional["requirements.[it][nx]*"] = "requirements.in"
     assert all(["LICENSE", pattern] in copied and name in let_in for pattern, name in optional.items())
     for name in (name for names in copied for name in names if name not in optional):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 from collections.abc import Collection
 from pathlib import Path
 
@@ -58,6 +59,7 @@ def lock(paths: Paths, project: Path, *, upgrade: bool = False) -> list[Path]:
         written = target.read_text(encoding="utf-8").replace(str(ours), "Tocsin").replace(f"{project}/", "")
         text = f"{_MARK}{_sha256(asked)}\n{written}"
         target.write_text(text, encoding="utf-8")
+        shutil.copymode(asked, target)  # uv makes it readable for its user alone, who is not that of an image
         changed += [target] if text != before else []
     return changed
 

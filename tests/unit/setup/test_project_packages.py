@@ -44,6 +44,7 @@ class Uv:
         *_, asked, _, target = arguments
         pins = "".join(f"{name}=={self.version}\n" for name in Path(asked).read_text().split())
         Path(target).write_text(f"{pins}    # via -c {paths.locks / 'python.txt'}\n")
+        Path(target).chmod(0o600)
 
 
 @pytest.fixture
@@ -61,6 +62,7 @@ def test_each_file_is_locked_beside_itself_and_again_only_when_it_changes(paths:
     locks = [paths.root / "requirements.txt", paths.root / "environments" / "requirements.txt"]
     assert project_packages.lock(paths, paths.root) == locks
     assert "tiny==1.0\n    # via -c Tocsin\n" in locks[0].read_text()
+    assert locks[0].stat().st_mode == (paths.root / "requirements.in").stat().st_mode
     assert project_packages.lock(paths, paths.root) == []
     (paths.root / "requirements.in").write_text("tiny\nmore\n")
     assert project_packages.lock(paths, paths.root) == locks[:1]
