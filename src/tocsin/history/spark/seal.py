@@ -307,7 +307,8 @@ class Sealer:
     def _refuse(self, day: date, version: DayVersion, verdict: Verdict) -> None:
         """Put a version on a branch of its own, for people to look at."""
         branch = self.table.stage(day, version.version, paths(self.places, day, version), _about([version]))
-        log.error("day refused", source=self.source.name, verdict=verdict.text, branch=branch)
+        failed = ", ".join(verdict.summary.failed)
+        log.error("day refused", source=self.source.name, day=str(day), failed=failed, branch=branch)
 
     def _publish(self, days: Sequence[SealedDay]) -> dict[date, SealedDay | Exception]:
         if days:
