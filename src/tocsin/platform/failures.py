@@ -25,6 +25,7 @@ _KAFKA = (
 _STORE = ("software.amazon.awssdk.", "org.apache.hadoop.fs.s3a.")
 _NO_KEY = "NoAuthWithAWSException"
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]+")
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([^'\n]+)'|Cannot run program \"([^\"\n]+)\"")
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 _CAUSE = "Caused by: "
 _BY_PY4J = "An error occurred while calling "
@@ -152,6 +153,14 @@ def store_failure(error: str) -> TocsinError | None:
     return TransientError(f"the object store of checkpoints failed: {root_cause(RuntimeError(error))}")
 
 
+def missing_in_workers(error: str) -> str:
+    """Say in a line what a Python worker has not found, by the text of an error: a module, or Python; else ""."""
+    if (found := _MISSING.search(error)) is None:
+        return ""
+    what = f"find no module '{found[1]}'" if found[1] else f"cannot run {found[2]}"
+    return f"Python workers {what}; executors need what is installed here, at the same path (docs/write/packages.md)"
+
+
 def is_disk(error: BaseException) -> bool:
     """Return whether `error`, of our own files or of a Spark task, says that a disk is full or cannot be written."""
     return error.errno in _FULL if isinstance(error, OSError) else is_unwritable(str(error))
@@ -166,6 +175,8 @@ def in_a_line(error: BaseException) -> str:
     text = str(error).strip()
     if isinstance(error, (TocsinError, OSError)):
         return text
+    if missing := missing_in_workers(text):
+        return missing
     if named := _CONDITION.search(text):
         return named[0][:_MOST]
     if text.startswith(_BY_PY4J) and (causes := _causes(text)):

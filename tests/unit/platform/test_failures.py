@@ -106,6 +106,21 @@ def test_what_lies_under_an_error_with_a_name_is_read_too() -> None:
     assert is_store(cause(query))
 
 
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        ("ModuleNotFoundError: No module named 'tiny.deep'", "find no module 'tiny.deep'"),
+        (
+            'java.io.IOException: Cannot run program "/env/bin/python": error=2, No such file',
+            "cannot run /env/bin/python",
+        ),
+    ],
+)
+def test_what_python_workers_lack_is_said_with_what_to_do(error: str, what: str) -> None:
+    said = in_a_line(RuntimeError(f"[STREAM_FAILED] Query [id = 1] terminated.\n{ABORTED}\nCaused by: {error}\n\tat x"))
+    assert said.startswith(f"Python workers {what}; executors need what is installed here")
+
+
 def test_executors_without_a_key_are_a_setting_to_be_put_right() -> None:
     text = "org.apache.hadoop.fs.s3a.auth.NoAuthWithAWSException: No AWS Credentials provided"
     failure = store_failure(f"{ABORTED}\nCaused by: java.nio.file.AccessDeniedException: : {text}")

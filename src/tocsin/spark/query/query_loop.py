@@ -21,10 +21,19 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tocsin.declare.blocks.spark_settings import LOCAL
-from tocsin.declare.model.errors import StartAgain, TransientError
+from tocsin.declare.model.errors import ConfigError, StartAgain, TransientError
 from tocsin.declare.model.job_report import ISOLATED, JobState
 from tocsin.declare.settings import Settings
-from tocsin.platform.failures import Unwritable, cause, is_kafka, is_unwritable, refusal, root_cause, store_failure
+from tocsin.platform.failures import (
+    Unwritable,
+    cause,
+    is_kafka,
+    is_unwritable,
+    missing_in_workers,
+    refusal,
+    root_cause,
+    store_failure,
+)
 from tocsin.platform.kafka.access_check import check_access
 from tocsin.platform.kafka.reader import TopicReader
 from tocsin.platform.kafka.reporter import Reporter
@@ -259,6 +268,8 @@ class QueryLoop:
         if (change := self._change_of_topics()) is not None:
             log.info("query restarting", reason=change)
             return
+        if self._run.resources is not None and (missing := missing_in_workers(error)):
+            raise ConfigError.one("spark.master", missing)  # no record is the cause
         if self._job.accept_failure(self._run, error):
             log.info("query restarting", reason="the query changes its mode", error=error.splitlines()[0][:300])
             return

@@ -10,6 +10,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from tocsin.declare.blocks.spark_settings import ResourceSettings
+from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.settings import Settings
 from tocsin.platform.failures import Unwritable
 from tocsin.spark.engine import cluster, jvm
@@ -17,9 +18,13 @@ from tocsin.spark.query import query_loop
 from tocsin.spark.query.query_loop import QueryLoop
 from tocsin.spark.query.work import Run
 
+FULL = "unknown zone 'No space left on device'"
 
-def end(tmp_path: Path, *, tries_again: bool, growth: str | None = None) -> list[str]:
-    """Let a query end with a value in its error that reads like a full disk; returns the errors the job counted."""
+
+def end(
+    tmp_path: Path, *, tries_again: bool, growth: str | None = None, error: str = FULL, on_cluster: bool = False
+) -> list[str]:
+    """Let a query end with `error`; returns the errors the job counted."""
     errors: list[str] = []
 
     def failed(_: Any, error: str) -> bool:
@@ -27,19 +32,27 @@ def end(tmp_path: Path, *, tries_again: bool, growth: str | None = None) -> list
         return tries_again
 
     settings = Settings(project=tmp_path, state=tmp_path)
-    settings.checkpoint("a").mkdir(parents=True)
-    job, run = SimpleNamespace(accept_failure=failed), SimpleNamespace(job="a")
+    settings.checkpoint("a").mkdir(parents=True, exist_ok=True)
+    resources = ResourceSettings() if on_cluster else None
+    job, run = SimpleNamespace(accept_failure=failed), SimpleNamespace(job="a", resources=resources)
     loop: Any = SimpleNamespace(
         _run=run, _settings=settings, _job=job, _attachment=None,
         _accept_loss=lambda _: False, _change_of_topics=lambda: growth,
     )  # fmt: skip
-    query: Any = SimpleNamespace(exception=lambda: ValueError("unknown zone 'No space left on device'"))
+    query: Any = SimpleNamespace(exception=lambda: ValueError(error))
     QueryLoop._handle_end(loop, query)
     return errors
 
 
 def test_an_error_that_reads_like_a_full_disk_is_counted_while_there_is_room(tmp_path: Path) -> None:
-    assert end(tmp_path, tries_again=True) == ["unknown zone 'No space left on device'"]
+    assert end(tmp_path, tries_again=True) == [FULL]
+
+
+def test_a_package_that_executors_lack_is_a_setting_to_be_put_right_and_no_record(tmp_path: Path) -> None:
+    lacking = "ModuleNotFoundError: No module named 'tiny'"
+    with pytest.raises(ConfigError, match=r"spark\.master: Python workers find no module 'tiny'; executors"):
+        end(tmp_path, tries_again=True, error=lacking, on_cluster=True)
+    assert end(tmp_path, tries_again=True, error=lacking) == [lacking]
 
 
 def test_an_end_for_added_partitions_is_no_failure(tmp_path: Path) -> None:
