@@ -81,9 +81,8 @@ def evaluate(
     """
     from tocsin.alerts.evaluation.evaluation_run import EvaluationRequest, run_evaluation
     from tocsin.declare.model.errors import ConfigError
-    from tocsin.declare.settings import load_settings
 
-    settings, choice = load_settings(), _choice(days or (7 if against else 60), first, last, today)
+    settings, choice = _settings_for(detector), _choice(days or (7 if against else 60), first, last, today)
     if against is not None:
         if labels or alerts_a_day is not None or limits or out:
             raise ConfigError.one("--against", "compares what two versions find; leave out what is about limits")
@@ -96,6 +95,15 @@ def evaluate(
     if not found.scores:
         what = "no row of these days has an entity and a score, so nothing can be said of limits"
         note(f"{detector}: {what}{', and there is no picture' if out else ''}", style="yellow")
+
+
+def _settings_for(detector: str) -> Settings:
+    """Load the settings, in the environment of `detector`."""
+    from tocsin.declare.settings import load_settings
+    from tocsin.platform.environments import go_on_by_its_python
+
+    go_on_by_its_python(settings := load_settings(), detector)
+    return settings
 
 
 def _compare(settings: Settings, detector: str, against: str, choice: DayChoice, *, json: bool) -> None:
@@ -120,10 +128,9 @@ def scores(
     Columns: those of its entity, as text; `window_start` and `window_end`, without windows both the time of the event;
     `score`. Rows without an entity or a finite score are left out.
     """
-    from tocsin.declare.settings import load_settings
     from tocsin.history.backfill.trial import score_days
 
-    run = score_days(load_settings(), detector, _choice(days or 60, first, last, today), _writable(out))
+    run = score_days(_settings_for(detector), detector, _choice(days or 60, first, last, today), _writable(out))
     _tell_days(run)
     (trial,) = run.trials
     events = sum(trial.events.values())

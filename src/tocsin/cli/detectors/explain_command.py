@@ -84,8 +84,10 @@ def _of_detector(settings: Settings, catalog: Catalog, name: str, *, plan: bool)
 
 def _plan_rows(settings: Settings, catalog: Catalog, spec: DetectorSpec) -> list[tuple[str, str, str]]:
     from tocsin.detect.spark.plan_check import plan_of
+    from tocsin.platform.environments import go_on_by_its_python
     from tocsin.spark.session import planning_session
 
+    go_on_by_its_python(settings, spec.name)
     with planning_session(settings) as spark:
         found = plan_of(spark, spec, catalog)
     kind = "session windows, which end by a gap; " if found.has_sessions else ""
