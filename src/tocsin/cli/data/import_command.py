@@ -15,7 +15,6 @@ from tocsin.cli.output import counted, line, note, progress
 from tocsin.declare.model.durations import days_text
 from tocsin.declare.model.errors import ConfigError
 from tocsin.ingest.files.past_rows import FileForm, list_files
-from tocsin.quality.verdict import judge_or_accept
 
 if TYPE_CHECKING:
     from tocsin.declare.catalog import Catalog
@@ -131,6 +130,8 @@ def seal_and_tell(settings: Settings, declared: Source, days: Sequence[date] = (
         part = "" if sealed.version.whole else " up to now; backfills wait until it is over and sealed again"
         line(f"{sealed.day} {sealed.version.version}: {sealed.version.state}{part}. {sealed.verdict.text}")
     if refused := [sealed.day for sealed in outcome.sealed if not sealed.verdict.publishable]:
+        from tocsin.quality.verdict import judge_or_accept
+
         again, accept = judge_or_accept(declared.name, refused[0])
         note(f"when the rules or the data are mended: {again}", style="yellow")
         note(f"to publish a refused day as it is: {accept}", style="yellow")
