@@ -24,8 +24,8 @@ from sqlalchemy import Connection, delete, func, select
 
 from bench.figures import Spread, table
 from tocsin.alerts.alert_policy import DetectorFacts
+from tocsin.alerts.finding_feed import FindingRecord
 from tocsin.alerts.indexer import BATCH, COLLECT_AFTER, Indexer
-from tocsin.alerts.intake import FindingRecord
 from tocsin.alerts.notify.channel import Delivery, Message, Result
 from tocsin.alerts.notify.notifier import Notifier
 from tocsin.alerts.notify.notifier_job import POLL_SECONDS

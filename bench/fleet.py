@@ -26,8 +26,8 @@ from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.model.names import dag_of, detector_job, file_name
 from tocsin.declare.settings import Settings
-from tocsin.dev.running_stack import read_running
 from tocsin.dev.servers.airflow_servers import PREFIX
+from tocsin.dev.state_folder import read_running
 from tocsin.platform.heartbeat import read_beat
 from tocsin.supervise.job_kinds import desired_jobs
 from tocsin.supervise.job_states import Past, memory_of, read_history

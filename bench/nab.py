@@ -19,7 +19,7 @@ from pathlib import Path
 from bench.figures import table
 from examples.metrics.detectors import unusual_metric
 from tocsin import Event
-from tocsin.cases.file_report import FileReport, FileRequest
+from tocsin.cases.case_report import FileReport, FileRequest
 from tocsin.cases.spark.case_lab import open_lab
 from tocsin.declare.settings import Settings
 from tocsin.setup.paths import here

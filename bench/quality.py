@@ -32,7 +32,7 @@ from tocsin.declare.settings import Settings
 from tocsin.declare.source_file import read_source
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.judging import day_checks, row_checks
-from tocsin.quality.spark.profile_query import profile_of
+from tocsin.quality.spark.day_gate import profile_of
 from tocsin.quality.suites.suite_catalog import Suites, read_suites
 from tocsin.setup.paths import here
 from tocsin.spark.batch_session import running_batch

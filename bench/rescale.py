@@ -31,7 +31,7 @@ from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
 from tocsin.supervise.runners.job_command import job_environment
 from tocsin.views.row_store import RowStore, store_path
-from tocsin.views.view_row import ViewRow
+from tocsin.views.stored_row import ViewRow
 
 _VIEW, _PARTITIONS = "rescale", 8
 _SETTLE_SECONDS, _STILL_SECONDS = 60.0, 60.0

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from bench.processes import Program, await_that
 from bench.rig import Rig, Site
 from bench.systems import streams_program
-from tocsin.declare.blocks.view_settings import ViewSettings
 from tocsin.declare.blocks.web_settings import WebSettings
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.setting_blocks import ViewSettings
 from tocsin.dev.servers.ports import free_ports
 from tocsin.dev.servers.sink_servers import KINDS
 from tocsin.platform.kafka.topics import ensure_topics

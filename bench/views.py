@@ -27,7 +27,7 @@ from tocsin.dev.servers.ports import free_ports
 from tocsin.platform.kafka.reader import TopicReader
 from tocsin.platform.kafka.record_writer import RecordWriter
 from tocsin.views.row_store import store_path
-from tocsin.views.view_row import ViewRow
+from tocsin.views.stored_row import ViewRow
 from tocsin.web.server import read_token
 
 USERS = 20_000

@@ -33,8 +33,7 @@ from tocsin.platform.environments import READERS, by_their_pythons
 from tocsin.platform.failures import Unwritable, cause_of, in_a_line, is_disk
 from tocsin.platform.kafka.access_check import check_access
 from tocsin.platform.kafka.reporter import Reporter
-from tocsin.platform.lead import Lead
-from tocsin.platform.lock import LockHeld
+from tocsin.platform.lock import Lead, LockHeld
 from tocsin.platform.process_exit import ExitCode, on_signals
 
 # Supervision ends a job by force after 20 seconds.

@@ -132,7 +132,7 @@ class Scores:
 
     def plot(self, labels: str | Path | None = None) -> Image:
         """Draw the scores beside the limits over time, and the alerts a day above each limit; notebooks show it."""
-        from tocsin.alerts.evaluation.evaluation_chart import draw_evaluation
+        from tocsin.alerts.evaluation.evaluation_run import draw_evaluation
         from tocsin.history.backfill.trial_report import declared_limits
 
         highest = self._highest()

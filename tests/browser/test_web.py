@@ -33,7 +33,7 @@ from tocsin.supervise.incidents.event_log import EventKind, JobEvent, record
 from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.process_labels import Labels, instance_of
 from tocsin.supervise.runners.runner import Launch
-from tocsin.views.rest.open_views import OpenViews
+from tocsin.views.rest.view_api import OpenViews
 from tocsin.web.passwords import first_password_file
 from tocsin.web.server import application
 

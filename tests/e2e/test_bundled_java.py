@@ -17,8 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.e2e import count_words
 from tests.rig.broker import Broker
 from tests.rig.waiting import await_that, patient
-from tocsin.setup.java import Java, find_java
-from tocsin.setup.trust import trust_options
+from tocsin.setup.java import Java, find_java, trust_options
 
 QUERY_SECONDS = 120.0
 AUTHORITY = """-----BEGIN CERTIFICATE-----

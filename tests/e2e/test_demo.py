@@ -18,12 +18,12 @@ import pytest
 
 from tests.rig.stack import listening
 from tests.rig.waiting import await_that, awaited, patient
-from tocsin.cli.demo.demo_report import BAD_LINES, BURSTS, EMAIL_USER, URGENT_USER
+from tocsin.cli.demo.demo_run import BAD_LINES, BURSTS, EMAIL_USER, URGENT_USER
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.declare.settings import Settings
-from tocsin.dev.running_stack import read_running
+from tocsin.dev.state_folder import read_running
 from tocsin.ingest.quarantine import Selection, list_quarantined
 from tocsin.ingest.quarantined_record import QuarantinedRecord
 from tocsin.supervise.runners.process_labels import of_environment

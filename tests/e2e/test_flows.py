@@ -33,7 +33,7 @@ from tocsin.spark.query.work import REAL_TIME
 from tocsin.supervise.job_kinds import desired_jobs
 from tocsin.supervise.job_states import UNREADABLE, Condition
 from tocsin.supervise.supervisor import JobGroup, Supervisor
-from tocsin.views.view_row import ViewRow, canonical_key
+from tocsin.views.stored_row import ViewRow, canonical_key
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "words"
 INGEST, WORDS, LONG = ingest_job("lines"), flow_job("words"), flow_job("long_words")

@@ -25,7 +25,7 @@ from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.platform.code_versions import kept_versions
 from tocsin.platform.heartbeat import read_beat
 from tocsin.supervise.job_kinds import desired_jobs
-from tocsin.supervise.planning.start_record import note_start
+from tocsin.supervise.planning.desired_inputs import note_start
 
 PLAN = "action = 'login failed'"
 OTHER_PLAN = "action = 'login failed' AND length(user_id) > 0"

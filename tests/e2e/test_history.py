@@ -23,9 +23,9 @@ from tests.rig.landing import land
 from tests.rig.object_store import object_store
 from tests.rig.sink_servers import emptied, running
 from tests.rig.waiting import patient
-from tocsin.declare.blocks.history_settings import HistorySettings
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.source import Source
+from tocsin.declare.setting_blocks import HistorySettings
 from tocsin.history.backfill.backfill_ledger import Backfills
 from tocsin.history.care import verify
 from tocsin.history.day_status import DayState, known, statuses

@@ -22,8 +22,8 @@ from tests.rig.samples.sealed_days import LOGINS, events, landed, seal_day, seal
 from tests.rig.sink_servers import emptied, running
 from tests.rig.waiting import patient
 from tocsin.alerts.evidence.event_search import EventSearch, find_events
-from tocsin.declare.blocks.history_settings import HistorySettings
 from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.setting_blocks import HistorySettings
 from tocsin.declare.settings import Settings
 from tocsin.history.care import roll_back, verify
 from tocsin.history.day_status import DayState, list_days, published_days

@@ -45,8 +45,7 @@ from tocsin.ingest.parsing_rules import reason_class
 from tocsin.ingest.quarantine import Selection, find_quarantined, list_quarantined, replay
 from tocsin.ingest.quarantined_record import QuarantinedRecord
 from tocsin.platform.heartbeat import read_beat
-from tocsin.platform.kafka.job_reports import read_reports
-from tocsin.platform.kafka.reporter import EVERY_SECONDS, Reporter
+from tocsin.platform.kafka.reporter import EVERY_SECONDS, Reporter, read_reports
 from tocsin.spark.query.gaps import read_gaps
 from tocsin.spark.query.work import REAL_TIME
 

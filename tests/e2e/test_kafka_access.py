@@ -41,8 +41,8 @@ from tocsin.declare.setting_blocks import OPERATOR
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.dev.servers.ports import free_ports
 from tocsin.ingest.producer import LineProducer
-from tocsin.platform.kafka.job_reports import read_reports
 from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.kafka.reporter import read_reports
 from tocsin.platform.kafka.topics import ensure_topics
 from tocsin.platform.process_exit import ExitCode
 from tocsin.setup.java import find_java

@@ -11,8 +11,8 @@ import pytest
 from tests.rig.object_store import ObjectStoreServer
 from tests.rig.samples.segments import segments
 from tests.rig.waiting import patient
-from tocsin.declare.blocks.storage_settings import StorageSettings
 from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.setting_blocks import StorageSettings
 from tocsin.declare.settings import Settings
 from tocsin.platform import state_file
 from tocsin.platform.kafka.topic_set import place_of

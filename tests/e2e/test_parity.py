@@ -26,9 +26,9 @@ from tests.rig.samples.backfills import list_backfilled
 from tests.rig.sink_servers import emptied, running
 from tests.rig.waiting import await_that
 from tocsin.alerts.store.queries import open_store
-from tocsin.declare.blocks.history_settings import HistorySettings
 from tocsin.declare.model.job_report import JobReport
 from tocsin.declare.model.names import INDEXER
+from tocsin.declare.setting_blocks import HistorySettings
 from tocsin.history.backfill.parity.parity_report import ParityReport
 from tocsin.history.places import Places, begin
 from tocsin.platform.storage.stored_path import find_all

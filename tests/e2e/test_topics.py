@@ -28,8 +28,7 @@ from tocsin.declare.settings import Settings
 from tocsin.declare.source_file import read_source
 from tocsin.dev.servers.ports import free_ports
 from tocsin.ingest.producer import LineProducer
-from tocsin.platform.kafka.job_reports import ReportReader
-from tocsin.platform.kafka.reporter import Reporter
+from tocsin.platform.kafka.reporter import Reporter, ReportReader
 from tocsin.platform.kafka.topic_follower import TopicFollower
 from tocsin.platform.kafka.topics import TopicsReport, ensure_topics, wanted_topics
 

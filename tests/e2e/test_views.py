@@ -31,7 +31,7 @@ from tocsin.spark.query.work import REAL_TIME
 from tocsin.views.rebuild.rebuild_request import read_rebuild, request_rebuild
 from tocsin.views.row_query import PageQuery, ViewReader
 from tocsin.views.row_store import store_path
-from tocsin.views.view_row import ViewRow, canonical_key
+from tocsin.views.stored_row import ViewRow, canonical_key
 
 EPOCH, WINDOW = datetime(1970, 1, 1, tzinfo=UTC), timedelta(seconds=10)
 

@@ -10,8 +10,7 @@ import pytest
 
 from tests.rig.kube_server import SUPERVISOR, KubeServer, kube_server, write_kubeconfig
 from tests.rig.waiting import await_that
-from tocsin.declare.blocks.runner_settings import RunnerSettings
-from tocsin.declare.setting_blocks import KafkaSettings
+from tocsin.declare.setting_blocks import KafkaSettings, RunnerSettings
 from tocsin.declare.settings import Settings
 from tocsin.supervise.runners.cluster_runner import ClusterRunner
 

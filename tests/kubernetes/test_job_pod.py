@@ -20,15 +20,15 @@ from tests.rig.observed import DETECT
 from tests.rig.samples.project import copy_project
 from tests.rig.secured_broker import SecuredBroker
 from tests.rig.waiting import await_that
-from tocsin.declare.blocks import runner_settings
-from tocsin.declare.blocks.runner_settings import RunnerSettings
+from tocsin.declare import setting_blocks
 from tocsin.declare.model.job_report import JobState
+from tocsin.declare.setting_blocks import RunnerSettings
 from tocsin.declare.settings import Settings
 from tocsin.platform.heartbeat import read_beat
 from tocsin.setup.java import find_java
 from tocsin.supervise.installed_jobs import InstalledJobs
 from tocsin.supervise.job_kinds import desired_jobs
-from tocsin.supervise.runners.job_pod import GRACE_SECONDS
+from tocsin.supervise.runners.cluster_runner import GRACE_SECONDS
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_detector_finds_is_evicted_counts_on_in_its_next_pod_and_ends_in_time(
     with Installation(tmp_path / "pods", broker) as one:
         copy_project(one.settings.project)  # with the limits that are shipped
         one.make_topics()
-        monkeypatch.setattr(runner_settings, "SECRET_FOLDER", str(tmp_path / "secrets"))
+        monkeypatch.setattr(setting_blocks, "SECRET_FOLDER", str(tmp_path / "secrets"))
         settings = in_the_cluster(one, server, tmp_path / "secrets")
         jobs, topic, moment = InstalledJobs(settings, find_java().home), Topic(one.settings), datetime.now(UTC)
         desired = {DETECT: desired_jobs(jobs.catalog.read(), settings)[DETECT]}

@@ -16,15 +16,14 @@ import pytest
 from tests.rig.kube_client import PODS, SETS, KubeClient, Refused, collection_of
 from tests.rig.kube_server import SUPERVISOR, KubeServer, read_manifests, write_kubeconfig
 from tests.rig.waiting import await_that
-from tocsin.declare.blocks.runner_settings import JOB_ACCOUNT, PodSettings
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.job_kinds import KINDS
 from tocsin.declare.model.job_report import JobReport, JobState
+from tocsin.declare.setting_blocks import JOB_ACCOUNT, PodSettings
 from tocsin.declare.settings import Settings
 from tocsin.platform.heartbeat import beat
 from tocsin.supervise.job_states import Condition, Desired, Start, Timing
-from tocsin.supervise.runners.cluster_runner import ClusterRunner
-from tocsin.supervise.runners.job_pod import Slot, slot_names, stateful_set
+from tocsin.supervise.runners.cluster_runner import ClusterRunner, Slot, slot_names, stateful_set
 from tocsin.supervise.runners.process_labels import Labels, instance_of
 from tocsin.supervise.runners.runner import Launch, Process
 from tocsin.supervise.supervisor import JobGroup, Supervisor

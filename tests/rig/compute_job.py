@@ -22,7 +22,7 @@ from tocsin.declare.settings import Settings
 from tocsin.platform.kafka.reader import TopicReader
 from tocsin.platform.kafka.topics import ensure_topics
 from tocsin.setup.paths import here
-from tocsin.views.view_row import ViewRow
+from tocsin.views.stored_row import ViewRow
 
 
 class ComputeJob(DetectJob):

@@ -31,16 +31,16 @@ from tests.rig.object_store import environment_of
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, awaited, patient, repeated
 from tocsin.declare.blocks.spark_settings import EngineSettings, SparkSettings
-from tocsin.declare.blocks.storage_settings import StorageSettings
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.finding import Finding
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.model.sizes import EVENT_BYTES, shortened
 from tocsin.declare.model.source import Source, tick_value
+from tocsin.declare.setting_blocks import StorageSettings
 from tocsin.declare.settings import Settings
-from tocsin.platform.kafka.job_reports import read_reports
 from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.kafka.reporter import read_reports
 from tocsin.platform.kafka.topic_set import partition_of
 from tocsin.platform.kafka.topics import ensure_topics
 from tocsin.platform.storage.job_folders import stored_folder

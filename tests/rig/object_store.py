@@ -17,7 +17,7 @@ import pytest
 from pyarrow.fs import S3FileSystem
 
 from tests.rig.waiting import await_that
-from tocsin.declare.blocks.storage_settings import StorageSettings
+from tocsin.declare.setting_blocks import StorageSettings
 from tocsin.dev.servers.ports import accepts, free_ports
 
 BUCKET, KEY = "checkpoints-of-tests", "tester"

@@ -15,18 +15,17 @@ from bench.past import Expected, Past, land_past
 from bench.sealed import seal_past
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, patient
-from tocsin.declare.blocks.history_settings import HistorySettings
 from tocsin.declare.blocks.spark_settings import LOCAL, SparkSettings
-from tocsin.declare.blocks.storage_settings import StorageSettings
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.finding import Finding
 from tocsin.declare.model.source import Source
+from tocsin.declare.setting_blocks import HistorySettings, StorageSettings
 from tocsin.declare.settings import Settings
 from tocsin.history.backfill.backfill_ledger import Backfills
 from tocsin.history.day_status import published_days
 from tocsin.history.day_versions import paths
 from tocsin.history.places import Places
-from tocsin.platform import child_process
+from tocsin.platform import process_exit
 from tocsin.platform.storage.stored_path import open_stored
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
@@ -129,7 +128,7 @@ class PastDays:
     def _start(self, command: list[str], variables: dict[str, str]) -> subprocess.Popen[bytes]:
         environment = job_environment(self.settings, find_java().home) | variables
         with self.log.open("ab") as log:
-            return subprocess.Popen([*child_process.prefix(), *command], env=environment, stdout=log, stderr=log)
+            return subprocess.Popen([*process_exit.prefix(), *command], env=environment, stdout=log, stderr=log)
 
     def executors_lost(self) -> int:
         """Count the executors that Spark has reported lost."""

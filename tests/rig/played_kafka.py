@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient
 
 from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.client import TopicIds
 from tocsin.platform.kafka.reader import TopicReader
 from tocsin.platform.kafka.reporter import Reporter
-from tocsin.platform.kafka.topic_identity import TopicIds
 
 
 class RunnableJob(Protocol):

@@ -17,7 +17,7 @@ from tocsin.cases.case_report import CaseOutcome, DetectorOutcome, Way
 from tocsin.cases.spark.case_lab import run_mutants
 from tocsin.cases.spark.case_run import CaseRun
 from tocsin.cases.spark.prepared_case import prepare
-from tocsin.cases.spark.real_time_way import RealTimeWay
+from tocsin.cases.spark.stream_ways import RealTimeWay
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError
 

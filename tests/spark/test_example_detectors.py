@@ -17,7 +17,7 @@ from tocsin.cases.case_presence import has_cases
 from tocsin.cases.case_report import DetectorOutcome, Way
 from tocsin.cases.spark.case_lab import run_mutants
 from tocsin.cases.spark.case_run import CaseRun
-from tocsin.cases.spark.real_time_way import RealTimeWay
+from tocsin.cases.spark.stream_ways import RealTimeWay
 from tocsin.declare.catalog import read_catalog
 from tocsin.ingest.flows.spark.flow_plan import apply_flow
 from tocsin.spark.declared_function import DeclaredFunction

@@ -22,9 +22,8 @@ from tocsin.spark.declared_function import DeclaredFunction
 from tocsin.spark.events import parse_events, prepare_events
 from tocsin.spark.query.work import REAL_TIME
 from tocsin.spark.query_plan import QueryPlan
-from tocsin.views.spark.view_plan import read_plan
-from tocsin.views.spark.view_rows import make_rows
-from tocsin.views.view_row import ViewRow
+from tocsin.views.spark.view_plan import make_rows, read_plan
+from tocsin.views.stored_row import ViewRow
 
 Events = list[dict[str, Any]]
 Rows = dict[str, dict[str, Any]]

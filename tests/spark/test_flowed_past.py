@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.raw_records import ROOT
 from tests.spark.sealing import History
-from tocsin.cases.file_report import FileRequest
+from tocsin.cases.case_report import FileRequest
 from tocsin.cases.spark.file_run import run_on_file
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError

@@ -18,8 +18,7 @@ from tocsin.declare.declaration import read_flow
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.flow import FlowSpec
 from tocsin.declare.model.names import Names
-from tocsin.ingest.flows.spark.flow_plan import apply_flow, plan_flow
-from tocsin.ingest.flows.spark.flow_rows import OBSERVATION, make_events
+from tocsin.ingest.flows.spark.flow_plan import OBSERVATION, apply_flow, make_events, plan_flow
 from tocsin.spark.declared_function import DeclaredFunction
 from tocsin.spark.events import parse_events
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from tests.rig.small_disk import small_disk
 from tests.spark.sealing import DAY, History, Judge, login
-from tocsin.declare.blocks.storage_settings import StorageSettings
+from tocsin.declare.setting_blocks import StorageSettings
 from tocsin.declare.settings import Settings
 from tocsin.history import sealing
 from tocsin.history.care import verify

@@ -20,8 +20,7 @@ from tocsin.declare.settings import Settings
 from tocsin.quality.data_drift import weekdays_before
 from tocsin.quality.day_facts import DayFacts, Hole, PartitionFacts
 from tocsin.quality.day_profile import HOURS, Profile, figure_types
-from tocsin.quality.spark.day_gate import DayGate
-from tocsin.quality.spark.profile_query import profile_of, samples_of
+from tocsin.quality.spark.day_gate import DayGate, profile_of, samples_of
 from tocsin.quality.suites.suite_catalog import read_suites
 from tocsin.quality.verdict import Severity, Verdict
 from tocsin.quality.verdict_files import Records

@@ -19,7 +19,7 @@ from tests.spark.raw_records import SCHEMA as RAW
 from tocsin.declare.model.names import Names
 from tocsin.ingest.spark.envelope import add_event, observe, route
 from tocsin.ingest.spark.parse import parsed
-from tocsin.quality.expectation_run import outcomes
+from tocsin.quality.judging import outcomes
 from tocsin.quality.suites.expectations import KNOWN
 from tocsin.quality.suites.row_rules import RowRule
 from tocsin.quality.suites.suite_catalog import read_row_rules

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tests.rig.samples.project import copy_project
 from tests.spark.conftest import burst, tick
 from tests.spark.sealing import History
-from tocsin.cases.file_report import FileReport, FileRequest
+from tocsin.cases.case_report import FileReport, FileRequest
 from tocsin.cases.spark.file_run import run_on_file
 from tocsin.declare.catalog import Catalog, read_catalog
 from tocsin.declare.model.errors import ConfigError

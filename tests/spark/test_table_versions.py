@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from tests.rig.command_line import invoke
 from tests.rig.samples.sealed_days import seal_day
 from tests.spark.sealing import ROOT, login, project_of_batches
-from tocsin.cases.file_report import FileRequest
+from tocsin.cases.case_report import FileRequest
 from tocsin.cases.spark.file_run import run_on_file
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import TocsinError

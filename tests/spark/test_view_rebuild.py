@@ -31,7 +31,7 @@ from tocsin.views.rebuild import rebuild_status
 from tocsin.views.rebuild.rebuild_request import Draft, HistoryPart, Rebuild, read_draft, read_rebuild, write_draft
 from tocsin.views.spark import view_rebuild
 from tocsin.views.spark.computation import Computation
-from tocsin.views.view_row import ViewRow
+from tocsin.views.stored_row import ViewRow
 
 TODAY = datetime.now(UTC).date()
 DAYS = [TODAY - timedelta(days=back) for back in (4, 3, 2, 1)]

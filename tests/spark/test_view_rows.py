@@ -20,9 +20,8 @@ from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.view import ViewSpec
 from tocsin.spark.events import parse_events, prepare_events
 from tocsin.spark.query_plan import QueryPlan
-from tocsin.views.spark.view_plan import read_plan
-from tocsin.views.spark.view_rows import make_rows
-from tocsin.views.view_row import ViewRow
+from tocsin.views.spark.view_plan import make_rows, read_plan
+from tocsin.views.stored_row import ViewRow
 
 SPEC = ViewSpec(
     name="v", path=Path("views/v.py"), sources=("logins",), key=("user_id",), window=timedelta(seconds=10), table="v",
@@ -65,7 +64,7 @@ def test_rows_without_a_key_and_rows_that_are_too_long_are_counted_and_left_out(
     rows = spark.createDataFrame(data, "user_id string, text string")
     seen = {name: Observation(f"view {name}") for name in ("OBSERVATION", "WRITTEN")}
     for name, one in seen.items():
-        monkeypatch.setattr(f"tocsin.views.spark.view_rows.{name}", one)
+        monkeypatch.setattr(f"tocsin.views.spark.view_plan.{name}", one)
     records = make_rows(rows, replace(SPEC, window=None), "x").collect()
     assert [record.key for record in records] == ['{"user_id":"a"}']
     assert seen["OBSERVATION"].get | seen["WRITTEN"].get == {"null_key": 1, "too_long": 3}

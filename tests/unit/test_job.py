@@ -23,7 +23,7 @@ from tocsin.job import Batch, Job, main
 from tocsin.platform import logs
 from tocsin.platform.failures import Unwritable
 from tocsin.platform.heartbeat import read_beat
-from tocsin.platform.lead import try_lead
+from tocsin.platform.lock import try_lead
 
 
 @pytest.fixture(autouse=True)

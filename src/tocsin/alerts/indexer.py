@@ -23,9 +23,16 @@ from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.backfilled import published_day
 from tocsin.alerts.backfilled.ledger_follower import FollowedBackfills
 from tocsin.alerts.backfilled.published_day import BackfilledDay
-from tocsin.alerts.finding_feed import FindingFeed, WaitingFindings
+from tocsin.alerts.finding_feed import (
+    FindingFeed,
+    FindingRecord,
+    Rejected,
+    WaitingFindings,
+    put_aside,
+    read_or_reject,
+    record_of,
+)
 from tocsin.alerts.followed_routes import FollowedRoutes
-from tocsin.alerts.intake import FindingRecord, Rejected, put_aside, read_or_reject, record_of
 from tocsin.alerts.recording import Recorded, Rules
 from tocsin.alerts.store.alert_rows import finding_of, read_facts, write_facts
 from tocsin.alerts.store.database import Database

@@ -20,7 +20,7 @@ from tocsin.alerts.store.schema import job_counters, job_usage
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.job_report import JobReport
 from tocsin.declare.settings import Settings
-from tocsin.platform.kafka.job_reports import ReportReader
+from tocsin.platform.kafka.reporter import ReportReader
 from tocsin.platform.kafka.retry import Backoff
 
 _PAUSE_SECONDS = 5.0

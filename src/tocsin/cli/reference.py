@@ -18,8 +18,7 @@ from tocsin.alerts.evidence.finding_explanation import FindingExplanation
 from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, InvalidFinding, JobUsage
 from tocsin.alerts.store.queries import DetectorDigest
-from tocsin.cases.case_report import TestReport
-from tocsin.cases.file_report import FileReport
+from tocsin.cases.case_report import FileReport, TestReport
 from tocsin.cli import json_shapes as shapes_module
 from tocsin.cli.app import app
 from tocsin.cli.json_shapes import (

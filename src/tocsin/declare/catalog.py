@@ -31,8 +31,7 @@ from tocsin.declare.model.table import TableSpec
 from tocsin.declare.model.view import ViewSpec
 from tocsin.declare.routes import ROUTES_FILE, faults_of_routes, read_routes
 from tocsin.declare.settings import Settings, load_settings
-from tocsin.declare.source_file import read_source
-from tocsin.declare.table_file import read_table
+from tocsin.declare.source_file import read_source, read_table
 
 Declared = Source | TableSpec | FlowSpec | DetectorSpec | ViewSpec
 _Declared = TypeVar("_Declared", Source, TableSpec, FlowSpec, DetectorSpec, ViewSpec)

@@ -7,11 +7,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.job_kinds import KINDS
 from tocsin.declare.receivers import check_mail, check_recipient
+from tocsin.declare.sinks import SINKS
 from tocsin.declare.validation import Address, Duration
 
 LOOPBACK = "127.0.0.1"
@@ -314,3 +315,184 @@ def secret_in(path: Path | None, key: str) -> str:
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
+
+
+SERVER = "postgresql"
+
+
+class HistorySettings(SettingBlock):
+    """The history of events beyond Kafka.
+
+    Attributes:
+        catalog: SQLAlchemy address of the Iceberg catalogue; SQLite in the folder of history when None.
+        catalog_file: holds that address instead, when it has a password.
+        grace: how long after its end a day is waited for before it is sealed.
+    """
+
+    catalog: str | None = None
+    catalog_file: Path | None = None
+    grace: Duration = timedelta(hours=1)
+
+    @property
+    def has_server(self) -> bool:
+        """Return whether a server keeps the catalogue, as far as settings tell: what a file holds is seen later."""
+        return self.catalog_file is not None or (self.catalog or "").startswith(SERVER)
+
+    def address(self, folder: Path) -> str:
+        """SQLAlchemy address of the catalogue, in `folder` unless another is given.
+
+        Raises:
+            ConfigError: its file cannot be read.
+        """
+        if self.catalog_file is not None:
+            return secret_in(self.catalog_file, "history.catalog_file")
+        return self.catalog or f"sqlite:///{folder / 'catalog.db'}"
+
+
+class ViewSettings(SettingBlock, extra="allow"):
+    """The addresses of sinks: each as the key of its name, or, with a password, in a file that the key NAME_file names.
+
+    `postgres = "postgresql://user@host/database"`, `redis = "redis://host:6379/0"` (`rediss://` for TLS),
+    `influx = "http://host:8086/write?db=name"`, of version 2 `"http://:token@host:8086/api/v2/write?org=a&bucket=b"`.
+    """
+
+    __pydantic_extra__: dict[str, str | Path | None]
+
+    @model_validator(mode="after")
+    def _names_sinks(self) -> Self:
+        for key in self.__pydantic_extra__:
+            if key.removesuffix("_file") not in SINKS:
+                raise ValueError(f"has no sink '{key}'; there are {', '.join(SINKS)}, each also with '_file'")
+        return self
+
+    def has_address(self, kind: str) -> bool:
+        """Return whether the address of the sink `kind` is set."""
+        return any(self.__pydantic_extra__.get(key) is not None for key in (kind, f"{kind}_file"))
+
+    def address(self, kind: str) -> str | None:
+        """Return the address of the sink `kind`; None if it is not set.
+
+        Raises:
+            ConfigError: its file cannot be read.
+        """
+        path, address = (self.__pydantic_extra__.get(key) for key in (f"{kind}_file", kind))
+        if path is not None:
+            return secret_in(Path(path), f"views.{kind}_file")
+        return None if address is None else str(address)
+
+
+JOB_ACCOUNT, STATE_CLAIM, SECRET_FOLDER = "tocsin-job", "tocsin-state", "/etc/tocsin/secrets"
+"""The service account of the pods of jobs, the claim of the state folder, and where the Secret appears."""
+# The group may read the mounted secrets and write the state folder; 10001 is the user of our image.
+POD_SECURITY = {"runAsNonRoot": True, "fsGroup": 10001, "seccompProfile": {"type": "RuntimeDefault"}}
+CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+_LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+
+
+class PodSettings(SettingBlock):
+    """What pods of one kind request; see docs/run/kubernetes.md for what they do without.
+
+    Attributes:
+        cpu: as Kubernetes writes it, such as "500m" or "2".
+        memory_mb: what a job of this kind usually holds; the most that it may hold follows from that.
+    """
+
+    cpu: str | None = Field(default=None, pattern=r"^[0-9]+(\.[0-9]+)?m?$")
+    memory_mb: int | None = Field(default=None, ge=32)
+
+
+class RunnerSettings(SettingBlock):
+    """Where the jobs run, and how a cluster is asked to run them.
+
+    Attributes:
+        kind: "local", processes of this machine; or "kubernetes", each job a StatefulSet of one replica.
+        namespace: of the StatefulSets.
+        image: of the jobs, with Tocsin and the project in the same folders as where the supervisor runs.
+        secret: Secret whose entries are mounted as files into /etc/tocsin/secrets, where settings such as
+            `kafka.sasl_password_file` can name them; None for none.
+        pods: by kind of job, what their pods request.
+    """
+
+    kind: Literal["local", "kubernetes"] = "local"
+    namespace: str = Field(default="tocsin", pattern=_LABEL)
+    image: str | None = None
+    secret: str | None = Field(default=None, pattern=_LABEL)
+    pods: dict[str, PodSettings] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if strange := self.pods.keys() - KINDS.keys():
+            raise ValueError(f"pods.{min(strange)}: no kind of job; the kinds are {', '.join(sorted(KINDS))}")
+        if self.kind == "kubernetes" and not self.image:
+            raise ValueError("kind kubernetes also needs image, the image that the jobs run")
+        return self
+
+    def volumes(self, state: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Write the volumes that every pod of ours has, and where they are mounted; `state` is the state folder."""
+        volumes: list[dict[str, Any]] = [{"name": "state", "persistentVolumeClaim": {"claimName": STATE_CLAIM}}]
+        mounts: list[dict[str, Any]] = [{"name": "state", "mountPath": state}]
+        if self.secret is not None:
+            volumes.append({"name": "secrets", "secret": {"secretName": self.secret, "defaultMode": 0o440}})
+            mounts.append({"name": "secrets", "mountPath": SECRET_FOLDER, "readOnly": True})
+        return volumes, mounts
+
+
+FILE, S3 = "file:", "s3a://"
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+
+
+class StorageSettings(SettingBlock):
+    """The places of checkpoints and of history, and the object store that they may lie in.
+
+    Attributes:
+        checkpoints: URI of the folder of all checkpoints, `s3a://bucket/prefix` or `file:/folder`; None is
+            `checkpoints` in the state folder.
+        history: URI of the folder of landed files, sealed days and their tables, likewise; `history` in the state
+            folder when None.
+        s3_endpoint: URL of an object store that is not Amazon's, such as `https://minio.example.com:9000`.
+        s3_region: of the bucket.
+        s3_credentials_file: who may read and write it, in the form of `~/.aws/credentials`; None takes what the
+            machine offers: that file, or the role of the machine or container.
+    """
+
+    checkpoints: str | None = None
+    history: str | None = None
+    s3_endpoint: str | None = Field(default=None, pattern=r"^https?://[^/@\s]+$")
+    s3_region: str = Field(default="us-east-1", pattern="^[a-z0-9-]+$")
+    s3_credentials_file: Path | None = None
+
+    @field_validator("checkpoints", "history")
+    @classmethod
+    def _usable(cls, uri: str | None) -> str | None:
+        if uri is None:
+            return None
+        if uri.startswith(f"{FILE}/"):
+            return f"{FILE}/{uri.removeprefix(FILE).strip('/')}"  # file:///folder as well
+        bucket, _, prefix = uri.removeprefix(S3).rstrip("/").partition("/")
+        if not uri.startswith(S3):
+            raise ValueError(f"must begin with {S3} or {FILE}/, not {uri.partition(':')[0]!r}")
+        if not _BUCKET.fullmatch(bucket):
+            raise ValueError(f"names no bucket: 3 to 63 small letters, digits, dots and hyphens, not {bucket!r}")
+        if not re.fullmatch(r"[\w.-]+(/[\w.-]+)*", prefix, re.ASCII) or {".", ".."} & {*prefix.split("/")}:
+            raise ValueError(f"needs a prefix behind the bucket, of letters, digits, '.', '_', '-' and '/': {uri!r}")
+        return uri.rstrip("/")
+
+    @property
+    def is_remote(self) -> bool:
+        """Return whether checkpoints lie in an object store."""
+        return self.checkpoints is not None and self.checkpoints.startswith(S3)
+
+    @property
+    def has_remote_history(self) -> bool:
+        """Return whether history lies in an object store."""
+        return self.history is not None and self.history.startswith(S3)
+
+    @property
+    def remote_uri(self) -> str | None:
+        """Return a URI in the object store, that of history first; None if neither is."""
+        return self.history if self.has_remote_history else self.checkpoints if self.is_remote else None
+
+    def setting_of(self, uri: str) -> str:
+        """Name the setting that has put `uri` where it is."""
+        is_history = self.history is not None and f"{uri}/".startswith(f"{self.history}/")
+        return "storage.history" if is_history else "storage.checkpoints"

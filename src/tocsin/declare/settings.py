@@ -17,11 +17,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from tocsin.declare.blocks.history_settings import SERVER, HistorySettings
-from tocsin.declare.blocks.runner_settings import RunnerSettings
 from tocsin.declare.blocks.spark_settings import LATENCIES, LOCAL, EngineSettings, SparkSettings
-from tocsin.declare.blocks.storage_settings import FILE, S3, StorageSettings
-from tocsin.declare.blocks.view_settings import ViewSettings
 from tocsin.declare.blocks.web_settings import WebSettings
 from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.errors import ConfigError, Fault
@@ -30,14 +26,21 @@ from tocsin.declare.model.names import Names, file_name
 from tocsin.declare.model.view import ViewSpec
 from tocsin.declare.receivers import read_blocks
 from tocsin.declare.setting_blocks import (
+    FILE,
+    S3,
+    SERVER,
     AirflowSettings,
     AlertSettings,
     ConditionSettings,
     DrainSettings,
+    HistorySettings,
     KafkaSettings,
     LogSettings,
     MetricsSettings,
+    RunnerSettings,
     SmtpSettings,
+    StorageSettings,
+    ViewSettings,
 )
 from tocsin.declare.validation import faults_of
 

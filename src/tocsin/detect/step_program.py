@@ -14,8 +14,7 @@ from typing import Any
 
 from tocsin.declare.code.step_signature import ON_TIMER, STEP, TIMER
 from tocsin.declare.model.errors import ConfigError
-from tocsin.declare.model.steps.state_codec import StateCodec
-from tocsin.declare.model.steps.step_contract import Event, StepFinding
+from tocsin.declare.model.steps.step_contract import Event, StateCodec, StepFinding
 from tocsin.spark.declared_function import line_of, load_module
 
 CALL_SECONDS = 10.0

@@ -11,8 +11,8 @@ from tocsin.declare.model.errors import ConfigError, Fault, TransientError, near
 from tocsin.declare.settings import Settings
 from tocsin.dev import state_folder
 from tocsin.dev.launcher import LOG, servers_instance, sweep
-from tocsin.dev.running_stack import read_running, withdraw
 from tocsin.dev.servers import airflow_servers, kafka_server, mail_sink
+from tocsin.dev.state_folder import read_running, withdraw
 from tocsin.platform.lock import LockHeld, hold
 from tocsin.supervise.job_kinds import desired_jobs
 from tocsin.supervise.job_states import Desired, Past, memory_of, read_history

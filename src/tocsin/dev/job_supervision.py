@@ -17,12 +17,11 @@ from tocsin.declare.settings import Settings
 from tocsin.dev.startup_progress import Part
 from tocsin.supervise.incidents.conditions import CALM_SECONDS
 from tocsin.supervise.incidents.watch import mail_no_room
-from tocsin.supervise.installed_jobs import InstalledJobs
+from tocsin.supervise.installed_jobs import InstalledJobs, process_reader
 from tocsin.supervise.job_kinds import desired_jobs
 from tocsin.supervise.job_states import Desired
 from tocsin.supervise.job_status import JobStatus, look
 from tocsin.supervise.runners.log_files import rotate
-from tocsin.supervise.runners.runner_choice import process_reader
 from tocsin.supervise.switches import not_stopped
 
 log = structlog.get_logger()

@@ -19,7 +19,6 @@ from tocsin.declare.model.names import DRAIN, EXPORTER, WEB
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.dev import state_folder
 from tocsin.dev.job_supervision import JobSupervision
-from tocsin.dev.running_stack import Running, announce, withdraw
 from tocsin.dev.servers import ports
 from tocsin.dev.servers.airflow_servers import Airflow
 from tocsin.dev.servers.kafka_server import NAME as KAFKA
@@ -30,6 +29,7 @@ from tocsin.dev.servers.ports import LOOPBACK, Ports
 from tocsin.dev.servers.server_set import Server, Servers
 from tocsin.dev.servers.sink_servers import SinkServers, needed_kinds
 from tocsin.dev.startup_progress import Part, StartupProgress
+from tocsin.dev.state_folder import Running, announce, withdraw
 from tocsin.platform import logs
 from tocsin.platform.lock import LockHeld, hold
 from tocsin.setup.java import find_java

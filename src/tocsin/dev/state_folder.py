@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tocsin.declare.model.errors import ConfigError
-from tocsin.platform import private
+from tocsin.declare.settings import RUNNING_FILE
+from tocsin.dev.servers.ports import LOOPBACK
+from tocsin.platform import private, state_file
 from tocsin.platform.private import MARKER
-from tocsin.platform.state_file import FORM_FILE
+from tocsin.platform.state_file import FORM_FILE, write_whole
 
 LOCK = "launcher.lock"
 _ROOM_BYTES = 500 * 1024 * 1024
@@ -65,3 +69,52 @@ def _is_ours(state: Path) -> bool:
         LOCK,
     )
     return all(path.name.startswith(ours) for path in state.iterdir())
+
+
+_ABOUT_FILE = "stack.json"
+
+
+@dataclass(frozen=True)
+class Running:
+    """A stack that runs.
+
+    Attributes:
+        pid: of its launcher.
+        drain_port, web_port, metrics_port: of the jobs `drain`, `web` and `exporter`.
+        mail_url, airflow_url: page and API; None without Airflow.
+        sinks: files with the addresses of servers that keep views, by kind; each runs once a view names it.
+    """
+
+    pid: int
+    kafka_port: int
+    smtp_port: int
+    drain_port: int
+    web_port: int
+    metrics_port: int
+    mail_url: str
+    airflow_url: str | None = None
+    sinks: dict[str, Path] = field(default_factory=dict)
+
+
+def announce(state: Path, running: Running) -> None:
+    """Write what the settings and `read_running` read into the state folder; raises OSError if that is not writable."""
+    settings = (
+        f'[kafka]\nbootstrap_servers = "{LOOPBACK}:{running.kafka_port}"\n\n'
+        f'[smtp]\nhost = "{LOOPBACK}"\nport = {running.smtp_port}\n\n'
+        f"[drain]\nport = {running.drain_port}\n\n[web]\nport = {running.web_port}\n\n"
+        f"[metrics]\nport = {running.metrics_port}\n\n"
+        "[views]\n" + "".join(f"{kind}_file = {json.dumps(str(path))}\n" for kind, path in running.sinks.items())
+    )
+    state_file.write(state / _ABOUT_FILE, Running, running)
+    write_whole(state / RUNNING_FILE, settings)
+
+
+def withdraw(state: Path) -> None:
+    """Take back what a stack announced that has ended."""
+    for name in (RUNNING_FILE, _ABOUT_FILE):
+        (state / name).unlink(missing_ok=True)
+
+
+def read_running(state: Path) -> Running | None:
+    """The stack that runs on this state folder, as far as it announced itself; None when there is none."""
+    return state_file.read(state / _ABOUT_FILE, Running, None)

@@ -21,7 +21,7 @@ from tocsin.history.parquet_files import digest
 from tocsin.history.parquet_files import fault as fault_of
 from tocsin.history.places import Places, import_run
 from tocsin.history.verdict_index import write_index
-from tocsin.platform.lead import try_lead
+from tocsin.platform.lock import try_lead
 from tocsin.platform.storage.stored_path import find_all, remove_tree
 from tocsin.quality.data_drift import weekdays_before
 from tocsin.quality.report_page import day_page

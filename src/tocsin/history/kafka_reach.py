@@ -9,8 +9,8 @@ from datetime import UTC, date, datetime
 from tocsin.declare.model.source import Source
 from tocsin.history.landing_ledger import Entry, LandingLedger
 from tocsin.history.places import end
+from tocsin.platform.kafka.client import is_recreated
 from tocsin.platform.kafka.reader import Offsets, TopicReader
-from tocsin.platform.kafka.topic_identity import is_recreated
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from tocsin.declare.model.names import landing_job
 from tocsin.declare.settings import Settings
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.places import Places, begin, end
-from tocsin.platform.lead import try_lead
-from tocsin.platform.lock import Lock
+from tocsin.platform.lock import Lock, try_lead
 from tocsin.platform.state_file import write_whole
 from tocsin.platform.storage.claim import claim_history
 from tocsin.platform.storage.stored_path import StoredPath, find_all, read_each, remove_tree

@@ -10,7 +10,7 @@ from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.names import refresh_job
 from tocsin.declare.model.table import TableSpec
 from tocsin.declare.settings import Settings
-from tocsin.platform.lead import try_lead
+from tocsin.platform.lock import try_lead
 from tocsin.spark.tables.dated_versions import DatedVersion, DatedVersions
 from tocsin.spark.tables.model_files import ModelFacts, ModelFiles
 from tocsin.spark.tables.published_table import read_rows_of

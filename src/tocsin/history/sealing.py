@@ -26,7 +26,7 @@ from tocsin.history.spark.seal import SealedDay, Sealer
 from tocsin.history.verdict_index import write_index
 from tocsin.job import Batch
 from tocsin.platform.failures import in_a_line, is_disk
-from tocsin.platform.lead import try_lead
+from tocsin.platform.lock import try_lead
 from tocsin.platform.process_exit import ExitCode
 from tocsin.platform.progress import report_progress
 from tocsin.quality.spark.day_gate import DayGate

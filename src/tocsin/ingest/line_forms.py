@@ -6,7 +6,7 @@ may stand the header of a syslog line (RFC 5424), with structured data, `-`, or 
 
 A path in a JSON record is the name of a field, or names joined by dots: `id.orig_h` is first the field of that name,
 then field `orig_h` of the object `id`. Names that differ only by case are the same, unless a record has both or
-`match_case` is set. Spark reads them in `tocsin.ingest.spark.json_fields`.
+`match_case` is set. Spark reads them in `tocsin.ingest.spark.parse`.
 """
 
 from __future__ import annotations

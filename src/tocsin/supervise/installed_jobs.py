@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tocsin.declare.catalog import Catalog
@@ -20,10 +20,10 @@ from tocsin.supervise.job_kinds import desired_jobs, forget_code
 from tocsin.supervise.job_states import Desired, Start
 from tocsin.supervise.job_status import JobStatus, look
 from tocsin.supervise.runners.job_command import job_launch
+from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.log_files import rotate
 from tocsin.supervise.runners.process_labels import Labels, instance_of
-from tocsin.supervise.runners.runner import Launch
-from tocsin.supervise.runners.runner_choice import runner_of
+from tocsin.supervise.runners.runner import Launch, Process, Runner
 from tocsin.supervise.supervisor import JobGroup, Supervisor
 from tocsin.supervise.switches import ask_switches, not_stopped, read_switches, switched_jobs, turned_since
 
@@ -129,3 +129,20 @@ class Sender:
         self._delay = min(_LONGEST, 2 * self._delay) if same else _FIRST
         self._sent, self._at = found, now
         return True
+
+
+def runner_of(settings: Settings, *, tethered: bool = False) -> Runner:
+    """Return what runs the jobs of `settings`; `tethered`, see `LocalRunner`, means nothing to a cluster."""
+    if settings.runner.kind == "local":
+        return LocalRunner(instance_of(settings), settings.log, tethered=tethered)
+    from tocsin.supervise.runners.cluster_runner import ClusterRunner  # noqa: PLC0415 - most installations have no cluster
+
+    return ClusterRunner(settings)
+
+
+def process_reader(settings: Settings) -> Callable[[], Sequence[Process] | None]:
+    """Return what lists the live processes for a reader.
+
+    None if a cluster runs them: whoever only reads goes by what jobs report, and needs no account of the cluster.
+    """
+    return runner_of(settings).list if settings.runner.kind == "local" else lambda: None

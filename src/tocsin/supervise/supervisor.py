@@ -35,7 +35,7 @@ from tocsin.supervise.job_states import (
     read_history,
     write_history,
 )
-from tocsin.supervise.planning.start_record import note_start
+from tocsin.supervise.planning.desired_inputs import note_start
 from tocsin.supervise.restart_policy import plan_restart, reconcile, under_way
 from tocsin.supervise.runners.runner import Launch, Process, Runner
 

@@ -33,13 +33,12 @@ from tocsin.platform.code_versions import FollowedCatalog
 from tocsin.spark.tables.dated_versions import DatedVersions, RefusedVersion
 from tocsin.supervise.incidents.event_log import event_log_path, read_events
 from tocsin.supervise.incidents.process_ends import ProcessEnd, process_ends
+from tocsin.supervise.installed_jobs import process_reader
 from tocsin.supervise.job_status import Severity, Snapshot, look, unsupervised_reason
 from tocsin.supervise.planning.desired_inputs import memory_limit
-from tocsin.supervise.runners.runner_choice import process_reader
 from tocsin.web.background_value import BackgroundValue, Fetched
-from tocsin.web.job_rows import JobRow, RowFacts, rows, shown_facts
+from tocsin.web.job_rows import JobRow, Loads, RowFacts, read_usage, rows, shown_facts
 from tocsin.web.parity_page import Comparisons, Parity
-from tocsin.web.usage_query import Loads, read_usage
 
 # Everybody who looks at the same time shares one look.
 _LOOK_SECONDS = 1.5

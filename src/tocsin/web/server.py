@@ -17,9 +17,7 @@ from tocsin.job import Job
 from tocsin.platform.http_server import serve_until_stopped
 from tocsin.platform.kafka.reporter import Reporter
 from tocsin.platform.state_file import read_or_make_secret
-from tocsin.views.rest.event_stream import Followers
-from tocsin.views.rest.open_views import OpenViews
-from tocsin.views.rest.view_api import view_api
+from tocsin.views.rest.view_api import Followers, OpenViews, view_api
 from tocsin.web.app import pages
 from tocsin.web.login import LoginAccess, add_login
 from tocsin.web.site import Here

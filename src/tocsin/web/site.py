@@ -25,7 +25,7 @@ from tocsin.alerts.store.schema import alerts, silences
 from tocsin.declare.model.detector_guide import link_of
 from tocsin.declare.model.durations import span
 from tocsin.declare.model.errors import TocsinError, TransientError
-from tocsin.declare.model.finding_text import number, score_text
+from tocsin.declare.model.finding import number, score_text
 from tocsin.declare.model.names import dag_of, detector_job
 from tocsin.declare.model.sizes import printable
 from tocsin.declare.settings import Settings

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.rig.samples import findings
 from tocsin.alerts.alert_policy import DetectorFacts
-from tocsin.alerts.intake import FindingRecord
+from tocsin.alerts.finding_feed import FindingRecord
 from tocsin.alerts.recording import Rules
 from tocsin.declare.model.finding import Finding
 

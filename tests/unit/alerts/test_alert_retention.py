@@ -9,7 +9,7 @@ from tests.rig.samples.backfills import list_backfilled
 from tests.unit.alerts.backfilled_days import apply, published, stored
 from tests.unit.alerts.scene import NOON, RULES, SECOND, finding
 from tocsin.alerts import alert_lifecycle
-from tocsin.alerts.intake import FindingRecord, Rejected, put_aside
+from tocsin.alerts.finding_feed import FindingRecord, Rejected, put_aside
 from tocsin.alerts.notify import outbox
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store import queries

@@ -18,9 +18,8 @@ from tests.rig.waiting import await_that
 from tests.unit.alerts.backfilled_days import publish
 from tests.unit.alerts.scene import FACTS, NOON, SECOND, broken, burst, finding, raw, record
 from tocsin.alerts import finding_feed, indexer, recording
-from tocsin.alerts.finding_feed import FindingFeed
+from tocsin.alerts.finding_feed import FindingFeed, FindingRecord
 from tocsin.alerts.indexer import Indexer, IndexerJob
-from tocsin.alerts.intake import FindingRecord
 from tocsin.alerts.notify import outbox
 from tocsin.alerts.recording import Recorded
 from tocsin.alerts.store import queries

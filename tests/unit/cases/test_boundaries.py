@@ -13,8 +13,8 @@ from tocsin import Case, at
 from tocsin.cases.boundaries import MOST_EVENTS, Written, boundary_cases
 from tocsin.cases.case_events import DeclaredEvent, make_event, starts_of, written_events
 from tocsin.cases.case_report import CaseFinding
-from tocsin.cases.lanes import moved_lanes, own_lanes
-from tocsin.cases.timeline_text import timeline_lines
+from tocsin.cases.spark.case_run import timeline_lines
+from tocsin.cases.spark.prepared_case import moved_lanes, own_lanes
 from tocsin.declare.model.detector import DetectorSpec, Levels
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)

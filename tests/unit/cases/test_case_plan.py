@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tests.rig.samples.cases import SOURCE, SPEC
-from tocsin.cases.case_plan import read_columns, reads_calendar
+from tocsin.cases.spark.case_query import read_columns, reads_calendar
 from tocsin.spark.plan_tree import Node
 
 STEP = replace(SPEC, window=None, forget_after=timedelta(days=1))

@@ -11,9 +11,9 @@ from tests.rig.command_line import invoke
 from tests.rig.samples import findings as findings_of
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.evidence.alert_evidence import AlertEvidence, SourceEvidence, store_evidence
+from tocsin.alerts.finding_feed import FindingRecord
 from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.indexer import Indexer
-from tocsin.alerts.intake import FindingRecord
 from tocsin.alerts.job_usage import UsageTally
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, JobUsage

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.declare.blocks.storage_settings import StorageSettings
 from tocsin.declare.model.errors import ConfigError
-from tocsin.declare.setting_blocks import DrainSettings, KafkaSettings, SmtpSettings
+from tocsin.declare.setting_blocks import DrainSettings, KafkaSettings, SmtpSettings, StorageSettings
 from tocsin.declare.settings import Settings, load_settings
 
 

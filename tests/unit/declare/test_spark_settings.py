@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.declare.blocks.runner_settings import RunnerSettings
 from tocsin.declare.blocks.spark_settings import ResourceSettings, SparkSettings
 from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.setting_blocks import RunnerSettings
 from tocsin.declare.settings import Settings, load_settings
 
 

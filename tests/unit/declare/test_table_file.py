@@ -10,7 +10,7 @@ import pytest
 from tocsin.declare.catalog import Catalog, read_catalog
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.names import Names
-from tocsin.declare.table_file import read_table
+from tocsin.declare.source_file import read_table
 
 GOOD = """
 title = "Segments"

@@ -5,7 +5,7 @@ import pytest
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.settings import Settings
 from tocsin.dev import control, state_folder
-from tocsin.dev.running_stack import Running, announce
+from tocsin.dev.state_folder import Running, announce
 from tocsin.platform.lock import hold
 from tocsin.supervise.switches import ask_switches
 

@@ -8,8 +8,8 @@ from tests.rig.samples.project import copy_project
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.declare.settings import Settings
-from tocsin.dev import declared_topics
-from tocsin.dev.declared_topics import DeclaredTopics
+from tocsin.dev.servers import server_set
+from tocsin.dev.servers.server_set import DeclaredTopics
 
 
 def test_a_refusal_is_told_and_not_asked_about_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,11 +22,11 @@ def test_a_refusal_is_told_and_not_asked_about_again_at_once(tmp_path: Path, mon
         if answer is not None:
             raise answer
 
-    monkeypatch.setattr(declared_topics, "ensure_topics", ensure)
+    monkeypatch.setattr(server_set, "ensure_topics", ensure)
     topics = DeclaredTopics(settings)
     assert (topics.missing(catalog), topics.is_refused) == ("away", False)
     for _ in range(2):
         assert "may not create" in str(topics.missing(catalog))
         assert topics.is_refused
-    monkeypatch.setattr(declared_topics, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(server_set, "_PAUSE_SECONDS", 0.0)
     assert (topics.missing(catalog), topics.is_refused) == (None, False)

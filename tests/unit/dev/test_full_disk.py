@@ -18,8 +18,8 @@ from tocsin.alerts.notify.notices import NoticeFiles
 from tocsin.declare.setting_blocks import AlertSettings, SmtpSettings
 from tocsin.declare.settings import Settings
 from tocsin.dev import job_supervision
-from tocsin.dev.declared_topics import DeclaredTopics
 from tocsin.dev.job_supervision import JobSupervision
+from tocsin.dev.servers.server_set import DeclaredTopics
 from tocsin.dev.unattended import __main__ as unattended
 from tocsin.supervise.supervisor import Supervisor
 

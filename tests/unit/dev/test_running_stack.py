@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tocsin.declare.settings import load_settings
-from tocsin.dev.running_stack import Running, announce, read_running, withdraw
+from tocsin.dev.state_folder import Running, announce, read_running, withdraw
 
 RUNNING = Running(
     pid=7,

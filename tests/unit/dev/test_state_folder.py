@@ -6,7 +6,7 @@ import pytest
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.settings import Settings
 from tocsin.dev import state_folder
-from tocsin.platform.lead import try_lead
+from tocsin.platform.lock import try_lead
 from tocsin.platform.private import MARKER
 
 

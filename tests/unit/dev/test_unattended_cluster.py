@@ -9,8 +9,8 @@ from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.settings import load_settings
 from tocsin.dev.launcher import Options, up
 from tocsin.dev.startup_progress import Plain
+from tocsin.supervise.installed_jobs import process_reader
 from tocsin.supervise.job_status import look
-from tocsin.supervise.runners.runner_choice import process_reader
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from bench.landed import arrow_schema
 from tests.rig.samples.history import DAY
 from tests.rig.sink_servers import emptied
-from tocsin.declare.blocks.history_settings import HistorySettings
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.source import Source, columns_of
+from tocsin.declare.setting_blocks import HistorySettings
 from tocsin.declare.settings import Settings
 from tocsin.declare.source_file import read_source
 from tocsin.history.day_table import BrokenTable, DayTable, audit_branch

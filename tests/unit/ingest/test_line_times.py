@@ -9,7 +9,7 @@ import pytest
 
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.source import Format, Source
-from tocsin.ingest.line_times import LineTimes
+from tocsin.ingest.replay.shifted_lines import LineTimes
 
 OLD = datetime(2024, 2, 29, 23, 59, 58, 250_000, tzinfo=UTC)
 NEW = datetime(2026, 11, 4, 7, 8, 9, 123_456, tzinfo=UTC)

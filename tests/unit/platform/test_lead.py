@@ -10,8 +10,7 @@ import pytest
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.settings import Settings
 from tocsin.platform import private
-from tocsin.platform.lead import Lead, try_lead
-from tocsin.platform.lock import LockHeld
+from tocsin.platform.lock import Lead, LockHeld, try_lead
 
 
 def test_who_is_started_beside_leads_once_the_other_has_ended(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.rig.samples.visits import DAY, profile
 from tocsin.quality.data_drift import WEEKS, band, drift_checks, usual_figures, weekdays_before
 from tocsin.quality.day_profile import Profile
-from tocsin.quality.suites.parameters import evaluate, names_in
+from tocsin.quality.suites.suite import evaluate, names_in
 from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 from tocsin.quality.verdict_files import Records, VerdictRecord
 

@@ -19,7 +19,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr("tocsin.setup.trust._SYSTEM_STORES", ())
+    monkeypatch.setattr("tocsin.setup.java._SYSTEM_STORES", ())
 
 
 def fake(home: Path, version: str, modules: str = VECTORS) -> Path:
@@ -163,7 +163,7 @@ def test_a_launcher_is_made_once_and_one_for_each_java(paths: Paths, monkeypatch
 def test_the_bundled_java_trusts_what_the_system_trusts(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     store = paths.root / "cacerts"
     store.touch()
-    monkeypatch.setattr("tocsin.setup.trust._SYSTEM_STORES", (paths.root / "absent", store))
+    monkeypatch.setattr("tocsin.setup.java._SYSTEM_STORES", (paths.root / "absent", store))
     bundled(paths)
     assert f"-Djavax.net.ssl.trustStore={store}" in arguments(find_java(paths), "Main")
     fake(paths.root, "17")

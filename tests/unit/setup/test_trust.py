@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tocsin.declare.model.errors import ConfigError
-from tocsin.setup.trust import java_key_store, trust_options
+from tocsin.setup.java import java_key_store, trust_options
 
 
 def pem(*certificates: bytes) -> str:
@@ -53,5 +53,5 @@ def test_a_useless_ssl_cert_file_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 def test_without_anything_to_add_java_keeps_its_own_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     assert trust_options(tmp_path / "java", bundled=False) == []
-    monkeypatch.setattr("tocsin.setup.trust._SYSTEM_STORES", (tmp_path / "absent",))
+    monkeypatch.setattr("tocsin.setup.java._SYSTEM_STORES", (tmp_path / "absent",))
     assert trust_options(tmp_path / "java", bundled=True) == []

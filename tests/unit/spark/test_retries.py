@@ -14,8 +14,8 @@ import pytest
 from tests.rig.samples.backfills import attempt
 from tests.rig.samples.history import DAY, entry, version
 from tests.rig.samples.sealed_days import LOGINS
-from tocsin.declare.blocks.history_settings import HistorySettings
 from tocsin.declare.model.source import Source
+from tocsin.declare.setting_blocks import HistorySettings
 from tocsin.declare.settings import Settings
 from tocsin.history import sealing
 from tocsin.history.backfill.backfill_ledger import Backfills, End

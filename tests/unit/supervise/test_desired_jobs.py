@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from tests.rig.samples.project import copy_project
-from tocsin.declare.blocks.runner_settings import PodSettings, RunnerSettings
 from tocsin.declare.blocks.spark_settings import EngineSettings, SparkSettings
 from tocsin.declare.catalog import read_catalog
-from tocsin.declare.setting_blocks import DrainSettings, KafkaSettings, SmtpSettings
+from tocsin.declare.setting_blocks import DrainSettings, KafkaSettings, PodSettings, RunnerSettings, SmtpSettings
 from tocsin.declare.settings import Settings
 from tocsin.supervise.job_kinds import desired_jobs
 from tocsin.supervise.job_states import UNREADABLE, Desired

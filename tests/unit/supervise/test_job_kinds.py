@@ -15,9 +15,9 @@ from tocsin.declare.setting_blocks import KafkaLogin, KafkaSettings, SmtpSetting
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.platform import private
 from tocsin.setup.paths import Paths
+from tocsin.supervise import job_kinds
 from tocsin.supervise.incidents.watch import owners
 from tocsin.supervise.job_kinds import desired_jobs, forget_code
-from tocsin.supervise.planning import code_identity
 from tocsin.supervise.runners.job_command import job_launch
 from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.process_labels import Labels, instance_of
@@ -155,11 +155,11 @@ def test_what_was_parsed_once_is_not_parsed_again_and_a_broken_note_of_it_is_mad
     state.mkdir()
     before = identity(platform)
     with monkeypatch.context() as patch:
-        patch.setattr(code_identity, "parse", lambda _: pytest.fail("parsed again"))
+        patch.setattr(job_kinds, "parse", lambda _: pytest.fail("parsed again"))
         assert identity(platform) == before, "by the same process"
-        patch.setattr(code_identity, "_PARSED", {})
+        patch.setattr(job_kinds, "_PARSED", {})
         assert identity(platform) == before, "by another one"
-    monkeypatch.setattr(code_identity, "_PARSED", {})
+    monkeypatch.setattr(job_kinds, "_PARSED", {})
     (state / "code.json").write_text("{")
     assert identity(platform) == before
     assert len(json.loads((state / "code.json").read_text())) == 1

@@ -15,7 +15,7 @@ from tocsin.declare.model.view import ViewSpec
 from tocsin.views.applier import Applier
 from tocsin.views.row_query import PageQuery, ViewReader
 from tocsin.views.row_store import RowStore
-from tocsin.views.view_row import RowRecord, ViewRow
+from tocsin.views.stored_row import RowRecord, ViewRow
 
 KEEP = 60 * SECOND
 

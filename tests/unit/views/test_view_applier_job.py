@@ -21,8 +21,8 @@ from tocsin.platform.kafka.record_writer import RecordWriter
 from tocsin.platform.kafka.reporter import Reporter
 from tocsin.views.row_query import PageQuery, ViewReader
 from tocsin.views.row_store import store_path
+from tocsin.views.stored_row import ViewRow
 from tocsin.views.view_applier_job import ViewApplierJob
-from tocsin.views.view_row import ViewRow
 
 
 @pytest.fixture

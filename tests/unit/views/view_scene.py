@@ -11,8 +11,7 @@ from tocsin.declare.model.detector import Stage
 from tocsin.declare.model.view import ViewSpec
 from tocsin.platform.kafka.reader import Offsets
 from tocsin.views.sinks.sink import SinkBatch, SinkLost
-from tocsin.views.stored_row import StoredRow
-from tocsin.views.view_row import RowRecord, ViewRow
+from tocsin.views.stored_row import RowRecord, StoredRow, ViewRow
 
 NOON = datetime(2026, 11, 19, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

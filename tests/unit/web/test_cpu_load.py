@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tocsin.declare.model.job_report import JobReport, JobState
-from tocsin.web.usage_query import Load, Loads
+from tocsin.web.job_rows import Load, Loads
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 

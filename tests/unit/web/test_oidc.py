@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 from tests.rig.samples.project import copy_project
 from tocsin.declare.blocks.web_settings import OidcSettings, WebSettings
 from tocsin.declare.settings import Settings
-from tocsin.views.rest.open_views import OpenViews
+from tocsin.views.rest.view_api import OpenViews
 from tocsin.web.server import application
 
 KEY, FOREIGN = RSAKey.generate_key(2048), RSAKey.generate_key(2048)

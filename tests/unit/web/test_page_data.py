@@ -27,9 +27,8 @@ from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.process_labels import Labels, instance_of
 from tocsin.supervise.switches import ask_switches
 from tocsin.web import page_data as module
-from tocsin.web.job_rows import JobRow
+from tocsin.web.job_rows import JobActivity, JobRow, Today
 from tocsin.web.page_data import Installation, JobList
-from tocsin.web.usage_query import JobActivity, Today
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB = "detector:failed_logins"

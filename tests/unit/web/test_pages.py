@@ -49,7 +49,7 @@ from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.alert_matcher import AlertMatcher
 from tocsin.declare.settings import Settings
 from tocsin.spark.tables.dated_versions import DatedVersions
-from tocsin.views.rest.open_views import OpenViews
+from tocsin.views.rest.view_api import OpenViews
 from tocsin.web import passwords
 from tocsin.web.access import Rights
 from tocsin.web.pages import __path__ as all_pages

@@ -16,7 +16,7 @@ from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import job_usage
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.settings import Settings
-from tocsin.web.usage_query import JobActivity, Today, read_usage
+from tocsin.web.job_rows import JobActivity, Today, read_usage
 
 NOW = datetime.now(UTC)
 JOB = "detector:failed_logins"

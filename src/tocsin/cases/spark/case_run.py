@@ -5,27 +5,44 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from tocsin.cases.boundaries import boundary_cases
-from tocsin.cases.case_events import span_of
+from tocsin.cases.case_events import DeclaredEvent, span_of, starts_of
 from tocsin.cases.case_language import CodePlace
-from tocsin.cases.case_report import CaseFinding, CaseOutcome, CaseProblem, DetectorOutcome, Way, WayOutcome
+from tocsin.cases.case_report import (
+    CaseFinding,
+    CaseOutcome,
+    CaseProblem,
+    DetectorOutcome,
+    Way,
+    WayOutcome,
+    clock,
+    window_text,
+)
 from tocsin.cases.case_verdicts import judge
-from tocsin.cases.lanes import Lanes, moved_lanes, own_lanes
 from tocsin.cases.spark.case_query import CaseQuery, LatestFindings
-from tocsin.cases.spark.prepared_case import PreparedCase, documents, prepare, read_cases, table_rows
-from tocsin.cases.spark.real_time_way import RealTimeWay
-from tocsin.cases.spark.stream_ways import StreamWays
-from tocsin.cases.timeline_text import timeline_lines, window_lines
+from tocsin.cases.spark.prepared_case import (
+    Lanes,
+    PreparedCase,
+    documents,
+    moved_lanes,
+    own_lanes,
+    prepare,
+    read_cases,
+    table_rows,
+)
+from tocsin.cases.spark.stream_ways import RealTimeWay, StreamWays
 from tocsin.declare.catalog import Catalog
-from tocsin.declare.model.durations import EPOCH
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.durations import EPOCH, end_of, first_number, start
 from tocsin.declare.model.errors import ConfigError
 from tocsin.detect.spark.plan import StreamOnly
 from tocsin.platform.failures import in_a_line
@@ -234,3 +251,55 @@ def _by_case(found: LatestFindings, lanes: Lanes) -> list[dict[str, CaseFinding]
         lane = lanes.lane_of(finding.moment)
         cases[lane][id_] = CaseFinding.of(finding, lanes.offsets[lane])
     return cases
+
+
+_MOST = 20
+
+
+def timeline_lines(events: Sequence[DeclaredEvent]) -> list[str]:
+    """Write `events`, sorted by time; those that repeat at one distance in one line."""
+    lines = [_line(run) for run in _runs(events)]
+    return lines if len(lines) <= _MOST else [*lines[:_MOST], f"and {len(lines) - _MOST} more lines"]
+
+
+def window_lines(events: Sequence[DeclaredEvent], spec: DetectorSpec) -> list[str]:
+    """Write the windows of `spec` that a case of `events` looks at, with the number of events in each."""
+    if spec.window is None:
+        return []
+    counts = Counter(begin for event in events if not event.is_tick for begin in starts_of(event.time, spec))
+    if spec.expect is not None:
+        numbers = (first_number(spec, moment) for moment in span_of(events, spec))
+        counts.update({start(spec, number): 0 for number in range(*numbers)})
+    lines = [f"{window_text(begin, end_of(spec, begin))}  {count} events" for begin, count in sorted(counts.items())]
+    return lines if len(lines) <= _MOST else [*lines[:_MOST], f"and {len(lines) - _MOST} more windows"]
+
+
+def _runs(events: Sequence[DeclaredEvent]) -> Iterator[list[DeclaredEvent]]:
+    run: list[DeclaredEvent] = []
+    for event in events:
+        if run and not _continues(run, event):
+            yield run
+            run = []
+        run.append(event)
+    if run:
+        yield run
+
+
+def _continues(run: list[DeclaredEvent], event: DeclaredEvent) -> bool:
+    if (run[-1].is_tick, _columns(run[-1])) != (event.is_tick, _columns(event)):
+        return False
+    return len(run) == 1 or event.time - run[-1].time == run[1].time - run[0].time
+
+
+def _line(run: list[DeclaredEvent]) -> str:
+    said = ", ".join(f"{name}={value!r}" for name, value in _columns(run[0]).items())
+    text = f"{clock(run[0].time)}  {'tick' if run[0].is_tick else said}"
+    if len(run) == 1:
+        return text
+    step: timedelta = run[1].time - run[0].time
+    every = f" every {step.total_seconds():g} s until {clock(run[-1].time)}" if step else " at once"
+    return f"{text}  x {len(run)}{every}"
+
+
+def _columns(event: DeclaredEvent) -> Mapping[str, Any]:
+    return {name: value for name, value in event.columns.items() if value not in (None, "", event.time)}

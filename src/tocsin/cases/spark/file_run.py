@@ -12,7 +12,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 
-from tocsin.cases.file_report import FileReport, FileRequest, LeftOutRows
+from tocsin.cases.case_report import FileReport, FileRequest, LeftOutRows
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.durations import EPOCH, MICROSECOND, closed_before, step_of

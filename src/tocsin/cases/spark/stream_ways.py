@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import time
+import uuid
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import zip_longest
@@ -12,10 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
-from tocsin.cases.lanes import Lanes
 from tocsin.cases.spark.case_query import CaseQuery, LatestFindings
+from tocsin.cases.spark.prepared_case import Lanes
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.sizes import EVENT_BYTES
 from tocsin.declare.model.source import tick_value
+from tocsin.declare.setting_blocks import KafkaSettings
+from tocsin.declare.settings import Settings
+from tocsin.platform.failures import cause
+from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.kafka.record_writer import RecordWriter
+from tocsin.platform.kafka.topics import ensure_event_topic, remove_topics
+from tocsin.spark.query.work import REAL_TIME
+from tocsin.spark.query_plan import set_trigger
+from tocsin.spark.session import findings_sink, kafka_options
 
 SINGLE_EVENTS = 8
 """So many of a case come one by one; of more, the first ones come at once. A batch costs 0.3 CPU-seconds."""
@@ -142,3 +156,75 @@ class StreamWays:
 
 def _seconds(document: Document) -> float:
     return datetime.fromisoformat(document["event_time"]).timestamp()
+
+
+BATCH_SECONDS = 1
+_SECONDS = 120  # the other ways run beside it
+
+
+class RealTimeWay:
+    """Runs cases in real-time mode, each time on topics of its own."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, kafka: KafkaSettings, folder: Path) -> None:
+        """Use the broker of `kafka` instead of that of `settings`, and keep checkpoints below `folder`."""
+        self._spark, self._base, self._kafka, self._folder = spark, settings, kafka, folder
+
+    def run(self, query: CaseQuery, cases: Sequence[Sequence[dict[str, Any]]]) -> LatestFindings:
+        """Run the events of `cases` one case after the other; TransientError if broker or query make no progress."""
+        name = uuid.uuid4().hex[:12]  # other processes may use the broker, too
+        settings = self.settings_of(name)
+        topic = settings.names.events(query.source.name)
+        values = [json.dumps(event).encode() for case in cases for event in case]
+        self._fill(settings, topic, values)
+        records = self._spark.readStream.format("kafka").options(
+            **kafka_options(settings), subscribe=topic, startingOffsets="earliest"
+        )
+        ladder = query.plan.score.counts
+        rows = query.stream(records.load(), query.source.lateness, ladder=ladder)
+        writer = rows.writeStream.format("kafka").options(**findings_sink(settings)).outputMode(query.plan.output)
+        writer = writer.option("checkpointLocation", str(self._folder / f"real-time.{name}"))
+        running = set_trigger(writer, query.plan, REAL_TIME, BATCH_SECONDS).start()
+        try:
+            _await_end(running, topic, len(values))
+            running.stop()
+            return LatestFindings.of(self._findings(settings))
+        finally:
+            running.stop()
+            remove_topics(settings, settings.kafka.topic_prefix)
+
+    def settings_of(self, name: str) -> Settings:
+        """Give the settings of one run: its broker, and topics of its own."""
+        # A copy, since new settings would be read from the environment, and lead to the broker of the installation.
+        kafka = self._kafka.model_copy(update={"topic_prefix": f"cases-{name}."})
+        return self._base.model_copy(update={"state": self._folder, "kafka": kafka})
+
+    def _fill(self, settings: Settings, topic: str, values: list[bytes]) -> None:
+        for name in (topic, settings.names.findings):
+            ensure_event_topic(settings, name, 1, timeout_seconds=_SECONDS)
+        with RecordWriter(settings, EVENT_BYTES, timeout_seconds=_SECONDS) as writer:
+            for value in values:
+                writer.write(topic, value, partition=0)
+
+    def _findings(self, settings: Settings) -> list[str]:
+        with TopicReader(settings, "cases", settings.names.findings) as topic:
+            return [(message.value() or b"").decode() for message in topic.read(*topic.bounds())]
+
+
+def _await_end(running: StreamingQuery, topic: str, count: int) -> None:
+    """Return when a batch has ended that has read all records."""
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        progress = running.lastProgress
+        if progress is not None and _read(progress, topic) >= count:
+            return
+        if not running.isActive:
+            raise TransientError(f"the query in real-time mode has ended: {cause(running)[:500]}")
+        if time.monotonic() > deadline:
+            raise TransientError(f"the query in real-time mode has not read {count} events in {_SECONDS} s")
+        time.sleep(0.05)
+
+
+def _read(progress: Any, topic: str) -> int:
+    end = progress["sources"][0]["endOffset"]
+    offsets = json.loads(end) if isinstance(end, str) else end
+    return int((offsets or {}).get(topic, {}).get("0", 0))

@@ -104,7 +104,7 @@ def _span(start: str, end: str) -> tuple[datetime, datetime]:
 def _topic_target(
     settings: Settings, catalog: Catalog, source: Source, topic_and_name: tuple[str, str], progress: Progress
 ) -> Target:
-    from tocsin.ingest.replay.topic_target import TopicTarget
+    from tocsin.ingest.replay.replay_run import TopicTarget
     from tocsin.platform.kafka.topics import wanted_topics
 
     others = {settings.names.raw(name) for name in catalog.sources if name != source.name}
@@ -114,7 +114,7 @@ def _topic_target(
 
 def _http_target(source: Source, url: str, requests: dict[str, Any], progress: Progress) -> Target:
     from tocsin.declare.model.errors import ConfigError, Fault, nearest
-    from tocsin.ingest.replay.http_target import HttpTarget, Requests
+    from tocsin.ingest.replay.replay_run import HttpTarget, Requests
 
     path = requests["path"]
     if path not in source.columns:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from tocsin.declare.model.sizes import printable
 from tocsin.declare.settings import Settings, load_settings
-from tocsin.dev.running_stack import Running, read_running
 from tocsin.dev.startup_progress import Part, StartupProgress
+from tocsin.dev.state_folder import Running, read_running
 
 LOOK_SECONDS = 0.4
 

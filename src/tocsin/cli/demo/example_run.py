@@ -12,9 +12,9 @@ from tocsin.cli.demo.example_traffic import ExampleTraffic, Rows, compare
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.settings import Settings
-from tocsin.dev.running_stack import Running
 from tocsin.dev.servers.sink_servers import KINDS
 from tocsin.dev.startup_progress import StartupProgress
+from tocsin.dev.state_folder import Running
 from tocsin.ingest.producer import LineProducer
 from tocsin.views.row_query import PageQuery, ViewReader
 from tocsin.views.row_store import store_path

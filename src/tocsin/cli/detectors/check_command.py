@@ -124,7 +124,7 @@ class Planned:
 
 def plan_all(settings: Settings, catalog: Catalog) -> Planned:
     """Have Spark plan all detectors, flows, views and queries of tables of `catalog`."""
-    from tocsin.detect.spark.plan_check import detector_plans
+    from tocsin.detect.spark.plan import detector_plans
     from tocsin.history.spark.table_versions import query_faults
     from tocsin.ingest.flows.spark.flow_plan import flow_faults
     from tocsin.spark.session import planning_session

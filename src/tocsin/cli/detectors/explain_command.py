@@ -11,7 +11,7 @@ import typer
 from tocsin.cli import options
 from tocsin.cli.detectors.findings_command import window
 from tocsin.cli.output import as_json, counted, line, table, utc
-from tocsin.declare.model.finding_text import entity_text, number, score_text
+from tocsin.declare.model.finding import entity_text, number, score_text
 
 if TYPE_CHECKING:
     from tocsin.alerts.evidence.finding_explanation import FindingExplanation
@@ -83,7 +83,7 @@ def _of_detector(settings: Settings, catalog: Catalog, name: str, *, plan: bool)
 
 
 def _plan_rows(settings: Settings, catalog: Catalog, spec: DetectorSpec) -> list[tuple[str, str, str]]:
-    from tocsin.detect.spark.plan_check import plan_of
+    from tocsin.detect.spark.plan import plan_of
     from tocsin.platform.environments import go_on_by_its_python
     from tocsin.spark.session import planning_session
 

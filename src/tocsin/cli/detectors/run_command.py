@@ -15,10 +15,10 @@ import typer
 from tocsin.cli import options
 from tocsin.cli.detectors.backfill_command import together
 from tocsin.cli.output import as_json, counted, line, note, table, utc
-from tocsin.declare.model.finding_text import entity_text, number
+from tocsin.declare.model.finding import entity_text, number
 
 if TYPE_CHECKING:
-    from tocsin.cases.file_report import FileReport
+    from tocsin.cases.case_report import FileReport
     from tocsin.declare.model.finding import Finding
 
 _SHOWN_SAMPLES = 3
@@ -43,7 +43,7 @@ def run(
     If flows make the events of its source, the lines are those of the source with which they begin. Rows that would be
     ignored or go to quarantine are counted, with their numbers.
     """
-    from tocsin.cases.file_report import FileRequest
+    from tocsin.cases.case_report import FileRequest
     from tocsin.declare.catalog import load_project
     from tocsin.platform.environments import go_on_by_its_python
 

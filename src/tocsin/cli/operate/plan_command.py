@@ -48,11 +48,11 @@ def _row(shown: JobPlanShape) -> tuple[object, ...]:
 def _plans(spark: bool) -> list[JobPlan]:
     from tocsin.declare.catalog import read_catalog
     from tocsin.declare.settings import load_settings
+    from tocsin.supervise.installed_jobs import process_reader
     from tocsin.supervise.job_kinds import desired_jobs
     from tocsin.supervise.job_status import look
     from tocsin.supervise.planning.deploy_plan import Deploy, plan_job
-    from tocsin.supervise.planning.start_record import read_starts
-    from tocsin.supervise.runners.runner_choice import process_reader
+    from tocsin.supervise.planning.desired_inputs import read_starts
     from tocsin.supervise.switches import not_stopped
 
     settings = load_settings()

@@ -36,7 +36,7 @@ def status(job: _Job = None, watch: _Watch = False, json: options.Json = False) 
     """
     from tocsin.declare.settings import load_settings
     from tocsin.dev.control import servers
-    from tocsin.platform.kafka.job_reports import read_reports
+    from tocsin.platform.kafka.reporter import read_reports
     from tocsin.supervise.job_status import Severity
     from tocsin.web.metrics.reported_jobs import StatusReader
 
@@ -75,7 +75,7 @@ def _watch(settings: Settings, job: str | None) -> None:
 
     from tocsin.declare.model.sizes import printable
     from tocsin.dev.control import servers
-    from tocsin.platform.kafka.job_reports import ReportReader
+    from tocsin.platform.kafka.reporter import ReportReader
     from tocsin.web.metrics.reported_jobs import StatusReader
 
     with (
@@ -114,7 +114,7 @@ def _remarks(reading: StatusReading) -> Iterator[tuple[str, str]]:
 def _addresses(settings: Settings, job: str | None) -> Iterator[tuple[str, str]]:
     """Say where the pages of a stack are that runs here, unless only one job is asked about."""
     from tocsin.dev.control import launcher_pid
-    from tocsin.dev.running_stack import read_running
+    from tocsin.dev.state_folder import read_running
 
     running = None if job or launcher_pid(settings) is None else read_running(settings.state)
     if running is not None:

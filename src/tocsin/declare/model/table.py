@@ -18,7 +18,7 @@
     usual_spending = "double"
 
 A row is joined to the events of the time in which it holds, so an event finds the same row on the stream, after a
-crash, and in a batch over history. `docs/write/tables.md` says how. Files are read by `tocsin.declare.table_file`.
+crash, and in a batch over history. `docs/write/tables.md` says how. Files are read by `tocsin.declare.source_file`.
 """
 
 from __future__ import annotations

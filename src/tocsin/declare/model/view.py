@@ -90,7 +90,7 @@ class ViewSpec:
 
     @property
     def is_condensed(self) -> bool:
-        """Return whether readers see other rows than the topic holds; see `tocsin.views.shown_rows`."""
+        """Return whether readers see other rows than the topic holds; see `tocsin.views.applier`."""
         return self.shows_latest or bool(self.total)
 
     @property

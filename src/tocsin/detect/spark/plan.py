@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, NumericType, StructType, TimestampType
 
+from tocsin.declare.catalog import Catalog
 from tocsin.declare.model.detector import DetectorSpec, ScoreKind
 from tocsin.declare.model.errors import ConfigError, Fault, nearest
 from tocsin.declare.model.source import Source
-from tocsin.detect.rows_above import correct_score
-from tocsin.detect.scores import Score, never_fires, score_of
-from tocsin.ingest.spark.patterns import check_function
-from tocsin.spark.events import IDENTITY
+from tocsin.detect.scores import Score, definitions, expand, kind_of, never_fires, replace_columns, score_of
+from tocsin.detect.spark.step_query import detector_function
+from tocsin.ingest.spark.patterns import check_function, check_source
+from tocsin.platform.environments import without_elsewhere
+from tocsin.platform.failures import first_line
+from tocsin.platform.time_limit import time_limit
+from tocsin.quality.suites.suite_catalog import read_row_rules
+from tocsin.spark.events import IDENTITY, planned_events
 from tocsin.spark.plan_traits import (
     count_exchanges,
     find_cut,
@@ -29,6 +37,7 @@ from tocsin.spark.plan_traits import (
 from tocsin.spark.plan_tree import Node
 from tocsin.spark.query.work import MICRO_BATCH
 from tocsin.spark.query_plan import QueryPlan, analyse, mode_of, refusal_of, source_faults
+from tocsin.spark.tables.spark.joined_tables import no_rows
 from tocsin.spark.window_column import has_other_windows, knows_zone
 
 _NEVER = (
@@ -204,3 +213,131 @@ def _mode(tree: Node, score: Score) -> tuple[str, str, str]:
         return MICRO_BATCH, "append", f"the score is final, so it is emitted when its window closes: {score.why}"
     mode, reason = mode_of(tree)
     return mode, "update", reason
+
+
+_KEEP_ROWS = {"Project", "SubqueryAlias", "View", "ResolvedHint", "Repartition", "RepartitionByExpression"}
+_JUDGED = {"Filter", "Join"}
+_KEEP_MATCHES = {"Inner", "Cross", "LeftSemi"}
+_UNSTEADY = ("Python", "ScalaUDF", "Rand", "Uuid", "Shuffle", "Current", "Now", "Reflect")
+
+
+def correct_score(plan: Node, score: Score, entity: Iterable[str]) -> Score:
+    """Correct `score`, derived from the columns of `plan` alone, for the operators above its topmost aggregate."""
+    between = _between(plan)
+    if score.kind is not ScoreKind.RISING or between is None:
+        return score
+    made = definitions(plan)
+    for column in (*entity, "window"):
+        expression = expand(plan, column)
+        if expression is not None and _aggregates(expression):
+            return _final(f"'{column}' comes from an aggregate and can change while its window is open")
+    for node in between:
+        if node.kind == "Union":
+            return _score_of_union(node, score, tuple(entity))
+        if why := _drop_reason(node, made):
+            return _final(why)
+    # A count that skips values, because its row is written only from some moment on, may miss every rung of the ladder.
+    return replace(score, counts=score.counts and all(node.kind in _KEEP_ROWS for node in between))
+
+
+def _score_of_union(union: Node, score: Score, entity: tuple[str, ...]) -> Score:
+    """Find one kind for all parts: rising if each is, final if one is final."""
+    parts = [correct_score(part, score_of(part), entity) for part in union.children]
+    for part in parts:
+        if part.kind is not ScoreKind.RISING:
+            return part
+    return replace(score, counts=False)
+
+
+def _between(plan: Node) -> list[Node] | None:
+    """List the operators above the topmost aggregate, from the top; None if the plan has none."""
+    if plan.kind == "Aggregate":
+        return []
+    for child in plan.children:
+        below = _between(child)
+        if below is not None:
+            return [plan, *below]
+    return None
+
+
+def _drop_reason(node: Node, made: dict[int, Node]) -> str:
+    """Say why the operator `node` may take away a row that it once gave; "" when it never does."""
+    if node.kind not in _KEEP_ROWS | _JUDGED:
+        return f"nothing is known about {node.kind} above an aggregate"
+    for condition in (replace_columns(top, made) for top in node.expressions("condition")):
+        if not _stays(condition):
+            return "a filter above the aggregate can turn false again while its window is open"
+        if node.kind == "Join" and _aggregates(condition) and _join_type(node) not in _KEEP_MATCHES:
+            return "a join above the aggregate can drop or change a row once it begins to match"
+    return ""
+
+
+def _join_type(join: Node) -> str:
+    """Read Spark's name of it, such as "LeftAnti"."""
+    return str(join.fields["joinType"]["object"]).rsplit(".", 1)[-1].removesuffix("$")
+
+
+def _stays(condition: Node) -> bool:
+    """Return whether `condition`, once true for a group, stays true when more events come in."""
+    if not _aggregates(condition):
+        return not any(node.kind.startswith(_UNSTEADY) for node in condition.walk())
+    if condition.kind in ("And", "Or"):
+        return all(_stays(child) for child in condition.children)
+    if condition.kind == "IsNotNull":
+        return _rises(condition.children[0])
+    if condition.kind in ("GreaterThan", "GreaterThanOrEqual"):
+        more, less = condition.children
+    elif condition.kind in ("LessThan", "LessThanOrEqual"):
+        less, more = condition.children
+    else:
+        return False
+    return _rises(more) and not _aggregates(less) and _stays(less)
+
+
+def _rises(expression: Node) -> bool:
+    return _aggregates(expression) and kind_of(expression).kind is ScoreKind.RISING
+
+
+def _aggregates(expression: Node) -> bool:
+    return any(node.kind == "AggregateExpression" for node in expression.walk())
+
+
+def _final(why: str) -> Score:
+    return Score(ScoreKind.FINAL, False, why)
+
+
+def detector_plans(spark: SparkSession, project: Path, catalog: Catalog) -> tuple[dict[str, DetectorPlan], list[Fault]]:
+    """Read the plan of each detector by name, and the faults: plans and patterns that Spark, Java or Tocsin refuses."""
+    found: dict[str, DetectorPlan] = {}
+    faults: list[Fault] = []
+    for source in catalog.sources.values():
+        faults += _pattern_faults(spark, project, source)
+    for name, spec in without_elsewhere(catalog.detectors).items():
+        try:
+            found[name] = plan_of(spark, spec, catalog)
+        except ConfigError as error:
+            faults += error.faults
+        except (PySparkException, Py4JJavaError) as error:  # it has no room for the plan, say
+            faults.append(Fault(str(spec.path), f"Spark fails on its plan: {first_line(error)}", key=spec.function))
+    return found, faults
+
+
+def plan_of(spark: SparkSession, spec: DetectorSpec, catalog: Catalog) -> DetectorPlan:
+    """Read the plan of the detector `spec`; ConfigError with all that Spark or Tocsin refuses in it."""
+    sources = catalog.sources_of(spec)
+    events = planned_events(spark, sources, spec, spec.path)
+    rows = detector_function(spec, sources[0])(events, no_rows(spark, catalog, spec.tables, spec.path))
+    with time_limit(spec.path):
+        return read_plan(rows, spec, sources)
+
+
+def _pattern_faults(spark: SparkSession, project: Path, source: Source) -> list[Fault]:
+    try:
+        rules = read_row_rules(project, source)
+    except ConfigError:
+        rules = ()  # reported already, without Spark
+    try:
+        check_source(spark, source, rules)
+    except ConfigError as error:
+        return list(error.faults)
+    return []

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Protocol
 
 from tocsin.declare.catalog import Catalog
-from tocsin.declare.model.errors import TocsinError
+from tocsin.declare.model.errors import TocsinError, TransientError
 from tocsin.declare.settings import Settings
-from tocsin.dev.declared_topics import DeclaredTopics
 from tocsin.dev.servers import kafka_server
 from tocsin.dev.servers.sink_servers import SinkServers
 from tocsin.dev.startup_progress import Part
 from tocsin.platform.code_versions import FollowedCatalog
+from tocsin.platform.kafka.topics import TopicSpec, ensure_topics, wanted_topics
 from tocsin.supervise.job_states import Desired, Start, Timing
 from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.log_files import rotate
@@ -125,3 +126,41 @@ class Servers:
                 self._add(name, server)
             except (TocsinError, OSError) as error:
                 self._faults[name] = str(error)
+
+
+_PAUSE_SECONDS = 60.0  # after a refusal: somebody must change rights first
+
+
+class DeclaredTopics:
+    """The topics that jobs need."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._made: dict[str, TopicSpec] | None = None
+        self._refusal: str | None = None
+        self._refused_at = 0.0
+
+    @property
+    def is_refused(self) -> bool:
+        """Return whether waiting does not help: Kafka refuses to make the topics that are missing."""
+        return self._refusal is not None
+
+    def missing(self, catalog: Catalog) -> str | None:
+        """Make topics that are not there yet; return why that failed, None when all are there.
+
+        Asks Kafka only when other topics than the last time are wanted; after a refusal at most once a minute.
+        """
+        wanted = wanted_topics(self._settings, catalog)
+        if wanted != self._made:
+            if self._refusal is not None and time.monotonic() - self._refused_at < _PAUSE_SECONDS:
+                return self._refusal
+            try:
+                ensure_topics(self._settings, catalog)
+            except TransientError as error:
+                return str(error)
+            except TocsinError as error:
+                self._refusal, self._refused_at = str(error), time.monotonic()
+                return self._refusal
+            self._refusal = None
+            self._made = wanted
+        return None

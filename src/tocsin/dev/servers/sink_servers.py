@@ -6,22 +6,226 @@ installs it; its views are kept in SQLite alone meanwhile.
 
 from __future__ import annotations
 
+import base64
 import glob
+import hashlib
 import importlib.util
 import json
+import os
+import secrets
 import shutil
-from collections.abc import Mapping
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from tocsin.declare.blocks.view_settings import ViewSettings
 from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.setting_blocks import ViewSettings
 from tocsin.declare.settings import Settings
-from tocsin.dev.servers.guarded_server import GuardedServer
-from tocsin.dev.servers.influx_server import Influx
-from tocsin.dev.servers.ports import LOOPBACK
-from tocsin.dev.servers.postgres_server import Postgres
+from tocsin.dev.servers.ports import LOOPBACK, accepts
+from tocsin.platform.state_file import write_whole
+from tocsin.supervise.runners.process_labels import Labels, leading
 from tocsin.supervise.runners.runner import Launch
+
+_PRIVATE = 0o600
+_INHERITED = ("PATH", "HOME", "TMPDIR", "LANG")
+
+
+@dataclass(frozen=True)
+class GuardedServer(ABC):
+    """A `server_set.Server` of one state folder; `folder` holds its data, its configuration and its password."""
+
+    name: ClassVar[str]
+
+    folder: Path
+    log: Path
+    port: int
+    program: Path
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """Give the address for clients, with the password."""
+
+    @property
+    def address_file(self) -> Path:
+        """Name the file that holds the address."""
+        return self.folder / "address"
+
+    def publish(self) -> None:
+        """Write the address to its file; raises OSError if the folder cannot be written."""
+        write_whole(self.address_file, f"{self.address}\n", mode=_PRIVATE)
+
+    @abstractmethod
+    def launch(self, instance: str) -> Launch:
+        """See `Server`."""
+
+    def waiting_for(self) -> str | None:
+        """See `Server`."""
+        return None if accepts(self.port) else f"port {self.port}"
+
+    def _password(self) -> str:
+        path = self.folder / "password"
+        if not path.exists():
+            write_whole(path, secrets.token_urlsafe(24), mode=_PRIVATE)
+        return path.read_text(encoding="utf-8")
+
+    def _configure(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        write_whole(path, text, mode=_PRIVATE)
+        return path
+
+    def _launch(self, instance: str, command: Sequence[str], configuration: str = "") -> Launch:
+        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ} | {"TZ": "UTC"}
+        spec = hashlib.sha256(json.dumps([*command, configuration]).encode()).hexdigest()[:12]
+        return Launch(
+            labels=Labels(instance, self.name, spec),
+            command=leading(command),
+            environment=environment,
+            directory=self.folder,
+            log=self.log,
+        )
+
+
+_USER, _DATABASE = "tocsin", "postgres"
+_INITDB_SECONDS = 120
+# PostgreSQL refuses to run as root, as everything in many containers does. In a namespace of users root has another
+# number there, and still owns its files; what runs as a user of its own could not reach a state folder of root.
+_NOT_ROOT = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+
+
+class Postgres(GuardedServer):
+    """The PostgreSQL of one state folder; `program` is `postgres`, with `initdb` beside it."""
+
+    name = "postgres"
+
+    @property
+    def address(self) -> str:
+        """See `GuardedServer`."""
+        return f"postgresql://{_USER}:{self._password()}@{LOOPBACK}:{self.port}/{_DATABASE}"
+
+    def launch(self, instance: str) -> Launch:
+        """Describe the process to start; makes its data the first time (2 s). Errors as of `Server.launch`."""
+        data = (self.folder / "data").absolute()
+        if not data.exists():
+            self._make_data()
+        options = {
+            "listen_addresses": LOOPBACK,
+            "port": str(self.port),
+            "unix_socket_directories": "",
+            "shared_buffers": "16MB",
+        }
+        words = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
+        return self._launch(instance, [*_prefix(), str(self.program), "-D", str(data), *words])
+
+    def _make_data(self) -> None:
+        """Make the data beside the place and then rename, so that an interrupted start leaves nothing half done."""
+        draft = (self.folder / "data.new").absolute()
+        shutil.rmtree(draft, ignore_errors=True)
+        self._password()
+        words = ("-U", _USER, f"--pwfile={(self.folder / 'password').absolute()}", "--auth=scram-sha-256")
+        done = subprocess.run(
+            [
+                *_prefix(),
+                str(self.program.resolve().parent / "initdb"),
+                "-D",
+                str(draft),
+                *words,
+                "-E",
+                "UTF8",
+                "--locale=C",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=_INITDB_SECONDS,
+            start_new_session=True,  # Ctrl-C is for the launcher alone
+            check=False,
+            cwd=self.folder,
+        )
+        if done.returncode:
+            advice = "; PostgreSQL refuses to run as root: run Tocsin as another user" if os.geteuid() == 0 else ""
+            what = f"PostgreSQL's data cannot be made there: {(done.stderr or done.stdout).strip()}{advice}"
+            raise ConfigError.one(self.folder, what)
+        draft.rename(self.folder / "data")
+
+
+def _prefix() -> tuple[str, ...]:
+    return _NOT_ROOT if os.geteuid() == 0 else ()
+
+
+_INFLUX_USER, _INFLUX_DATABASE = "tocsin", "views"
+_ANSWER_SECONDS = 2.0
+_INFLUX_CONFIGURATION = """reporting-disabled = true
+# Backups go through a port that nobody needs here.
+bind-address = "{host}:0"
+
+[meta]
+dir = {meta}
+
+[data]
+dir = {data}
+wal-dir = {wal}
+query-log-enabled = false
+
+[http]
+bind-address = "{host}:{port}"
+auth-enabled = true
+log-enabled = false
+
+[monitor]
+store-enabled = false
+
+[continuous_queries]
+enabled = false
+"""
+
+
+class Influx(GuardedServer):
+    """The InfluxDB of one state folder."""
+
+    name = "influx"
+
+    @property
+    def address(self) -> str:
+        """See `GuardedServer`."""
+        return f"http://{_INFLUX_USER}:{self._password()}@{LOOPBACK}:{self.port}/write?db={_INFLUX_DATABASE}"
+
+    def launch(self, instance: str) -> Launch:
+        """Describe the process to start; errors as of `Server.launch`."""
+        folders = {name: json.dumps(str((self.folder / name).absolute())) for name in ("meta", "data", "wal")}
+        text = _INFLUX_CONFIGURATION.format(host=LOOPBACK, port=self.port, **folders)
+        configuration = self._configure("influxdb.conf", text).absolute()
+        return self._launch(instance, [str(self.program), "run", "-config", str(configuration)], text)
+
+    def waiting_for(self) -> str | None:
+        """See `Server`. Makes the user and the database as soon as it can."""
+        try:
+            if self._ask(f"CREATE DATABASE {_INFLUX_DATABASE}") == 200:
+                return None
+            self._ask(f"CREATE USER {_INFLUX_USER} WITH PASSWORD '{self._password()}' WITH ALL PRIVILEGES")
+            return None if self._ask(f"CREATE DATABASE {_INFLUX_DATABASE}") == 200 else "its database"
+        except OSError:
+            return f"port {self.port}"
+
+    def _ask(self, query: str) -> int:
+        login = base64.b64encode(f"{_INFLUX_USER}:{self._password()}".encode()).decode()
+        body = urllib.parse.urlencode({"q": query}).encode()
+        request = urllib.request.Request(
+            f"http://{LOOPBACK}:{self.port}/query", body, {"Authorization": f"Basic {login}"}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+
 
 # A title of its own would overwrite the environment, and with it the labels.
 _CONFIGURATION = """bind {host}

@@ -12,10 +12,9 @@ import threading
 from tocsin.declare.model.errors import ConfigError, TocsinError
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.dev import state_folder
-from tocsin.dev.declared_topics import DeclaredTopics
 from tocsin.dev.job_supervision import JobSupervision
 from tocsin.dev.launcher import LOG, hold_state, sweep, unwritable
-from tocsin.dev.servers.server_set import TOPICS
+from tocsin.dev.servers.server_set import TOPICS, DeclaredTopics
 from tocsin.dev.startup_progress import Part, progress
 from tocsin.dev.unattended.history_rounds import HistoryRounds
 from tocsin.platform import logs

@@ -18,8 +18,7 @@ from tocsin.history.backfill.parity.parity_report import forget
 from tocsin.history.day_status import kept_from
 from tocsin.history.verdict_index import write_index
 from tocsin.job import Batch
-from tocsin.platform.lead import try_lead
-from tocsin.platform.lock import LockHeld
+from tocsin.platform.lock import LockHeld, try_lead
 from tocsin.quality.data_drift import WEEKS
 from tocsin.quality.verdict_files import Records, detector_of, subject_of
 

@@ -15,8 +15,7 @@ from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.names import backfill_job, detector_job, evaluation_job, file_name, parity_job
 from tocsin.declare.settings import Settings
 from tocsin.platform import state_file
-from tocsin.platform.lead import try_lead
-from tocsin.platform.lock import LockHeld
+from tocsin.platform.lock import LockHeld, try_lead
 from tocsin.platform.storage.job_folders import stored_folder
 from tocsin.platform.storage.stored_path import remove_tree
 

@@ -12,8 +12,7 @@ from tocsin.declare.model.flow import FlowSpec
 from tocsin.declare.model.source import Source, columns_of
 from tocsin.declare.settings import Settings
 from tocsin.history.spark.table_versions import tables_of_days
-from tocsin.ingest.flows.spark.flow_plan import apply_flow, plan_flow
-from tocsin.ingest.flows.spark.flow_rows import OBSERVATION, make_events
+from tocsin.ingest.flows.spark.flow_plan import OBSERVATION, apply_flow, make_events, plan_flow
 from tocsin.spark.columns import JSON_TIMES
 from tocsin.spark.events import event_columns
 from tocsin.spark.tables.spark.joined_tables import JoinedTables

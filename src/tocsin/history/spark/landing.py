@@ -42,8 +42,8 @@ from tocsin.history.landing_ledger import (
 from tocsin.history.parquet_files import digest
 from tocsin.history.places import Places, end, stamp
 from tocsin.platform.failures import is_store, is_unwritable, refusal, root_cause
+from tocsin.platform.kafka.client import is_recreated
 from tocsin.platform.kafka.reader import Offsets, TopicReader
-from tocsin.platform.kafka.topic_identity import is_recreated
 from tocsin.platform.kafka.topics import QUARANTINE_DAYS
 from tocsin.platform.storage.stored_path import ObjectPath, StoredPath, move_in, remove_tree, size_of
 from tocsin.quality.day_facts import Hole

@@ -30,7 +30,7 @@ from tocsin.history.places import Places, begin, end
 from tocsin.history.spark.model_training import Training, model_of
 from tocsin.history.spark.sealed_days import sealed_events
 from tocsin.platform.failures import first_line
-from tocsin.platform.lead import try_lead
+from tocsin.platform.lock import try_lead
 from tocsin.platform.storage.stored_path import StoredPath
 from tocsin.spark.plan_traits import find_unrepeatable
 from tocsin.spark.query_plan import analyse

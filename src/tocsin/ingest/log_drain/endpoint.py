@@ -7,17 +7,29 @@ batch for good at 4xx.
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import json
 import zlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
 from tocsin.declare.catalog import Catalog
-from tocsin.declare.model.errors import TransientError, nearest
-from tocsin.declare.model.source import Source
+from tocsin.declare.model.durations import EPOCH
+from tocsin.declare.model.errors import ConfigError, TransientError, nearest
+from tocsin.declare.model.source import Format, Source
 from tocsin.declare.setting_blocks import DrainSettings
+from tocsin.ingest.line_forms import syslog_header
 from tocsin.ingest.log_drain.batch import BadRequest, Batch, identity_of, number_records, read_frames, read_lines
-from tocsin.ingest.log_drain.credentials import Credentials
 
 MAX_BODY_BYTES = 20_971_520
 """Of one request, packed or unpacked: a batch of the OpenTelemetry collector has 8,192 records."""
@@ -186,6 +198,143 @@ class Endpoint:
 
 
 def _read_otlp(body: bytes, is_json: bool, source: Source, identity: str) -> Batch:
-    from tocsin.ingest.log_drain.otlp_logs import read_export  # noqa: PLC0415 - most drains see no OTLP
 
     return number_records(read_export(body, is_json, source), source, identity)
+
+
+_KEY = "drain.credentials_file"
+_OTHERS = 0o077
+
+
+class Credentials:
+    """Passwords by source, kept as digests."""
+
+    def __init__(self, passwords: dict[str, str]) -> None:
+        self._digests = {source: _digest(password.encode()) for source, password in passwords.items()}
+
+    def source_of(self, authorization: bytes) -> str | None:
+        """Return the source whose name and password a header of HTTP basic authentication holds, else None."""
+        scheme, _, text = authorization.partition(b" ")
+        if scheme.lower() != b"basic":
+            return None
+        try:
+            user, _, password = base64.b64decode(text.strip(), validate=True).partition(b":")
+            source = user.decode()
+        except (binascii.Error, UnicodeDecodeError):
+            return None
+        expected = self._digests.get(source, b"")
+        return source if hmac.compare_digest(_digest(password), expected) else None
+
+
+def read_passwords(path: Path) -> dict[str, str]:
+    """Read the passwords in `path`, by source; lines that are empty or begin with # do not count.
+
+    ConfigError if the file cannot be read, others can read it, or a line is none of ours.
+    """
+    try:
+        if path.stat().st_mode & _OTHERS:
+            raise ConfigError.one(path, f"can be read by others; run: chmod 600 {path}", key=_KEY)
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        what = getattr(error, "strerror", None) or "is not UTF-8"
+        raise ConfigError.one(path, f"cannot be read: {what}", key=_KEY) from error
+    passwords: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        source, colon, password = line.strip().partition(":")
+        if source.startswith("#") or not (source or colon):
+            continue
+        if not (source and password):
+            raise ConfigError.one(path, "must be source:password", key=_KEY, line=number)
+        passwords[source] = password
+    if not passwords:
+        raise ConfigError.one(path, "names no source: write source:password", key=_KEY)
+    return passwords
+
+
+def _digest(password: bytes) -> bytes:
+    return hashlib.sha256(password).digest()
+
+
+_NAMES = ("host_name", "service_name", "service_instance_id")
+_SEVERITIES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+"""Names of the ranges of severity numbers: 1 to 4, 5 to 8, and so on."""
+
+
+def read_export(body: bytes, is_json: bool, source: Source) -> Iterator[bytes]:
+    """Yield the log records of a request as records of `source`; BadRequest if the body is no such request.
+
+    A source that takes JSON gets one object: the attributes of resource, scope and record, the fields of a structured
+    body, and what the record says itself: `time`, `severity`, `severity_number`, `trace_id`, `span_id`, `event_name`,
+    `scope_name`, `scope_version` and `body`. What a record does not say stays as the body has it. Dots in names become
+    underscores. Others get the text of the body, logfmt and patterns with the header of a syslog line before it.
+    """
+    request = ExportLogsServiceRequest()
+    try:
+        if is_json:
+            json_format.Parse(body, request, ignore_unknown_fields=True)
+        else:
+            request.ParseFromString(body)
+    except (DecodeError, json_format.ParseError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise BadRequest(400, f"no logs in OTLP: {str(error)[:200]}") from error
+    for of_resource in request.resource_logs:
+        shared = _fields(of_resource.resource.attributes)
+        for of_scope in of_resource.scope_logs:
+            scope = of_scope.scope
+            of_records = shared | _fields(scope.attributes)
+            of_records |= _said(scope_name=scope.name, scope_version=scope.version)
+            for record in of_scope.log_records:
+                yield _record(record, of_records, source)
+
+
+def _record(record: Any, shared: dict[str, Any], source: Source) -> bytes:
+    time, body = _time(record.time_unix_nano or record.observed_time_unix_nano), _plain(record.body)
+    text = body if isinstance(body, str) else json.dumps(body)
+    if Format.JSON in source.formats:
+        fields = shared | _fields(record.attributes) | (body if isinstance(body, dict) else {})
+        fields |= _said(
+            time=time,
+            severity=record.severity_text or _severity(record.severity_number),
+            severity_number=record.severity_number,
+            trace_id=_id(record.trace_id),
+            span_id=_id(record.span_id),
+            event_name=record.event_name,
+        )
+        return json.dumps(fields | {"body": body}).encode()
+    line = text.encode("utf-8", "replace")
+    if Format.KEY_VALUE in source.formats or syslog_header(line):
+        return line
+    names = (str(shared.get(name, "")).replace(" ", "_") or "-" for name in _NAMES)
+    return f"<14>1 {time or '-'} {' '.join(names)} - - ".encode("utf-8", "replace") + line
+
+
+def _said(**fields: Any) -> dict[str, Any]:
+    """Leave out what protobuf has no value for: zero or empty."""
+    return {name: value for name, value in fields.items() if value}
+
+
+def _severity(number: int) -> str:
+    return _SEVERITIES[(number - 1) // 4] if 1 <= number <= 4 * len(_SEVERITIES) else ""
+
+
+def _id(value: bytes) -> str:
+    """Write the id of a trace (16 bytes) or a span (8) in hex, which the parser took for base64 in OTLP's JSON."""
+    return value.hex() if len(value) in (16, 8) else base64.b64encode(value).decode().lower()
+
+
+def _fields(pairs: Any) -> dict[str, Any]:
+    return {pair.key.replace(".", "_"): _plain(pair.value) for pair in pairs}
+
+
+def _plain(value: Any) -> Any:
+    kind = value.WhichOneof("value")
+    if kind == "kvlist_value":
+        return _fields(value.kvlist_value.values)
+    if kind == "array_value":
+        return [_plain(item) for item in value.array_value.values]
+    if kind == "bytes_value":
+        return value.bytes_value.hex()
+    return None if kind is None else getattr(value, kind)
+
+
+def _time(nanoseconds: int) -> str | None:
+    return (EPOCH + timedelta(microseconds=nanoseconds // 1000)).isoformat() if nanoseconds else None

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import http.client
+import json
 import threading
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, Self
+from urllib.parse import quote, urlsplit
 
-from tocsin.declare.model.source import Source
+from confluent_kafka import KafkaError, Message
+
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.model.sizes import RAW_BYTES
+from tocsin.declare.model.source import RAW_RECORD, Source
 from tocsin.declare.settings import Settings
-from tocsin.ingest.replay.outcomes import Counted, Progress, Ticket
+from tocsin.ingest.parsing_rules import BATCH_HEADER
+from tocsin.ingest.replay.outcomes import NO_ANSWER, REFUSED, Counted, Progress, Ticket
 from tocsin.ingest.replay.pace import PacedClock, ReplayPace
 from tocsin.ingest.replay.recorded import RecordedEvent, ReplayRange, find_range, read_range
 from tocsin.platform import state_file
 from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.kafka.record_writer import RecordWriter
 from tocsin.platform.kafka.topics import missing_topic
 
 
@@ -129,3 +142,163 @@ class Replay:
 def name_of(*texts: str) -> str:
     """Name a replay by what it was asked for, so that the same call goes on with it."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
+
+
+_PATIENCE = 20
+_SHOWN_BYTES = 1_048_576
+_SAFE = "/?&=%:@!$'()*+,;~-._[]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requests:
+    """How events become requests.
+
+    Attributes:
+        method, path: columns with the method and the path of a request. Without a method it is GET.
+        allowed: methods that are sent; the others are left out.
+        timeout_seconds: for connecting, and for each part of an answer.
+    """
+
+    method: str = "method"
+    path: str = "path"
+    allowed: frozenset[str] = frozenset({"GET"})
+    connections: int = 16
+    timeout_seconds: float = 10.0
+
+
+class HttpTarget:
+    """Sends requests. Bodies are not recorded, so none is sent; redirects are not followed."""
+
+    def __init__(self, url: str, requests: Requests, progress: Progress) -> None:
+        """Send to the server at `url`, counting in `progress`; ConfigError if it is no address."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ConfigError.one(url, "is no address of a server; they look like https://staging.example.com")
+        self.name, self._requests, self._progress = url, requests, progress
+        self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._host, self._port = parts.hostname, parts.port
+        self._base = parts.path.rstrip("/")
+        self._local, self._lock = threading.local(), threading.Lock()
+        self._pool = ThreadPoolExecutor(requests.connections, thread_name_prefix="request")
+        self._free = threading.Semaphore(requests.connections)
+        self._connections: list[http.client.HTTPConnection] = []
+        self._unanswered = 0
+
+    def refuses(self, event: RecordedEvent) -> str | None:
+        """Say why `event` is left out; None if it is sent."""
+        method, path = self._method(event), event.values.get(self._requests.path)
+        if not isinstance(path, str) or not path.startswith("/"):
+            return "without a path"
+        return None if method in self._requests.allowed else f"method {method}"
+
+    def send(self, event: RecordedEvent, ticket: Ticket) -> None:
+        """Send `event` as soon as a connection is free; TransientError if many requests in a row had no answer."""
+        if self._unanswered >= _PATIENCE:
+            raise TransientError(f"{self.name} has not answered {_PATIENCE} requests in a row")
+        self._free.acquire()
+        path = self._base + quote(event.values[self._requests.path], _SAFE)
+        self._pool.submit(self._ask, self._method(event), path, ticket)
+
+    def poll(self) -> None:
+        """Do nothing: answers settle their tickets in threads of their own."""
+
+    def finish(self) -> None:
+        """Wait for the answers to all that was sent, and leave."""
+        self._pool.shutdown()
+        for connection in self._connections:
+            connection.close()
+
+    def _method(self, event: RecordedEvent) -> str:
+        return str(event.values.get(self._requests.method) or "GET").upper()
+
+    def _ask(self, method: str, path: str, ticket: Ticket) -> None:
+        began = time.monotonic()
+        outcome, failure = NO_ANSWER, ""
+        try:
+            connection = self._connection()
+            connection.request(method, path, headers={"User-Agent": "tocsin-replay"})
+            answer = connection.getresponse()
+            if len(answer.read(_SHOWN_BYTES)) == _SHOWN_BYTES:
+                connection.close()
+            outcome = str(answer.status)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            failure = f"{type(error).__name__}: {error}"
+            with contextlib.suppress(AttributeError):
+                self._local.connection.close()
+        finally:
+            with self._lock:
+                self._unanswered = self._unanswered + 1 if outcome == NO_ANSWER else 0
+            self._progress.settle(ticket, outcome, time.monotonic() - began, failure)
+            self._free.release()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        """Keep one for each thread; it connects again by itself after it was closed."""
+        if not hasattr(self._local, "connection"):
+            connection = self._kind(self._host, self._port, timeout=self._requests.timeout_seconds)
+            self._connections.append(connection)
+            self._local.connection = connection
+        own: http.client.HTTPConnection = self._local.connection
+        return own
+
+
+class TopicTarget:
+    """Writes events of one source. Each has an identity, so an ingest behind counts one that is written again once."""
+
+    def __init__(
+        self, settings: Settings, source: Source, to: tuple[str, str], own: frozenset[str], progress: Progress
+    ) -> None:
+        """Write events of `source` to the topic in `to`; TransientError, where a retry helps, if Kafka is out of reach.
+
+        With the topic stands the name of the replay: each has events of its own, however often it is broken off. `own`
+        are topics that it must not be: they hold something else. ConfigError then, or if the topic does not exist.
+        """
+        topic, self._replay = to
+        if topic in own:
+            what = "is a topic of this installation; take raw.<another source>, or a topic of your own"
+            raise ConfigError.one(topic, what)
+        self.name, self._source, self._progress = topic, source, progress
+        self._trouble = ""
+        self._writer = RecordWriter(settings, RAW_BYTES, config={"linger.ms": 5, "compression.type": "lz4"})
+        if not self._writer.has_topic(topic):
+            raise missing_topic(topic)
+
+    def refuses(self, event: RecordedEvent) -> str | None:
+        """Leave out nothing."""
+        return None
+
+    def send(self, event: RecordedEvent, ticket: Ticket) -> None:
+        """Hand over `event`; TransientError if Kafka takes nothing: running the replay again sends what is missing."""
+        self._judge()
+        began = time.monotonic()
+
+        def acknowledge(error: KafkaError | None, _: Message) -> None:
+            if error is not None and error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+                self._trouble = error.str()  # the ticket stays open, so the next run sends it again
+                return
+            outcome = "written" if error is None else REFUSED
+            self._progress.settle(ticket, outcome, time.monotonic() - began, error.str() if error else "")
+
+        # A field of its own with the whole path as its name is read first, so nothing has to be nested again.
+        fields = {name: self._source.field_of(name) for name in self._source.columns if name in event.values}
+        columns = {field: event.values[name] for name, field in fields.items() if field != RAW_RECORD}
+        batch = hashlib.sha256(f"{self._replay}/{event.origin}".encode()).hexdigest()[:32]
+        identity = f"{batch}/{event.values['raw_offset']}".encode()
+        key = str(event.values.get(self._source.key, ""))
+        value = json.dumps(columns, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        headers = [(BATCH_HEADER, identity)]
+        if not self._writer.write(self.name, value, key, on_delivery=acknowledge, headers=headers):
+            self._progress.settle(ticket, REFUSED, 0.0, "it is longer than Kafka takes")
+
+    def poll(self) -> None:
+        """Hear what Kafka has stored; TransientError, as `send`, if it has not stored something."""
+        self._writer.poll()
+        self._judge()
+
+    def finish(self) -> None:
+        """Wait until all is written; TransientError, as `send`, if it cannot be."""
+        self._writer.flush()
+        self._judge()
+
+    def _judge(self) -> None:
+        if self._trouble:
+            raise TransientError(f"not all events reached {self.name}: {self._trouble}")

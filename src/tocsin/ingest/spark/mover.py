@@ -23,8 +23,8 @@ from tocsin.declare.settings import Settings
 from tocsin.ingest.ticks import Ticker, TickRule, TrueAfter, Watched
 from tocsin.platform import state_file
 from tocsin.platform.heartbeat import read_besides
-from tocsin.platform.kafka.job_reports import ReportReader
 from tocsin.platform.kafka.reader import TopicReader, came_in_at
+from tocsin.platform.kafka.reporter import ReportReader
 from tocsin.platform.kafka.topic_set import Position, TopicSet, oldest, partition_of
 from tocsin.platform.storage.job_folders import JobFolders
 from tocsin.platform.storage.stored_path import modified_at, remove_tree

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
-from functools import reduce
+from collections.abc import Callable, Sequence
+from functools import lru_cache, reduce
 from operator import or_
+from pathlib import Path
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -28,11 +29,9 @@ from tocsin.ingest.line_forms import (
     WHOLE_QUOTED,
     known_names,
 )
+from tocsin.ingest.network_ranges import KEY_BYTES, read_ranges
 from tocsin.ingest.parsing_rules import EARLIEST, Reason
-from tocsin.ingest.spark.enrich import add_enriched
-from tocsin.ingest.spark.event_times import add_event_time, read_time
-from tocsin.ingest.spark.json_fields import add_objects, as_written, json_objects, names_of, value_at
-from tocsin.ingest.spark.record_place import placed
+from tocsin.ingest.spark.event_times import add_event_time, placed, read_time
 from tocsin.quality.suites.row_rules import RowRule
 
 BLANK = " \t\r\n\ufeff"
@@ -267,3 +266,168 @@ def _broken(rules: Sequence[RowRule], source: Source, before: str = "") -> list[
         return f"`c_{column}`" if column in source.columns else f"`{column}`"
 
     return [F.when(F.col("is_read") & F.expr(rule.broken(refer)), F.lit(f"{before}{rule.name}")) for rule in rules]
+
+
+_MARK = secrets.token_hex(8)
+"""Stands before each number; occurs in no record, since nobody can know it."""
+
+_OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+# Possessive quantifiers: Java's matcher would recurse on a long text, or try each length in turn. A number that no JSON
+# has stays as it is, and so does one before a colon: neither may become a text, which would be valid there.
+_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+(?=[ \t\r\n]*+(?:[,\]}]|\z))"
+_NEXT_NUMBER = rf'(?s)\G((?:[^"0-9-]++|{_STRING}|(?!{_NUMBER})(?:-|[0-9]++))*+)({_NUMBER})'
+_SURROGATE = r"\\uD[89AB][0-9A-F]{2}"
+_OTHER_ESCAPE = rf"\\(?!uD[89AB][0-9A-F]{{2}}\\uD[C-F])(?<!{_SURROGATE}\\(?=uD[C-F]))"
+
+
+def json_objects(text: Column) -> Column:
+    """Read `text` as objects, maps of text: one, unless the record is none; null if it is no JSON.
+
+    As an element of an array, a second object or text behind the first is an error; alone, it would be ignored.
+    """
+    return F.from_json(F.concat(F.lit("["), _marked(text), F.lit("]")), "array<map<string,string>>", _OPTIONS)
+
+
+def as_written(value: Column, text: Column) -> Column:
+    """Turn a value of `json_objects(text)` into what stands in the record; of a nested value, without blanks."""
+    plain = F.when(value.contains(_MARK), F.regexp_replace(value, f'"?{_MARK}([^"]*+)"?', "$1")).otherwise(value)
+    # Two backslashes before a u: some text holds such an escape as its own, which must stay.
+    is_escaped = value.rlike(_SURROGATE) & ~text.contains(r"\\uD")
+    return F.when(is_escaped, _joined_surrogates(plain)).otherwise(plain)
+
+
+def add_objects(read: DataFrame, source: Source) -> DataFrame:
+    """Add the objects that paths of `source` lead through, each as `keys`, `values` and `names` with its number.
+
+    Those of the record itself have no number, and `keys` and `values` of it stand in `read`.
+    """
+    read = read.withColumns(_compared("", source))
+    for number, prefix in enumerate(_prefixes(source)):
+        value = value_at(prefix, source)
+        value = F.when(value.contains(_MARK), value).otherwise(_marked(value))  # a text may hold an object, too
+        read = read.withColumn(f"object{number}", F.from_json(value, "map<string,string>", _OPTIONS))
+        object_ = F.col(f"object{number}")
+        read = read.withColumns({f"keys{number}": F.map_keys(object_), f"values{number}": F.map_values(object_)})
+        read = read.withColumns(_compared(str(number), source))
+    return read
+
+
+def value_at(path: str, source: Source) -> Column:
+    """Take the value at `path`: of the field of that name first, then of fields within fields."""
+    within = [(number, prefix) for number, prefix in enumerate(_prefixes(source)) if path.startswith(f"{prefix}.")]
+    inner = [_field(str(number), path[len(prefix) + 1 :], source) for number, prefix in within]
+    return F.coalesce(_field("", path, source), *inner)
+
+
+def names_of(source: Source) -> Column:
+    """Take the names of the record's fields, as they are compared."""
+    return F.col("keys" if source.match_case else "names")
+
+
+def _marked(text: Column) -> Column:
+    return F.regexp_replace(text, _NEXT_NUMBER, f'$1"{_MARK}$2"')
+
+
+def _joined_surrogates(value: Column) -> Column:
+    """Read the escapes of pairs of surrogates in nested JSON, and no other escapes."""
+    pairs = F.replace(value, F.lit(r"\\"), F.lit(_MARK))
+    others = F.replace(F.regexp_replace(pairs, _OTHER_ESCAPE, r"\\\\"), F.lit('"'), F.lit(r"\""))
+    joined = F.get(F.from_json(F.concat(F.lit('["'), others, F.lit('"]')), "array<string>", _OPTIONS), F.lit(0))
+    return F.replace(joined, F.lit(_MARK), F.lit(r"\\"))
+
+
+def _prefixes(source: Source) -> list[str]:
+    """List the objects that paths lead through, the outer first: `a` and `a.b` of `a.b.c`."""
+    paths = [source.field_of(name) for name in source.columns if name not in source.enrich]
+    names = [path.split(".") for path in paths if Format.JSON in source.formats]
+    found = {tuple(path[:count]) for path in names if all(path) for count in range(1, len(path))}
+    return [".".join(prefix) for prefix in sorted(found, key=lambda prefix: (len(prefix), prefix))]
+
+
+def _compared(number: str, source: Source) -> dict[str, Column]:
+    """Make `names`, the keys in small letters, unless case tells them apart."""
+    if source.match_case:
+        return {}
+    joined = F.lower(F.array_join(f"keys{number}", _MARK))
+    return {f"names{number}": F.when(F.size(f"keys{number}") > 0, F.split(joined, _MARK))}
+
+
+def _field(number: str, name: str, source: Source) -> Column:
+    """Take the first value of the field `name` of an object, or else of one whose name differs only by case."""
+    place = F.array_position(f"keys{number}", name)
+    if not source.match_case:
+        place = F.when(place > 0, place).otherwise(F.array_position(f"names{number}", name.lower()))
+    return F.get(F.col(f"values{number}"), place.cast("int") - 1)
+
+
+_V4 = r"^(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}\z"
+_V6 = r"^(?=[0-9a-fA-F.]*:)[0-9a-fA-F:][0-9a-fA-F:.]{1,44}\z"
+"""Java takes a text with a colon for an address or for nothing, and never asks the network for it."""
+
+_INDEX_BYTES = 4
+_RECORD = KEY_BYTES + _INDEX_BYTES
+
+
+def add_enriched(fields: DataFrame, source: Source) -> DataFrame:
+    """Add the text `t_<column>` of each column of `source` that is looked up; null where nothing is known.
+
+    ConfigError, where a retry does not help, if a file of networks has faults.
+    """
+    return fields.withColumns({
+        f"t_{column}": _let(_key(F.col(f"t_{lookup.by}")), _search(*_table(lookup.file, column, lookup.digest)))
+        for column, lookup in source.enrich.items()
+    })  # fmt: skip
+
+
+@lru_cache(maxsize=4)
+def _table(file: Path, column: str, digest: str) -> tuple[bytes, tuple[str, ...]]:
+    """Make a record for each range of a file, the key of its start and the number of its value; and list the values.
+
+    The `digest` tells a changed file from the one before.
+    """
+    ranges = read_ranges(file, column)
+    numbers: dict[str | None, int] = {None: 0}
+    for value in ranges.values:
+        numbers.setdefault(value, len(numbers))
+    records = (
+        start + numbers[value].to_bytes(_INDEX_BYTES) for start, value in zip(ranges.starts, ranges.values, strict=True)
+    )
+    return b"".join(records), tuple(str(value) for value in numbers if value is not None)
+
+
+def _search(table: bytes, values: tuple[str, ...]) -> Callable[[Column], Column]:
+    count = len(table) // _RECORD
+    records = F.lit(bytearray(table))
+    steps = F.array(*[F.lit(1 << power) for power in reversed(range(count.bit_length()))])
+    known = F.split(F.lit("\0".join(values)), "\0")
+
+    def find(key: Column) -> Column:
+        def halve(place: Column, step: Column) -> Column:
+            start = F.substr(records, (place + step) * _RECORD + 1, F.lit(KEY_BYTES))
+            return F.when((place + step < count) & (start <= key), place + step).otherwise(place)
+
+        place = F.aggregate(steps, F.lit(0), halve)
+        number = F.substr(records, place * _RECORD + KEY_BYTES + 1, F.lit(_INDEX_BYTES))
+        return F.get(known, F.conv(F.hex(number), 16, 10).cast("int") - 1)
+
+    return find
+
+
+def _key(address: Column) -> Column:
+    """Make the key of an address as `tocsin.ingest.network_ranges` has it; null for a text that is none."""
+    java = F.try_reflect(F.lit("java.net.InetAddress"), F.lit("getByName"), address)  # "/2001:db8:0:0:0:0:0:1"
+    written = F.when(address.rlike(_V4), address).when(address.rlike(_V6), F.substr(java, F.lit(2)))
+
+    def digits(parts: Column) -> Column:
+        four = [F.lpad(F.hex(F.get(parts, F.lit(place)).cast("int")), 2, "0") for place in range(4)]
+        eight = [F.lpad(F.get(parts, F.lit(place)), 4, "0") for place in range(8)]
+        padded = F.concat(F.lit("04"), *four, F.lit("00" * (KEY_BYTES - 5)))
+        return F.when(F.size(parts) == 4, padded).when(F.size(parts) == 8, F.concat(F.lit("06"), *eight))
+
+    return F.unhex(_let(F.split(written, "[.:]"), digits))
+
+
+def _let(value: Column, use: Callable[[Column], Column]) -> Column:
+    """Give `value` to `use`, worked out once, however often it stands there."""
+    return F.get(F.transform(F.array(value), use), F.lit(0))

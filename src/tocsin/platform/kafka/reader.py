@@ -16,8 +16,7 @@ from tocsin.declare.model.durations import EPOCH
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.source import ingested_at
 from tocsin.declare.settings import Settings
-from tocsin.platform.kafka.client import reaching
-from tocsin.platform.kafka.topic_identity import TopicIds
+from tocsin.platform.kafka.client import TopicIds, reaching
 
 Offsets = dict[int, int]
 """Partition to the offset of the next record."""

@@ -12,8 +12,8 @@ from confluent_kafka import Message
 
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.client import is_recreated
 from tocsin.platform.kafka.reader import Offsets, TopicReader, appended_at
-from tocsin.platform.kafka.topic_identity import is_recreated
 
 _TIMEOUT = 3.0
 _LOOK_SECONDS, _PARTITIONS_SECONDS = 0.5, 10.0

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import NewType
 
 from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.platform.kafka.client import is_recreated
 from tocsin.platform.kafka.reader import CameAt, Offsets, Reader, appended_at
-from tocsin.platform.kafka.topic_identity import is_recreated
 
 Place = NewType("Place", str)
 """A partition of a topic, as in `events.logins/3`."""

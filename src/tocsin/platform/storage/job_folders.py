@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tocsin.declare.blocks.storage_settings import FILE, S3
+from tocsin.declare.setting_blocks import FILE, S3
 from tocsin.declare.settings import Settings
 from tocsin.platform.storage.s3_store import s3_store
 from tocsin.platform.storage.stored_path import ObjectPath, StoredPath

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tocsin.declare.blocks.storage_settings import S3, StorageSettings
 from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.setting_blocks import S3, StorageSettings
 
 _CONNECT_SECONDS, _ANSWER_SECONDS, _ATTEMPTS = 3, 10, 3
 # In the words of the client, which gives no code.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tocsin.declare.blocks.storage_settings import S3, StorageSettings
 from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.setting_blocks import S3, StorageSettings
 from tocsin.setup.paths import here
 
 CREDENTIALS = "AWS_SHARED_CREDENTIALS_FILE"

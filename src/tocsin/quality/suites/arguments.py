@@ -12,8 +12,7 @@ from typing import Any
 
 from tocsin.declare.model.errors import nearest
 from tocsin.quality.suites.expectations import NUMBERS, KnownExpectation, ValueKind
-from tocsin.quality.suites.parameters import Wrong, check_parameter
-from tocsin.quality.suites.suite import FILES, is_parameter
+from tocsin.quality.suites.suite import FILES, Wrong, check_parameter, is_parameter
 from tocsin.quality.verdict import CheckStage
 
 _IGNORED = {

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from tocsin.declare.model.errors import ConfigError, Fault, nearest
 from tocsin.declare.model.source import Source
+from tocsin.declare.validation import faults_of
 from tocsin.quality.day_profile import figure_types
-from tocsin.quality.suites.arguments import Scope
-from tocsin.quality.suites.parameters import DAY_HOURS, TIMES, usual
+from tocsin.quality.suites.arguments import Place, Scope, check_argument
+from tocsin.quality.suites.expectations import KNOWN, TOLD, KnownExpectation, arguments_at, possible_at
 from tocsin.quality.suites.row_rules import RowRule, row_rules
-from tocsin.quality.suites.suite import FILES, Suite
-from tocsin.quality.suites.suite_file import read_suite
-from tocsin.quality.verdict import CheckStage
+from tocsin.quality.suites.suite import DAY_HOURS, FILES, TIMES, Rule, Suite, Wrong, usual
+from tocsin.quality.verdict import CheckStage, Severity
 
 FOLDER = "expectations"
 
@@ -126,3 +139,156 @@ def faults_of_suites(project: Path, sources: Mapping[str, Source], broken: Colle
 def _read(project: Path, scope: Scope) -> Suite:
     path = project / FOLDER / f"{scope.suite}.json"
     return read_suite(path, scope) if path.is_file() else Suite(scope.source, scope.stage)
+
+
+_Severity = Literal["critical", "warning", "info"]
+_Optional = BeforeValidator(lambda value: {} if value is None else value)
+
+
+def _name(name: str) -> str:
+    if not re.fullmatch("[a-z][a-z0-9_]{0,63}", name):
+        raise ValueError(f"must be small letters, digits and _, a letter first, 64 at most, not {name!r}")
+    return name
+
+
+class _RuleMeta(BaseModel, extra="forbid"):
+    name: Annotated[str, AfterValidator(_name)] = ""
+
+
+class _Expectation(BaseModel, extra="forbid"):
+    """The keys of an expectation; their meaning is that of the attributes of `Rule`."""
+
+    type: str
+    kwargs: dict[str, Any]
+    severity: _Severity = "critical"
+    meta: Annotated[_RuleMeta, _Optional] = _RuleMeta()
+    description: str | None = None
+    notes: str | None = None
+    id: Any = None
+
+    @field_validator("type")
+    @classmethod
+    def _possible_here(cls, name: str, info: ValidationInfo[Scope]) -> str:
+        stage = info.context.stage
+        if name in TOLD:
+            raise Wrong(f"{name} is not needed: {TOLD[name]}")
+        if name not in KNOWN:
+            what = f"'{name}' is not an expectation supported here (docs/write/quality.md lists them)"
+            raise Wrong(what, nearest(name, possible_at(stage)))
+        if stage not in KNOWN[name].stages:
+            raise Wrong(f"{name} cannot be used in a suite of stage {stage}; it needs all rows at once")
+        return name
+
+    def rule(self) -> Rule:
+        name = self.meta.name or _default_name(KNOWN[self.type], self.kwargs)
+        meaning = (self.description or self.notes or "").strip()
+        return Rule(name, self.type, self.kwargs, Severity(self.severity), meaning)
+
+
+class _SuiteMeta(BaseModel):
+    """Other keys of this `meta` are Great Expectations' own."""
+
+    drift: _Severity = "critical"
+
+    @field_validator("drift")
+    @classmethod
+    def _of_the_day(cls, drift: _Severity, info: ValidationInfo[Scope]) -> _Severity:
+        if drift != "critical" and info.context.stage is not CheckStage.DAY:
+            raise ValueError("belongs to the suite for the day")
+        return drift
+
+
+class _SuiteFile(BaseModel, extra="forbid"):
+    name: str
+    expectations: list[_Expectation]
+    meta: Annotated[_SuiteMeta, _Optional] = _SuiteMeta()
+    notes: Any = None
+    id: Any = None
+
+    @field_validator("name")
+    @classmethod
+    def _as_the_file(cls, name: str, info: ValidationInfo[Scope]) -> str:
+        if name != info.context.suite:
+            raise ValueError(f"must be '{info.context.suite}', as the file, not {name!r}")
+        return name
+
+
+def read_suite(path: Path, scope: Scope) -> Suite:
+    """Read the suite in `path`; ConfigError with every fault of the file. A retry does not help."""
+    text, table = _json_in(path)
+    entries = table.get("expectations") if isinstance(table, dict) else None
+    entries = entries if isinstance(entries, list) else []
+    # Where an expectation begins is where its type stands, or near it.
+    lines = [text.count("\n", 0, found.start()) + 1 for found in re.finditer(r'"type"\s*:', text)]
+
+    def line(key: str) -> int | None:
+        number = re.match(r"expectations\[(\d+)\]", key)
+        return lines[int(number[1])] if number and len(lines) == len(entries) else None
+
+    wrong = {
+        f"expectations[{number}]{key}": fault
+        for number, entry in enumerate(entries)
+        for key, fault in _wrong_arguments(entry, scope)
+    }
+    faults = [Fault(str(path), fault.what, key, line(key), fault.near) for key, fault in wrong.items()]
+    try:
+        suite = _SuiteFile.model_validate(table, context=scope)
+    except ValidationError as error:
+        faults += faults_of(error, path, _SuiteFile, "a key of a suite", line)
+    rules = () if faults else tuple(each.rule() for each in suite.expectations)
+    names = Counter(rule.name for rule in rules)
+    for number, name in enumerate(rule.name for rule in rules):
+        if names[name] > 1:
+            what = f'is the name of {names[name]} rules; give each a "meta": {{"name": "..."}}'
+            faults.append(Fault(str(path), what, name, line(f"expectations[{number}]")))
+    if faults:
+        raise ConfigError(sorted(faults, key=lambda fault: fault.line or 0))
+    return Suite(scope.source, scope.stage, path, rules, Severity(suite.meta.drift))
+
+
+def _json_in(path: Path) -> tuple[str, Any]:
+    """Read a file: its text, and what that says as JSON."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return text, json.loads(text, parse_constant=_refuse)
+    except OSError as error:
+        raise ConfigError.one(path, f"cannot be read: {error.strerror}") from error
+    except json.JSONDecodeError as error:
+        raise ConfigError.one(path, f"is not JSON: {error.msg}", line=error.lineno) from error
+    except ValueError as error:  # not UTF-8, or a constant
+        raise ConfigError.one(path, f"is not JSON: {error}") from error
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _wrong_arguments(entry: object, scope: Scope) -> Iterator[tuple[str, Wrong]]:
+    """Yield what is wrong with the arguments of an expectation that is possible, each behind its key."""
+    match entry:
+        case {"type": str(kind), "kwargs": dict(kwargs)} if kind in possible_at(scope.stage):
+            known, taken = KNOWN[kind], arguments_at(scope.stage, KNOWN[kind])
+        case _:
+            return
+    for key in known.needed.keys() - kwargs.keys():
+        yield f".kwargs.{key}", Wrong("is missing")
+    if known.one_of and not any(kwargs.get(key) is not None for key in known.one_of):
+        yield ".kwargs", Wrong(f"needs {' or '.join(known.one_of)}")
+    for key, value in kwargs.items():
+        try:
+            if key not in taken and key in known.arguments:
+                raise Wrong("has no effect on the profile, which has one row")
+            if key not in taken:
+                raise Wrong("is not an argument of this expectation", nearest(key, taken))
+            if value is not None or key in known.needed:
+                check_argument(Place(scope, known, kwargs), key, value)
+        except Wrong as wrong:
+            yield f".kwargs.{key}", wrong
+
+
+def _default_name(expectation: KnownExpectation, kwargs: dict[str, Any]) -> str:
+    """`action_in_set`: the column, and what is expected of it."""
+    columns = [kwargs.get("column") or kwargs.get("column_A"), *kwargs.get("column_list", [])[:1]]
+    parts = [*[column for column in columns if column], expectation.short]
+    parts += [kwargs["column_B"]] if "column_B" in kwargs else []
+    return re.sub(r"[^a-z0-9]+", "_", "_".join(parts).lower()).lstrip("_0123456789").rstrip("_")[:64]

@@ -16,8 +16,8 @@ from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.model.source import ingested_at, is_tick
 from tocsin.declare.settings import Settings
-from tocsin.platform.kafka.job_reports import ReportReader
 from tocsin.platform.kafka.reader import appended_at, came_in_at
+from tocsin.platform.kafka.reporter import ReportReader
 from tocsin.platform.kafka.topic_set import Place, Position, TopicSet, oldest
 from tocsin.platform.storage.job_folders import stored_folder
 from tocsin.spark.query.checkpoint import read_committed

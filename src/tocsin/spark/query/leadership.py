@@ -1,6 +1,6 @@
 """Let one process write a checkpoint: the one that holds its lock.
 
-A new version of a detector or a flow starts beside the one that leads (`tocsin.platform.lead`). It makes itself
+A new version of a detector or a flow starts beside the one that leads (`tocsin.platform.lock`). It makes itself
 ready, and leads as soon as that one has ended, however it ended.
 """
 
@@ -16,8 +16,7 @@ import structlog
 from tocsin.declare.model.job_report import JobState
 from tocsin.declare.settings import Settings
 from tocsin.platform.heartbeat import boot_id
-from tocsin.platform.lead import try_lead
-from tocsin.platform.lock import Lock, LockHeld, hold
+from tocsin.platform.lock import Lock, LockHeld, hold, try_lead
 from tocsin.platform.state_file import write_whole
 from tocsin.platform.storage.job_folders import JobFolders
 from tocsin.platform.storage.stored_path import remove_tree

@@ -32,7 +32,7 @@ from tocsin.declare.model.job_report import JobState
 from tocsin.declare.model.source import is_tick
 from tocsin.platform import state_file
 from tocsin.platform.failures import FailsOnAll, Unwritable, is_kafka, is_store, is_unwritable, refusal, root_cause
-from tocsin.platform.kafka.topic_identity import is_recreated
+from tocsin.platform.kafka.client import is_recreated
 from tocsin.platform.kafka.topic_set import Place, Position, TopicSet, as_json, partition_of, place_of
 from tocsin.platform.storage.job_folders import JobFolders
 from tocsin.platform.storage.stored_path import ObjectPath, StoredPath

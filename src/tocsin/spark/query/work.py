@@ -15,9 +15,9 @@ from tocsin.declare.blocks.spark_settings import ResourceSettings
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.job_report import JobState
 from tocsin.declare.settings import PROJECT_FILE, Settings
+from tocsin.platform.kafka.client import is_recreated
 from tocsin.platform.kafka.reporter import Reporter
 from tocsin.platform.kafka.retry import Retry
-from tocsin.platform.kafka.topic_identity import is_recreated
 from tocsin.platform.kafka.topic_set import Place, Position, TopicSet
 from tocsin.spark.engine import cluster
 from tocsin.spark.engine.attachment import Attachment

@@ -17,8 +17,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tocsin.declare.blocks.storage_settings import S3
 from tocsin.declare.model.errors import TocsinError, TransientError
+from tocsin.declare.setting_blocks import S3
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.platform import state_file
 from tocsin.platform.storage.job_folders import folder_at

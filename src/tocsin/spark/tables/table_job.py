@@ -23,9 +23,8 @@ from tocsin.declare.model.job_report import TOPICS_RECREATED, JobState
 from tocsin.declare.model.names import compute_job, table_job
 from tocsin.declare.model.table import TableSpec
 from tocsin.declare.settings import Settings
-from tocsin.platform.kafka.job_reports import ReportReader
 from tocsin.platform.kafka.reader import appended_at
-from tocsin.platform.kafka.reporter import Reporter
+from tocsin.platform.kafka.reporter import Reporter, ReportReader
 from tocsin.platform.kafka.retry import Retry
 from tocsin.platform.kafka.topic_follower import TopicFollower
 from tocsin.platform.state_db import TOPIC_ID

@@ -12,8 +12,8 @@ from tocsin.declare.model.names import COMPUTE, DETECTOR, JobName
 from tocsin.supervise.job_kinds import declared
 from tocsin.supervise.job_states import Desired
 from tocsin.supervise.job_status import JobFacts, Snapshot
+from tocsin.supervise.planning.desired_inputs import StartRecord
 from tocsin.supervise.planning.job_inputs import changed_inputs
-from tocsin.supervise.planning.start_record import StartRecord
 
 # They touch what is made of the state, how it is read, or where: never what is in it.
 _KEEP_STATE = {"declared.levels", "platform"}

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
+from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel, Field
 
 from tocsin.declare.blocks.spark_settings import LOCAL, SHARED
 from tocsin.declare.catalog import Catalog
@@ -13,9 +17,11 @@ from tocsin.declare.keywords import ADDED_MEANING, DETECTOR, FLOW, VIEW
 from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.flow import FlowSpec
 from tocsin.declare.model.job_kinds import JobKind
+from tocsin.declare.model.names import file_name
 from tocsin.declare.model.source import Source
 from tocsin.declare.model.view import ViewSpec
 from tocsin.declare.settings import Settings
+from tocsin.platform import state_file
 from tocsin.setup import install_stamp
 from tocsin.setup.paths import here
 from tocsin.supervise.job_states import Desired
@@ -181,3 +187,30 @@ def _desired(settings: Settings, code: str, *parts: Inputs, **more: Any) -> Desi
     for part in parts:
         inputs |= part
     return Desired(spec_of(inputs), inputs=inputs, **more)
+
+
+_VERSIONS = 3  # the version that runs, the one that is to take over from it, and the one before
+
+
+class StartRecord(BaseModel, frozen=True):
+    """One start of a job, `at` epoch seconds; the labels of the process have the same `spec`, the hash of `inputs`."""
+
+    spec: str
+    at: float
+    inputs: dict[str, str] = Field(default_factory=dict)
+
+
+def note_start(state: Path, job: str, wanted: Desired) -> None:
+    """Note that `job` is started as `wanted`; raises OSError if the state folder cannot be written."""
+    others = [start for start in read_starts(state, job) if start.spec != wanted.spec]
+    new = StartRecord(spec=wanted.spec, at=time.time(), inputs=dict(wanted.inputs))
+    state_file.write(_path(state, job), list[StartRecord], [*others, new][-_VERSIONS:])
+
+
+def read_starts(state: Path, job: str) -> list[StartRecord]:
+    """Read the last starts of `job` from different specs, the latest at the end; none if the file is missing."""
+    return state_file.read(_path(state, job), list[StartRecord], [])
+
+
+def _path(state: Path, job: str) -> Path:
+    return state / "supervision" / "starts" / f"{file_name(job)}.json"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from tocsin.declare.blocks.history_settings import SERVER
 from tocsin.declare.blocks.spark_settings import LOCAL
 from tocsin.declare.model.job_kinds import KINDS
 from tocsin.declare.model.names import JobName
+from tocsin.declare.setting_blocks import SERVER
 from tocsin.declare.settings import Settings
 from tocsin.declare.sinks import SINKS
 from tocsin.setup.paths import Paths, here

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
 from tocsin.declare.catalog import read_catalog
@@ -12,19 +12,17 @@ from tocsin.declare.model.names import rebuild_job
 from tocsin.declare.model.source import Source
 from tocsin.declare.model.view import ViewSpec
 from tocsin.declare.settings import Settings
-from tocsin.history.backfill.backfill_planning import Sealed
+from tocsin.history.backfill.backfill_planning import Sealed, inputs, reason_blocked
 from tocsin.history.day_status import published_days, why_not
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.kafka_reach import KafkaReach, find_reach
 from tocsin.history.landing_ledger import read_ledger
-from tocsin.history.places import IMPORTED, Places
+from tocsin.history.places import IMPORTED, Places, begin, end
 from tocsin.history.seal_planning import oldest_kept
 from tocsin.platform.kafka.reader import TopicReader
 from tocsin.platform.kafka.topic_set import Position, place_of
 from tocsin.platform.kafka.topics import remove_topics
-from tocsin.platform.lead import try_lead
-from tocsin.platform.lock import Lock, LockHeld
-from tocsin.views.rebuild.rebuild_planning import EventStock, RebuildPlan, is_from_history, plan_rebuild
+from tocsin.platform.lock import Lock, LockHeld, try_lead
 from tocsin.views.rebuild.rebuild_request import is_requested, log_refusal, read_draft, remove_draft, request_rebuild
 
 
@@ -122,3 +120,94 @@ def _check_topic(settings: Settings, name: str) -> None:
     with TopicReader(settings, rebuild_job(name), settings.names.view(name)) as rows:
         if not rows.partitions():
             raise TransientError(f"topic {rows.name} does not exist yet; it comes with the first start of the jobs")
+
+
+SEVERAL = "days of history are of one source, and it reads several. What Kafka no longer has is not in it"
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class RebuildPlan:
+    """The parts of a rebuild.
+
+    Attributes:
+        days: that history computes, in order, each with the versions of the days that it is made of.
+        since: windows that start from then on, or events without windows, are the stream's, UTC; None if all are, so
+            that history computes nothing.
+        lacking: days of which events are neither in history nor in Kafka, and why.
+        why_none: why history computes nothing; empty if it does.
+    """
+
+    days: Mapping[date, str] = field(default_factory=dict)
+    since: datetime | None = None
+    lacking: Mapping[date, str] = field(default_factory=dict)
+    why_none: str = ""
+
+
+@dataclass(frozen=True)
+class EventStock:
+    """The events of a source that there are.
+
+    Attributes:
+        sealed: its readable days.
+        imported: those of them with events that never were in Kafka.
+        kafka_since: Kafka holds all events of then and later, UTC; None if it holds all that it ever had.
+    """
+
+    sealed: Sealed
+    imported: Collection[date]
+    kept_from: date
+    kafka_since: datetime | None
+    now: datetime
+
+
+def plan_rebuild(spec: ViewSpec, stock: EventStock) -> RebuildPlan:
+    """Plan the rebuild of the view `spec`, as declared."""
+    if not is_from_history(spec):
+        return RebuildPlan(why_none=SEVERAL)
+    wanted = first_day(spec, stock.kept_from, stock.now)
+    readable = [day for day in sorted(stock.sealed.versions) if day >= wanted]
+    if not readable:
+        return RebuildPlan(why_none="no day that it needs is sealed and published")
+    first, kafka = begin(readable[0]), stock.kafka_since
+    needed = [end(day) for day in readable if day in stock.imported]
+    needed += [kafka] if kafka is not None and kafka > first else []
+    if not needed:
+        return RebuildPlan(why_none="Kafka still holds all events of the days that are sealed")
+    since = _boundary(spec, stock, max(needed))
+    own = [first.date() + _DAY * n for n in range(-(-(since - first) // _DAY))]
+    cut = [day for day in own if end(day) > since or not _can_compute(spec, stock, day)]
+    lacking = {day: _why(spec, stock, day, since) for day in cut}
+    days = {day: "+".join(stock.sealed.versions[it] for it in inputs(day, spec)) for day in own if day not in lacking}
+    if not days:
+        return RebuildPlan(why_none=f"no day can be computed whole: {first.date()} {lacking[first.date()]}")
+    return RebuildPlan(days, since, lacking)
+
+
+def is_from_history(spec: ViewSpec) -> bool:
+    """Return whether days of history can be read for the view, as declared: they are of one source."""
+    return len(spec.sources) == 1
+
+
+def first_day(spec: ViewSpec, kept_from: date, now: datetime) -> date:
+    """Find the first day with rows that the view keeps: a window goes `keep` after its end."""
+    length = spec.computed.window
+    if spec.keep is None or length is None:
+        return kept_from
+    return max(kept_from, (now - spec.keep - length).date())
+
+
+def _boundary(spec: ViewSpec, stock: EventStock, since: datetime) -> datetime:
+    """Move `since`, from which on Kafka has all, as far as sealed days reach without a break."""
+    while _can_compute(spec, stock, since.date()):
+        since = end(since.date())
+    return since
+
+
+def _can_compute(spec: ViewSpec, stock: EventStock, day: date) -> bool:
+    return stock.sealed.versions.keys() >= {*inputs(day, spec)}
+
+
+def _why(spec: ViewSpec, stock: EventStock, day: date, since: datetime) -> str:
+    why = reason_blocked(day, spec, stock.sealed)
+    return why if end(day) <= since else f"Kafka has it from {since:%H:%M:%S} UTC on only, and it {why}"

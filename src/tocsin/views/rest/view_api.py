@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
-from collections.abc import Awaitable, Callable
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -11,11 +15,13 @@ from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Path, Qu
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
-from tocsin.declare.model.errors import TransientError
-from tocsin.views.rest.event_stream import EVENT_STREAM, Follower, Followers
-from tocsin.views.rest.open_views import NoRowsYet, NoSuchName, OpenViews
+from tocsin.declare.model.errors import ConfigError, TransientError, nearest
+from tocsin.declare.model.view import ViewSpec
+from tocsin.declare.settings import Settings
+from tocsin.platform.code_versions import FollowedCatalog
 from tocsin.views.row_query import Freshness, PageQuery, RowShape, ViewReader
-from tocsin.views.view_summary import ViewSummary, summarise
+from tocsin.views.row_store import store_path
+from tocsin.views.view_summary import ViewSummary, reason_of, summarise
 
 _RETRY = {"Retry-After": "2"}
 _MOST = 1_000
@@ -184,3 +190,132 @@ def _stream(followers: Followers, follower: Follower) -> Response:
 
 def _utc(moment: datetime | None) -> datetime | None:
     return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
+
+
+EVENT_STREAM = "text/event-stream"
+_LOOK_SECONDS, _ALIVE_SECONDS = 0.1, 15.0
+_MOST_EVENTS = 100
+
+
+@dataclass
+class Follower:
+    """One reader that follows a view, or its row `key`; it has everything up to `version` of the view."""
+
+    views: OpenViews
+    view: str
+    key: str | None
+    version: int
+    has_row: bool = False
+
+    def look(self) -> list[str]:
+        """Return what has changed since the last look, as events."""
+        try:
+            reader = self.views.reader(self.view)
+            rows, self.version = reader.changes(self.version, self.key)
+            gone = self.has_row and not rows and self.key is not None and reader.get(self.key) is None
+        except (NoRowsYet, NoSuchName, TransientError):
+            return []
+        events = [_event("row", self.version, RowShape.of(row).model_dump_json()) for row in rows]
+        self.has_row = not gone and (self.has_row or bool(rows))
+        return [*events, _event("removed", self.version, json.dumps({"name": self.key}))] if gone else events
+
+
+class Followers:
+    """All readers that follow; more than 100 at once are refused."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.stopping = False
+
+    def take(self) -> bool:
+        """Count one more; False if there are too many."""
+        if self.count >= _MOST_EVENTS:
+            return False
+        self.count += 1
+        return True
+
+    async def events(self, follower: Follower) -> AsyncIterator[str]:
+        """Give the events of `follower` while there is a server."""
+        sent_at = time.monotonic()
+        try:
+            yield ": following\n\n"
+            while not self.stopping:
+                events = follower.look()
+                for event in events:
+                    yield event
+                if events:
+                    sent_at = time.monotonic()
+                elif time.monotonic() - sent_at > _ALIVE_SECONDS:
+                    sent_at = time.monotonic()
+                    yield ": alive\n\n"
+                await asyncio.sleep(_LOOK_SECONDS)
+        finally:
+            self.count -= 1
+
+
+def _event(name: str, version: int, data: str) -> str:
+    return f"id: {version}\nevent: {name}\ndata: {data}\n\n"
+
+
+_OPEN_SECONDS = 1.0
+
+
+class NoRowsYet(Exception):
+    """The view has no rows to show yet; says why."""
+
+
+class NoSuchName(Exception):
+    """There is no view, or no row, of that name; `near` is one that is close."""
+
+    def __init__(self, what: str, near: str | None) -> None:
+        self.near = near
+        super().__init__(what)
+
+
+class OpenViews:
+    """The views of an installation. For one thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._followed = FollowedCatalog(settings)
+        self._catalog, self._looked = self._followed.read(), time.monotonic()
+        self._open: dict[str, tuple[int, ViewReader]] = {}
+
+    def specs(self) -> dict[str, ViewSpec]:
+        """Return the views that are declared, by name."""
+        if time.monotonic() - self._looked > _OPEN_SECONDS:
+            self._catalog, self._looked = self._followed.read(), time.monotonic()
+        return self._catalog.views
+
+    def reader(self, view: str) -> ViewReader:
+        """Return the reader of `view`.
+
+        Raises:
+            NoSuchName: it is not declared.
+            NoRowsYet: its job has not made its file yet.
+            TransientError: its file cannot be read now.
+        """
+        specs = self.specs()
+        if view not in specs:
+            fault = self._catalog.broken.get(f"views/{view}")
+            raise NoSuchName(_describe(fault) if fault else f"there is no view '{view}'", nearest(view, specs))
+        path = store_path(self.settings, view)
+        try:
+            number = path.stat().st_ino
+            known = self._open.get(view)
+            if known is None or known[0] != number:  # `tocsin dev up --reset` makes another file
+                if known is not None:
+                    known[1].close()
+                self._open[view] = known = (number, ViewReader(path))
+            return known[1]
+        except FileNotFoundError:
+            raise NoRowsYet(reason_of(self.settings, view)) from None
+
+    def close(self) -> None:
+        """Close all files."""
+        for _, reader in self._open.values():
+            reader.close()
+
+
+def _describe(fault: ConfigError) -> str:
+    return f"the file of the view cannot be read: {fault.faults[0].what}"

@@ -37,8 +37,7 @@ from tocsin.views.rebuild.rebuild_request import (
     read_rebuild,
     record_begin,
 )
-from tocsin.views.spark.view_plan import FUNCTION, read_plan
-from tocsin.views.spark.view_rows import OBSERVATION, WRITTEN, make_rows
+from tocsin.views.spark.view_plan import FUNCTION, OBSERVATION, WRITTEN, make_rows, read_plan
 
 log = structlog.get_logger()
 

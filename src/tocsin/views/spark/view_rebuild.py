@@ -38,7 +38,6 @@ from tocsin.spark.declared_function import DeclaredFunction
 from tocsin.spark.events import no_records, parse_events, prepare_events, used_columns
 from tocsin.spark.session import kafka_sink
 from tocsin.spark.tables.spark.joined_tables import open_tables
-from tocsin.views.rebuild.rebuild_planning import RebuildPlan
 from tocsin.views.rebuild.rebuild_request import (
     Draft,
     HistoryPart,
@@ -50,9 +49,15 @@ from tocsin.views.rebuild.rebuild_request import (
     request_rebuild,
     write_draft,
 )
-from tocsin.views.rebuild.rebuild_status import RebuildLook, give_up, lock_rebuild, look_at, rebuild_by_kafka
-from tocsin.views.spark.view_plan import FUNCTION, read_plan
-from tocsin.views.spark.view_rows import make_rows
+from tocsin.views.rebuild.rebuild_status import (
+    RebuildLook,
+    RebuildPlan,
+    give_up,
+    lock_rebuild,
+    look_at,
+    rebuild_by_kafka,
+)
+from tocsin.views.spark.view_plan import FUNCTION, make_rows, read_plan
 
 log = structlog.get_logger()
 

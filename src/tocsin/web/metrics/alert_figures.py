@@ -21,7 +21,7 @@ from tocsin.alerts.store.schema import alerts, findings, notifications
 from tocsin.declare.model.durations import EPOCH
 from tocsin.declare.model.finding import Origin
 from tocsin.declare.settings import Settings
-from tocsin.web.metrics.families import gauge, moments
+from tocsin.web.metrics.job_figures import gauge, moments
 
 _FOUND_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _SENT_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600)

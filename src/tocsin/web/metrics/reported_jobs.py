@@ -14,9 +14,9 @@ from tocsin.declare.model.names import DETECTOR, JobName
 from tocsin.declare.settings import Settings
 from tocsin.dev.control import wanted_jobs
 from tocsin.platform.code_versions import FollowedCatalog
+from tocsin.supervise.installed_jobs import process_reader
 from tocsin.supervise.job_kinds import desired_jobs
 from tocsin.supervise.job_status import JobStatus, look
-from tocsin.supervise.runners.runner_choice import process_reader
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from tests.rig.samples.backfills import SPEC
 from tests.unit.alerts.scene import NOON
 from tocsin import lab
 from tocsin.alerts.evaluation import evaluation_run
-from tocsin.alerts.evaluation.evaluation_chart import draw_evaluation
-from tocsin.alerts.evaluation.evaluation_run import highest_scores
+from tocsin.alerts.evaluation.evaluation_run import draw_evaluation, highest_scores
 from tocsin.alerts.evaluation.scoring import Label, Labels, evaluate
 from tocsin.declare.model.detector import Levels
 

@@ -18,7 +18,7 @@ from tocsin.alerts.notify.channel import SENDING_SECONDS, ChannelAway
 from tocsin.alerts.notify.mail import chart, compose
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.alerts.notify.notices import put
-from tocsin.alerts.notify.sending import Sends
+from tocsin.alerts.notify.notifier import Sends
 from tocsin.alerts.notify.smtp import SmtpChannel
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter

@@ -10,9 +10,8 @@ import pytest
 
 from tests.rig.waiting import awaited
 from tocsin.alerts.notify.channel import ChannelAway
-from tocsin.alerts.notify.dead_mans_switch import DeadMansSwitch
 from tocsin.alerts.notify.notifier import Notifier
-from tocsin.alerts.notify.notifier_job import NotifierJob, SupervisorWatch
+from tocsin.alerts.notify.notifier_job import DeadMansSwitch, NotifierJob, SupervisorWatch
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.job_report import JobState
 from tocsin.declare.model.names import NOTIFIER

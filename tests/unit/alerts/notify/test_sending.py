@@ -4,8 +4,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from tocsin.alerts.notify.notifier import Sends
 from tocsin.alerts.notify.outbox import OutgoingMail
-from tocsin.alerts.notify.sending import Sends
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,8 @@ from structlog.testing import capture_logs
 from tests.rig.mail_server import MailServer
 from tocsin.alerts.notify import notifier_job
 from tocsin.alerts.notify.channel import Message
-from tocsin.alerts.notify.dead_mans_switch import DeadMansSwitch
 from tocsin.alerts.notify.notices import NoticeFiles, send_overdue
-from tocsin.alerts.notify.notifier_job import SupervisorWatch
+from tocsin.alerts.notify.notifier_job import DeadMansSwitch, SupervisorWatch
 from tocsin.declare.setting_blocks import AlertSettings, SmtpSettings
 from tocsin.declare.settings import Settings
 from tocsin.platform.heartbeat import note_look

@@ -26,7 +26,7 @@ from tocsin.alerts.alert_states import Action
 from tocsin.alerts.notify.channel import Channels, Message, Result
 from tocsin.alerts.notify.mail import chart, compose
 from tocsin.alerts.notify.mail.compose import Envelope
-from tocsin.alerts.notify.receivers import http_post, messenger, pagerduty, webhook
+from tocsin.alerts.notify.receivers import messenger, named_target, pagerduty, webhook
 from tocsin.alerts.notify.receivers.pagerduty import Answered, WebhookRefused, read_any_webhook, read_webhook
 from tocsin.alerts.recording import record
 from tocsin.alerts.store import queries
@@ -53,7 +53,7 @@ def receiver() -> Iterator[WebReceiver]:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chart, "draw", lambda _: b"\x89PNG\r\n\x1a\n")
-    monkeypatch.setattr(http_post, "_TIMEOUT", httpx.Timeout(0.3))
+    monkeypatch.setattr(named_target, "_TIMEOUT", httpx.Timeout(0.3))
     monkeypatch.setattr(messenger, "_SECONDS", 0.3)
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from tocsin.cases.spark.real_time_way import RealTimeWay
+from tocsin.cases.spark.stream_ways import RealTimeWay
 from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.declare.settings import load_settings
 

@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tocsin.alerts.finding_merging import StoredFinding
-from tocsin.cli.demo.demo_report import BAD_LINES, EMAIL_USER, URGENT_USER, DemoReport
+from tocsin.cli.demo.demo_run import BAD_LINES, EMAIL_USER, URGENT_USER, DemoReport
 from tocsin.declare.model.finding import Finding
 from tocsin.dev.servers.mail_sink import Mail
 

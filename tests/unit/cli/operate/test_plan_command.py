@@ -14,7 +14,7 @@ from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.settings import load_settings
 from tocsin.supervise.job_kinds import desired_jobs
-from tocsin.supervise.planning.start_record import note_start
+from tocsin.supervise.planning.desired_inputs import note_start
 
 DETECTOR, INGEST = "detector:failed_logins", "ingest:logins"
 VIEW = '''"""Logins of each user."""

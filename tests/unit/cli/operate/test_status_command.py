@@ -120,7 +120,7 @@ class TestVerb:
         def read(settings: Settings) -> dict[str, JobReport]:
             return {one.job: one.model_copy(update={"at": datetime.now(UTC)}) for one in known}
 
-        monkeypatch.setattr("tocsin.platform.kafka.job_reports.read_reports", read)
+        monkeypatch.setattr("tocsin.platform.kafka.reporter.read_reports", read)
 
     def call(self, *words: str) -> tuple[int, str, str]:
         done = invoke(["status", *words])
@@ -199,7 +199,7 @@ class TestVerb:
         def read(settings: Settings) -> dict[str, JobReport]:
             raise TransientError("Kafka is away")
 
-        monkeypatch.setattr("tocsin.platform.kafka.job_reports.read_reports", read)
+        monkeypatch.setattr("tocsin.platform.kafka.reporter.read_reports", read)
         waiting = report("ingest:logins", JobState.WAITING, reason="waits for Kafka")
         heartbeat.beat(self.state, waiting.model_copy(update={"at": datetime.now(UTC)}))
         code, out, err = self.call("ingest:logins")
@@ -251,7 +251,7 @@ def test_elsewhere_than_on_a_terminal_watch_looks_once(tmp_path: Path, monkeypat
     copy_project(tmp_path / "project")
     monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path / "project"))
     monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr("tocsin.platform.kafka.job_reports.read_reports", lambda _: {})
+    monkeypatch.setattr("tocsin.platform.kafka.reporter.read_reports", lambda _: {})
     done = invoke(["status", "--watch"])
     assert done.exit_code == 1, "as without it: no job has run"
     assert done.stdout.count("notifier: missing: never ran here") == 1

@@ -9,10 +9,10 @@ import pytest
 from tests.rig.samples.words import declare_words
 from tests.rig.waiting import await_that
 from tests.unit.supervise.dummies import OBEDIENT, launch
-from tocsin.declare.blocks.view_settings import ViewSettings
 from tocsin.declare.catalog import read_catalog
+from tocsin.declare.setting_blocks import ViewSettings
 from tocsin.declare.settings import Settings
-from tocsin.dev import declared_topics
+from tocsin.dev.servers import server_set
 from tocsin.dev.servers.kafka_server import NAME
 from tocsin.dev.servers.server_set import Servers
 from tocsin.dev.servers.sink_servers import KINDS, SinkServers, needed_kinds
@@ -82,7 +82,7 @@ def test_a_server_that_is_not_installed_is_named_with_its_command_and_holds_noth
 
 def test_a_view_that_is_added_gets_its_topic(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[set[str]] = []
-    monkeypatch.setattr(declared_topics, "ensure_topics", lambda _, catalog: made.append(set(catalog.views)))
+    monkeypatch.setattr(server_set, "ensure_topics", lambda _, catalog: made.append(set(catalog.views)))
     kafka = {NAME: Asleep(settings, lacks=None)}
     servers = Servers(settings, settings.local_id, kafka, SinkServers(settings, PORTS))
     try:

@@ -16,8 +16,8 @@ from tests.rig.samples.checkpoints import batch
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.settings import Settings
-from tocsin.ingest.flows.spark import last_version
-from tocsin.ingest.flows.spark.last_version import begin_version
+from tocsin.ingest.flows.spark import flow_run
+from tocsin.ingest.flows.spark.flow_run import begin_version
 from tocsin.platform.code_versions import keep_version
 from tocsin.platform.kafka.topic_set import Position, as_json, place_of
 from tocsin.spark.declared_function import DeclaredFunction
@@ -44,7 +44,7 @@ class Flow:
         self.made: list[tuple[str, Position, Position]] = []
         self.error: Exception | None = None
         self.commit({P0: 40, P1: 10})
-        monkeypatch.setattr(last_version, "_between", lambda run, starts, ends: (starts, ends))
+        monkeypatch.setattr(flow_run, "_between", lambda run, starts, ends: (starts, ends))
         self.start()
 
     def commit(self, offsets: Position, ago: timedelta = timedelta()) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.checkpoints import batch
-from tocsin.ingest.flows.spark.source_order import begin_at, fit_order
+from tocsin.ingest.flows.spark.flow_run import begin_at, fit_order
 from tocsin.platform import state_file
 from tocsin.platform.kafka.topic_set import Position, as_json, place_of
 from tocsin.spark.query.checkpoint import read_committed

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.ingest.log_drain.drain_source import basic
 from tocsin.declare.model.errors import ConfigError
-from tocsin.ingest.log_drain.credentials import Credentials, read_passwords
+from tocsin.ingest.log_drain.endpoint import Credentials, read_passwords
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from tocsin.declare.model.source import Format
 from tocsin.declare.setting_blocks import DrainSettings
 from tocsin.ingest.log_drain import endpoint as module
 from tocsin.ingest.log_drain.batch import Batch
-from tocsin.ingest.log_drain.credentials import Credentials
-from tocsin.ingest.log_drain.endpoint import Endpoint
+from tocsin.ingest.log_drain.endpoint import Credentials, Endpoint
 
 FRAME = b"3 k=v"
 LOGPLEX = {"content-type": "application/logplex-1", "logplex-frame-id": "f", "logplex-drain-token": "d."}

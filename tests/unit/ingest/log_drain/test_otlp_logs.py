@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from tests.unit.ingest.log_drain.drain_source import source
 from tocsin.declare.model.source import Format
 from tocsin.ingest.log_drain.batch import BadRequest
-from tocsin.ingest.log_drain.otlp_logs import read_export
+from tocsin.ingest.log_drain.endpoint import read_export
 
 TIME = "1767268799123456789"
 

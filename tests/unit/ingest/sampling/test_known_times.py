@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.scaffold import source_text
 from tocsin.declare.source_file import read_source
-from tocsin.ingest.line_times import LineTimes
+from tocsin.ingest.replay.shifted_lines import LineTimes
 from tocsin.ingest.sampling.known_times import find_time
 from tocsin.ingest.sampling.sample import read_schema
 from tocsin.ingest.sampling.written_form import UnclearTime

@@ -8,7 +8,7 @@ import pytest
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.scaffold import source_text
 from tocsin.declare.source_file import read_source
-from tocsin.ingest.line_times import LineTimes
+from tocsin.ingest.replay.shifted_lines import LineTimes
 from tocsin.ingest.sampling.sample import read_schema
 
 LOGIN = "user_id: {u} | timestamp: 2026-01-31T14:05:0{n}Z | ip_address: 192.0.2.{n} | action: login failed"

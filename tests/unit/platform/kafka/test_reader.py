@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.settings import Settings
-from tocsin.platform.kafka.job_reports import ReportReader
 from tocsin.platform.kafka.reader import TopicReader
+from tocsin.platform.kafka.reporter import ReportReader
 
 JOB = "detector:bursts"
 FIRST_APPEND = 1_767_225_600_000

@@ -15,9 +15,9 @@ from tests.rig.waiting import await_that
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.client import TopicIds
 from tocsin.platform.kafka.record_writer import RecordWriter
 from tocsin.platform.kafka.topic_follower import TopicFollower
-from tocsin.platform.kafka.topic_identity import TopicIds
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 TOPIC = "findings"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.declare.blocks.storage_settings import StorageSettings
 from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.setting_blocks import StorageSettings
 from tocsin.declare.settings import Settings
 from tocsin.platform import state_file
 from tocsin.platform.storage.claim import claim

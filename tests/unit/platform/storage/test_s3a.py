@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.declare.blocks.storage_settings import StorageSettings
 from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.setting_blocks import StorageSettings
 from tocsin.platform.storage.s3_store import read_credentials
 from tocsin.platform.storage.s3a import CREDENTIALS, VARIABLES, prepare_s3a
 

@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Message
 
 from tests.rig.samples.checkpoints import P0, P1
-from tocsin.declare.blocks.storage_settings import StorageSettings
 from tocsin.declare.feeding import Feeder
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.source import ingested_at, tick_value
+from tocsin.declare.setting_blocks import StorageSettings
 from tocsin.declare.settings import Settings
 from tocsin.platform.kafka.topic_set import Place, Position, TopicSet
 from tocsin.spark.query import drain

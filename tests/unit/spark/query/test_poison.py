@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 
 from tests.rig.samples.checkpoints import P0
-from tocsin.declare.blocks.storage_settings import StorageSettings
 from tocsin.declare.model.errors import TransientError
+from tocsin.declare.setting_blocks import StorageSettings
 from tocsin.declare.settings import Settings
 from tocsin.platform.kafka.topic_set import Place, Position, partition_of
 from tocsin.platform.storage.job_folders import JobFolders

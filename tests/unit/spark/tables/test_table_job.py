@@ -17,10 +17,10 @@ import pytest
 from tests.rig.played_kafka import played_kafka, running_job
 from tests.rig.samples.segments import segments
 from tests.rig.waiting import await_that
-from tocsin.declare.blocks.storage_settings import StorageSettings
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.model.sizes import EVENT_BYTES
+from tocsin.declare.setting_blocks import StorageSettings
 from tocsin.declare.settings import Settings
 from tocsin.platform.kafka.record_writer import RecordWriter
 from tocsin.platform.kafka.reporter import Reporter

@@ -14,7 +14,7 @@ from tocsin.declare.settings import Settings
 from tocsin.supervise.job_kinds import desired_jobs
 from tocsin.supervise.job_status import look
 from tocsin.supervise.planning.deploy_plan import Deploy, Effect, JobPlan, StateNames, plan_job
-from tocsin.supervise.planning.start_record import StartRecord
+from tocsin.supervise.planning.desired_inputs import StartRecord
 from tocsin.supervise.runners.process_labels import Labels
 from tocsin.supervise.runners.runner import Process
 

@@ -8,18 +8,18 @@ import pytest
 
 from tests.rig.kube_server import MANIFESTS, read_manifests
 from tests.rig.stack import ROOT
-from tocsin.declare.blocks.runner_settings import (
+from tocsin.declare.blocks.spark_settings import SparkSettings
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.setting_blocks import (
     CONTAINER_SECURITY,
     POD_SECURITY,
     STATE_CLAIM,
+    KafkaSettings,
     PodSettings,
     RunnerSettings,
 )
-from tocsin.declare.blocks.spark_settings import SparkSettings
-from tocsin.declare.model.errors import ConfigError
-from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.declare.settings import Settings, load_settings
-from tocsin.supervise.runners.job_pod import Slot, slot_names, stateful_set
+from tocsin.supervise.runners.cluster_runner import Slot, slot_names, stateful_set
 from tocsin.supervise.runners.process_labels import Labels, instance_of
 from tocsin.supervise.runners.runner import Launch
 

@@ -12,11 +12,8 @@ import pytest
 from kubernetes.client import ApiException, V1Pod, V1StatefulSet
 from urllib3.exceptions import MaxRetryError
 
-from tocsin.declare.blocks.history_settings import HistorySettings
-from tocsin.declare.blocks.runner_settings import RunnerSettings
-from tocsin.declare.blocks.view_settings import ViewSettings
 from tocsin.declare.model.errors import ConfigError, TransientError
-from tocsin.declare.setting_blocks import AlertSettings
+from tocsin.declare.setting_blocks import AlertSettings, HistorySettings, RunnerSettings, ViewSettings
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.supervise.runners.cluster_runner import ClusterRunner
 from tocsin.supervise.runners.process_labels import Labels, instance_of

@@ -3,11 +3,16 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.declare.blocks.history_settings import HistorySettings
 from tocsin.declare.blocks.spark_settings import SparkSettings
-from tocsin.declare.blocks.storage_settings import StorageSettings
-from tocsin.declare.blocks.view_settings import ViewSettings
-from tocsin.declare.setting_blocks import AlertSettings, KafkaSettings, SettingBlock, SmtpSettings
+from tocsin.declare.setting_blocks import (
+    AlertSettings,
+    HistorySettings,
+    KafkaSettings,
+    SettingBlock,
+    SmtpSettings,
+    StorageSettings,
+    ViewSettings,
+)
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.supervise.runners.job_command import job_environment, job_launch
 from tocsin.supervise.runners.process_labels import Labels, of_command

@@ -172,7 +172,7 @@ def test_only_what_may_be_ours_is_looked_at_again_and_again(
     start: Start, runner: LocalRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a look each second reads the command line and the environment of every process of the machine."""
-    monkeypatch.setattr("tocsin.supervise.runners.process_list._SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr("tocsin.supervise.runners.local._SETTLED_SECONDS", 0.0)
     pid, looked_at = start(SLEEP), set()
     await_that(lambda: [process.pid for process in runner.list()] == [pid])
     look = psutil.Process.cmdline
@@ -250,9 +250,9 @@ def test_what_a_tethered_process_tethers_itself_ends_too(tmp_path: Path) -> None
     """As the JVM does that a job starts to make an archive: it belongs to no pipe, and would live on by itself."""
     imports = "import subprocess, time; from tocsin.platform import child_process;"
     below = f"{imports} sleep = [{sys.executable!r}, '-c', {SLEEP!r}];"
-    below += "print(subprocess.Popen([*child_process.prefix(), 'nice', *sleep]).pid, flush=True); time.sleep(600)"
+    below += "print(subprocess.Popen([*process_exit.prefix(), 'nice', *sleep]).pid, flush=True); time.sleep(600)"
     above = f"{imports} below = [{sys.executable!r}, '-c', {below!r}];"
-    above += "subprocess.Popen([*child_process.prefix(), *below]); time.sleep(600)"
+    above += "subprocess.Popen([*process_exit.prefix(), *below]); time.sleep(600)"
     process = subprocess.Popen([sys.executable, "-c", above], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     lowest = psutil.Process(int(process.stdout.readline()))

@@ -11,8 +11,8 @@ import pytest
 from tests.unit.views.view_scene import view_spec
 from tocsin.history.backfill.backfill_planning import Sealed
 from tocsin.history.places import begin
-from tocsin.views.rebuild.rebuild_planning import SEVERAL, EventStock, RebuildPlan, plan_rebuild
 from tocsin.views.rebuild.rebuild_request import Draft
+from tocsin.views.rebuild.rebuild_status import SEVERAL, EventStock, RebuildPlan, plan_rebuild
 
 DAYS = [date(2026, 11, 10) + timedelta(days=number) for number in range(10)]
 NOW = begin(DAYS[9]) + timedelta(hours=15)

@@ -16,8 +16,7 @@ from tests.unit.views.view_scene import NOON, record, view_row, view_spec
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.settings import Settings
 from tocsin.views.applier import Applier
-from tocsin.views.rest.open_views import OpenViews
-from tocsin.views.rest.view_api import view_api
+from tocsin.views.rest.view_api import OpenViews, view_api
 from tocsin.views.row_store import RowStore, store_path
 from tocsin.web.server import read_token, token_file
 

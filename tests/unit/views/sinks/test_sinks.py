@@ -17,9 +17,9 @@ import redis
 from tests.rig.samples.words import declare_words
 from tests.rig.sink_servers import SinkServer, emptied, running
 from tests.unit.views.view_scene import NOON, MemorySink, view_row, view_spec
-from tocsin.declare.blocks.view_settings import ViewSettings
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.declare.setting_blocks import ViewSettings
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.declare.sinks import SINKS, SinkKind
 from tocsin.dev.servers.sink_servers import KINDS

@@ -22,7 +22,7 @@ from tests.unit.web.metrics.installation import COUNTED, DETECTOR, INGEST, Insta
 from tocsin.alerts.recording import record
 from tocsin.alerts.store.database import Database
 from tocsin.declare.setting_blocks import MetricsSettings
-from tocsin.web.metrics.scrape import Scrape
+from tocsin.web.metrics.exporter import Scrape
 
 ROOT = FOLDER.parents[2]
 

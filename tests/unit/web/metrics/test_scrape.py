@@ -16,7 +16,7 @@ from tests.unit.views.view_scene import NOON
 from tests.unit.web.metrics.installation import COUNTED, DETECTOR, INGEST, Installation, kafka_of
 from tocsin.platform import heartbeat
 from tocsin.views.row_store import store_path
-from tocsin.web.metrics.scrape import Scrape
+from tocsin.web.metrics.exporter import Scrape
 
 ROOT = Path(__file__).resolve().parents[4]
 

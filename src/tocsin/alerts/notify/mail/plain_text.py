@@ -6,7 +6,7 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
-from tocsin.declare.model.finding_text import entity_text
+from tocsin.declare.model.finding import entity_text
 from tocsin.declare.model.sizes import printable
 
 

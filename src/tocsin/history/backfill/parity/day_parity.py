@@ -25,7 +25,7 @@ from tocsin.history.places import Places, begin, end
 from tocsin.ingest.quarantine import Selection, list_quarantined
 from tocsin.platform.code_versions import kept_versions
 from tocsin.platform.heartbeat import read_beat
-from tocsin.platform.kafka.job_reports import read_reports
+from tocsin.platform.kafka.reporter import read_reports
 
 _MOST = 100_000
 """Look at this many quarantined records, the newest."""

@@ -24,7 +24,7 @@ from tocsin.history.backfill.spark.recompute import Doubt, recomputed
 from tocsin.history.backfill.trial_report import OpenPart
 from tocsin.history.spark.open_day import OpenDay
 from tocsin.history.spark.shared_scratch import shared_scratch
-from tocsin.platform.lead import try_lead
+from tocsin.platform.lock import try_lead
 from tocsin.spark.batch_session import running_batch
 
 

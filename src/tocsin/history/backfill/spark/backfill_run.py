@@ -31,8 +31,7 @@ from tocsin.history.seal_planning import chunks
 from tocsin.history.verdict_index import write_index
 from tocsin.job import Batch
 from tocsin.platform.failures import in_a_line, is_disk
-from tocsin.platform.lead import try_lead
-from tocsin.platform.lock import LockHeld
+from tocsin.platform.lock import LockHeld, try_lead
 from tocsin.platform.process_exit import ExitCode
 from tocsin.platform.progress import report_progress
 from tocsin.quality.finding_gate import FindingGate, FoundOn

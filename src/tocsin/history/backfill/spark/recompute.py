@@ -28,7 +28,7 @@ from tocsin.history.places import Places
 from tocsin.history.spark.sealed_days import sealed_events, with_tick
 from tocsin.history.spark.table_versions import tables_of_days
 from tocsin.platform.code_versions import Version
-from tocsin.platform.lead import try_lead
+from tocsin.platform.lock import try_lead
 from tocsin.platform.storage.job_folders import stored_folder
 from tocsin.spark.batch_session import running_batch
 from tocsin.spark.events import IDENTITY

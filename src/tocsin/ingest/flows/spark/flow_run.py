@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime, timedelta
 
+import structlog
+from py4j.protocol import Py4JJavaError
+from pydantic import BaseModel, Field
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.code.own_modules import code_of
+from tocsin.declare.declaration import read_flow
 from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.flow import FlowSpec
+from tocsin.declare.model.job_report import JobState
 from tocsin.declare.model.source import Source, is_tick
 from tocsin.declare.settings import Settings
-from tocsin.ingest.flows.spark.flow_plan import PlannedFlow, apply_flow, plan_flow
-from tocsin.ingest.flows.spark.flow_rows import OBSERVATION, make_events
-from tocsin.ingest.flows.spark.last_version import begin_version, forget_topics
-from tocsin.ingest.flows.spark.source_order import begin_at, fit_order
+from tocsin.ingest.flows.spark.flow_plan import OBSERVATION, PlannedFlow, apply_flow, make_events, plan_flow
 from tocsin.ingest.spark.mover import PLAN, Mover, PassedOn
 from tocsin.job import Job
-from tocsin.platform.code_versions import keep_version
+from tocsin.platform import state_file
+from tocsin.platform.code_versions import keep_version, kept_file, kept_versions
+from tocsin.platform.failures import in_a_line
 from tocsin.platform.kafka.reader import came_in_at
-from tocsin.platform.kafka.topic_set import Position, TopicSet, partition_of, place_of
+from tocsin.platform.kafka.topic_set import Place, Position, TopicSet, as_json, partition_of, place_of
+from tocsin.platform.storage.job_folders import stored_folder
+from tocsin.platform.storage.stored_path import StoredPath, modified_at, remove_tree
 from tocsin.spark.declared_function import DeclaredFunction
 from tocsin.spark.entry import run_query
 from tocsin.spark.events import count_ticks
-from tocsin.spark.query.checkpoint import Checkpoint
+from tocsin.spark.query.checkpoint import Checkpoint, read_committed
 from tocsin.spark.query.drain import FeederLag
 from tocsin.spark.query.poison import Poison, Read
 from tocsin.spark.query.stream_job import StreamJob, StreamSpec
 from tocsin.spark.query.stream_tables import StreamTables
 from tocsin.spark.query.work import Choice, Run
 from tocsin.spark.query_plan import QueryPlan
+from tocsin.spark.session import read_topics
 
 _CHECKPOINT = "query"
 """All versions of a flow continue the same one: it keeps no state."""
@@ -181,3 +190,147 @@ def flow_run(settings: Settings, name: str) -> StreamJob:
 def run(job: Job) -> None:
     """Run the job of one flow; errors as of `run_query`."""
     run_query(job, flow_run)
+
+
+_FILE = "begins.json"
+_LATE = timedelta(seconds=15)
+"""A batch takes so much longer than it is meant to; what hangs for longer is ended."""
+
+Write = Callable[[DeclaredFunction, Read], None]
+
+log = structlog.get_logger()
+
+
+class Begin(BaseModel, frozen=True):
+    """The place where a version begins; events before `offsets` were made by a version before."""
+
+    version: str = ""
+    offsets: Position = Field(default_factory=dict)
+
+
+def begin_version(run: Run, spec: FlowSpec, committed: Position, write: Write) -> Position:
+    """Finish what another version had begun; returns the offsets before which `spec` leaves out what it reads again.
+
+    `run` is of the job, which alone writes the checkpoint by now; `committed` is empty before the first batch.
+
+    Raises:
+        TransientError: Kafka cannot be reached; a retry helps.
+        OSError: the state folder cannot be written.
+    """
+    note = stored_folder(run.settings, run.job) / _FILE
+    if not committed:  # it begins with the first event, also where the topic was made anew
+        note.unlink(missing_ok=True)
+        return {}
+    begin = state_file.read(note, Begin, Begin())
+    last = max(kept_versions(run.settings, run.job), key=lambda version: version.last_at, default=None)
+    if last is not None and last.version != spec.version:
+        own = begin.offsets if begin.version == last.version else {}
+        starts = {place: max(offset, own.get(place, 0)) for place, offset in committed.items()}
+        begin = Begin(version=spec.version, offsets=_finish(run, spec, last.version, starts, write))
+        state_file.write(note, Begin, begin)
+    mine = begin.offsets if begin.version == spec.version else {}
+    return {place: offset for place, offset in mine.items() if offset > committed.get(place, 0)}
+
+
+def forget_topics(settings: Settings, job: str, topics: Collection[str]) -> None:
+    """Leave out nothing of recreated `topics`: what a version before has made was of the former ones.
+
+    OSError if the state folder cannot be written.
+    """
+    note = stored_folder(settings, job) / _FILE
+    begin = state_file.read(note, Begin, Begin())
+    left = {place: offset for place, offset in begin.offsets.items() if partition_of(place)[0] not in topics}
+    if left != begin.offsets:
+        state_file.write(note, Begin, begin.model_copy(update={"offsets": left}))
+
+
+def _finish(run: Run, spec: FlowSpec, version: str, starts: Position, write: Write) -> Position:
+    """Let `version` make what it may have read from `starts` on; returns up to where that was, or could be, done."""
+    first, ends = run.topics.bounds()
+    starts = {place: max(offset, starts.get(place, 0)) for place, offset in first.items()}
+    read = _read_by(run, ends)
+    ends = {place: max(starts[place], min(end, read[place])) for place, end in ends.items()}
+    if ends == starts:
+        return starts
+    log.info("finishing the batch of another version", version=version, starts=starts, ends=ends)
+    run.reporter.update(state=JobState.WAITING, reason=f"finishes what version {version} had begun")
+    path = kept_file(run.settings, run.job, version)
+    try:
+        last = read_flow(path)
+        if ({*last.sources}, last.to, last.tables) != ({*spec.sources}, spec.to, spec.tables):
+            raise ConfigError.one(path, f"reads, joins or writes something else than {spec.path}")
+        write(DeclaredFunction(path, "flow"), _between(run, starts, ends))
+    except (ConfigError, FileNotFoundError, PySparkException, Py4JJavaError) as error:
+        run.topics.bounds()  # if Kafka is away, the other version is not to blame
+        log.warning("not finished by its version", version=version, error=in_a_line(error))
+        return starts
+    return ends
+
+
+def _between(run: Run, starts: Position, ends: Position) -> Read:
+    def read(topics: Sequence[str]) -> DataFrame:
+        both = [
+            {p: offset for p, offset in offsets.items() if partition_of(p)[0] in topics} for offsets in (starts, ends)
+        ]
+        options = {"startingOffsets": as_json(both[0]), "endingOffsets": as_json(both[1]), "includeHeaders": "true"}
+        return read_topics(run.spark.read, run.settings, run.job, topics, **options)
+
+    return read
+
+
+def _read_by(run: Run, ends: Position) -> Position:
+    """Return offsets that the last process of the job cannot have read: `ends`, if it was there a moment ago."""
+    commits = (stored_folder(run.settings, run.job) / "query" / "commits").glob("[0-9]*")
+    last = max((modified_at(path) for path in commits), default=datetime.now(UTC).timestamp())
+    moment = datetime.fromtimestamp(last, UTC)
+    moment += timedelta(seconds=run.settings.spark.ingest_trigger_seconds) + _LATE
+    return ends if moment > datetime.now(UTC) else run.topics.since(moment)
+
+
+_ORDER_FILE = "order.json"
+
+
+class Order(BaseModel, frozen=True):
+    """The order of the topics in a checkpoint, which begins at `offsets`; none at the first event.
+
+    `is_pending`: the checkpoint that is there is the one before.
+    """
+
+    topics: list[str] = Field(default_factory=list)
+    offsets: Position = Field(default_factory=dict)
+    is_pending: bool = False
+
+
+def begin_at(query: StoredPath, offsets: Position) -> None:
+    """Let the next `fit_order` replace the checkpoint in `query` by one that begins at `offsets`, else at the start.
+
+    OSError if the state folder cannot be written.
+    """
+    note = query.parent / _ORDER_FILE
+    order = state_file.read(note, Order, Order())
+    state_file.write(note, Order, order.model_copy(update={"offsets": offsets, "is_pending": True}))
+
+
+def fit_order(query: StoredPath, topics: list[str] | None, places: Sequence[Place]) -> Position:
+    """Make Spark's checkpoint in `query` one for a plan that reads `topics` in this order; None for that which it has.
+
+    Returns the offset at which the query begins in each of `places`, -2 for the first event; nothing where it goes on
+    with the checkpoint, or begins at the first event everywhere. OSError if the state folder cannot be written.
+    """
+    committed, note = read_committed(query) or {}, query.parent / _ORDER_FILE
+    known = state_file.read(
+        note, Order, Order(topics=list(dict.fromkeys(partition_of(place)[0] for place in committed)))
+    )
+    if topics is not None and known.topics != topics:
+        if committed and not known.is_pending:
+            known = Order(offsets=committed, is_pending=True)
+        known = known.model_copy(update={"topics": topics})
+        state_file.write(note, Order, known)
+    if known.is_pending:
+        remove_tree(query)
+        committed, known = {}, known.model_copy(update={"is_pending": False})
+        state_file.write(note, Order, known)
+    if committed or not any(place in known.offsets for place in places):
+        return {}
+    remove_tree(query)  # of a first batch that was broken off, over which Spark does not begin
+    return {place: known.offsets.get(place, -2) for place in places}
