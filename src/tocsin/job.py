@@ -53,8 +53,6 @@ class Job:
 
     Attributes:
         name: the name behind its kind; empty where the kind has one job.
-        reporter: publishes its state. It has reported STARTING.
-        stop: set when it is asked to stop.
         kill: called before this process ends because the job took too long to stop.
     """
 
@@ -72,7 +70,6 @@ class Batch:
     Attributes:
         days: only on these; all that need it if empty.
         run_id: a retry with the same id belongs to the same run.
-        leave_out: whether days that are nowhere are left out.
     """
 
     names: tuple[str, ...]

@@ -107,7 +107,6 @@ class Scores:
     Attributes:
         table: the columns of the entity, as text; `window_start` and `window_end`, without windows both the time of the
             event; `score`.
-        days: those that ran.
         left_out: days that were asked for and cannot run, and why.
     """
 

@@ -37,8 +37,6 @@ class DetectorCase:
     """A case of a detector.
 
     Attributes:
-        project: folder of the project.
-        detector: its name.
         name: of the case; empty for all whose names do not stand in the file: those made from the limits.
     """
 

@@ -26,11 +26,7 @@ LONGEST_TEXT = 1000
 
 @dataclass(frozen=True)
 class Actor:
-    """The person (or program) that acts, when (UTC), and why. ValueError if a text is too long.
-
-    Attributes:
-        who: an address or a login.
-    """
+    """The person (or program) that acts, when (UTC), and why. ValueError if a text is too long."""
 
     who: str
     at: datetime
@@ -43,12 +39,7 @@ class Actor:
 
 
 class Silence(BaseModel, frozen=True):
-    """A mute for the alerts that `matcher` takes, from `starts_at` to `ends_at`, UTC.
-
-    Attributes:
-        owner: who made it.
-        ended_by: who ended it early; empty for nobody.
-    """
+    """A mute for the alerts that `matcher` takes, from `starts_at` to `ends_at`, UTC."""
 
     id: int
     matcher: AlertMatcher

@@ -55,9 +55,7 @@ class AlertStatus:
     """What people and rules have made of an alert so far.
 
     Attributes:
-        level: the highest of its findings.
         until, by: of the acknowledgement; None and empty unless it is acknowledged.
-        verdict: of the person who resolved it; empty if nobody did.
     """
 
     state: AlertState

@@ -101,12 +101,10 @@ class StoredFinding(BaseModel, frozen=True):
     """A finding as the alerts DB holds it.
 
     Attributes:
-        finding: the record that stayed after merging.
         first_detected_at: append time of its first record, UTC.
         alert: id of its alert; None when it has none (shadow, signal, old backfill, unknown detector).
         trajectory: how its score rose; time in microseconds since 1970, score.
         superseded_at: since when the backfill of its day no longer reproduces it, UTC; None while it counts.
-        superseded_by: the `run_id` of that backfill; empty while it counts.
         stream: what the stream said last, where `finding` is a backfill's; None when the stream has not found it, or
             `finding` is the stream's own.
     """

@@ -28,13 +28,7 @@ _BOUNDS = {"int": 2**31, "bigint": 2**63}
 
 @dataclass(frozen=True)
 class DeclaredEvent:
-    """One event of a case; `time` is UTC.
-
-    Attributes:
-        place: the line of the case that says so.
-        columns: all declared columns of its source; none of a tick.
-        is_tick: nothing comes in, but time has come this far.
-    """
+    """One event of a case; `time` is UTC."""
 
     place: CodePlace
     time: datetime

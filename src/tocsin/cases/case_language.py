@@ -144,7 +144,6 @@ class Case:
     """A timeline of events, and all findings that the detector must make of it.
 
     Attributes:
-        name: says in a few words what happens.
         expect: exactly these findings; an empty list for a case that must stay silent.
         tables: rows of tables that the detector joins, by table: a timeline whose times say from when a row holds.
         train_on: of a detector with a model: the events whose features its model is trained on.

@@ -34,8 +34,6 @@ class CaseFinding(BaseModel, frozen=True):
     """A finding of a case.
 
     Attributes:
-        finding_id: its identity; the same in all ways.
-        entity, level, score, at_least: see `Finding`.
         start, end: of its window; both the time of the event for a detector of single events.
     """
 
@@ -72,14 +70,7 @@ class CaseFinding(BaseModel, frozen=True):
 
 
 class CaseProblem(BaseModel, frozen=True):
-    """One difference in a case.
-
-    Attributes:
-        way: in which it was seen first.
-        others: ways with the same difference.
-        expected, found: what should be and what is, in words; empty for nothing.
-        why: where no finding differs, what went wrong.
-    """
+    """One difference in a case."""
 
     way: Way
     others: tuple[Way, ...] = ()
@@ -92,13 +83,7 @@ class CaseOutcome(BaseModel):
     """What became of one case.
 
     Attributes:
-        name: of the case.
         file, line: where it is written; of a generated one, the case that it is made of.
-        is_generated: it was made from the limits.
-        timeline: its events in words.
-        windows: the windows that hold events, with their number.
-        found: the findings of the first way.
-        problems: all differences; empty if it passed.
     """
 
     name: str
@@ -123,8 +108,6 @@ class MutantOutcome(BaseModel):
     """A change of the detector that a case should notice.
 
     Attributes:
-        line: of the detector's file.
-        change: in words.
         killed_by: name of the first case that fails with it, or why it cannot run; empty if it survived.
     """
 
@@ -134,14 +117,7 @@ class MutantOutcome(BaseModel):
 
 
 class DetectorOutcome(BaseModel):
-    """What became of the cases of one detector.
-
-    Attributes:
-        detector: its name.
-        faults: what must be fixed before its cases can run.
-        cases, ways, mutants: see there.
-        notes: what was left out, and why.
-    """
+    """What became of the cases of one detector."""
 
     detector: str
     faults: list[str] = []
@@ -167,12 +143,7 @@ class DetectorOutcome(BaseModel):
 
 
 class TestReport(BaseModel):
-    """What became of all detectors.
-
-    Attributes:
-        detectors: those that were run.
-        seconds: that it took.
-    """
+    """What became of all detectors."""
 
     __test__ = False  # pytest takes it for a class of tests
 
@@ -229,7 +200,6 @@ class FileRequest:
     """A detector, in any stage, to run on a file.
 
     Attributes:
-        most: so many findings at most are returned.
         is_events: the lines are records of the events topic, not of the raw one.
         records: the source whose records its lines are, where flows make events of several.
     """
@@ -245,8 +215,6 @@ class LeftOutRows(BaseModel):
     """Rows of a file that are no events for one reason.
 
     Attributes:
-        reason: as in quarantine, or `ignored`.
-        count: how many there are.
         rows: the numbers of the first of them, from 1 on; of lines, their line numbers.
     """
 
@@ -259,18 +227,9 @@ class FileReport(BaseModel):
     """What a detector finds in a file.
 
     Attributes:
-        detector, version: its name, and the version of its code and limits.
-        source: whose format the rows have.
-        rows: of the file: lines, rows of CSV or of Parquet.
-        events: made of them.
         left_out: the others, the most frequent reason first; a row may have several reasons.
         days_left_out: days whose events were left out, since a table that is joined has no rows for them, and why.
-        first, last: the earliest and latest event time; None without events.
-        total: findings in all.
-        urgent: those of level urgent.
-        findings: the first of them by their time.
         failed_in_step: events that a `step` raised on, which left them out.
-        seconds: that it took.
     """
 
     detector: str

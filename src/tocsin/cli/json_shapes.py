@@ -18,20 +18,10 @@ class DetectorShape(BaseModel, frozen=True):
     """One declared detector.
 
     Attributes:
-        name: the file name without `.py`.
-        title: first line of its docstring.
-        stage: draft, shadow, live or retired.
         source: whose events it reads; names with a comma between them if there are several.
-        entity: columns that say whom a finding is about.
         window_seconds: length of the window; null for a detector of single events.
         email, urgent: the limits, which a score must exceed; null where there is none.
-        owner: address that alerts go to.
-        runbook: what to do when it fires.
-        tags, references: what it is about, and what to read about it.
-        notify: false for a detector whose findings never notify.
         memory_bytes: what its job may hold resident before it is restarted; null for that of the settings.
-        version: of code, source, window and limits.
-        path: the file.
         alerts: how many there were and are; null when the alerts DB cannot be read.
     """
 
@@ -64,10 +54,6 @@ class FaultShape(BaseModel, frozen=True):
     """One fault in a file or setting.
 
     Attributes:
-        where: the file or variable.
-        line: in the file; null when unknown.
-        key: at fault; null when the whole file is.
-        what: what is wrong and what to write instead.
         nearest: the valid name closest to the one written; null when none is close.
     """
 
@@ -82,10 +68,7 @@ class VersionShape(BaseModel, frozen=True):
     """A version of a detector or a flow that ran here.
 
     Attributes:
-        version: see `DetectorShape`.
         fingerprint: of its checkpoint; versions that differ in their limits alone share one, and all of a flow.
-        first_at, last_at: when it was started first, and last.
-        in_force: whether it is the one of the file.
         file: the copy of it in the state folder.
     """
 
@@ -101,7 +84,6 @@ class JobPlanShape(BaseModel, frozen=True):
     """The effect of a deploy of the present files on one job.
 
     Attributes:
-        job: such as detector:failed_logins.
         effect: nothing, restart, new state, restart or new state (only Spark's plan tells which), start, stop or
             refused.
         changed: names of the inputs that changed, such as declared.window or code; of a job that is refused, the faults
@@ -120,10 +102,7 @@ class ModelShape(BaseModel, frozen=True):
         day: the first day that it is for.
         hash: SHA-256 of its file; null if it was refused, as what follows.
         holds_from, holds_until: the windows that it judges begin then, UTC; `holds_until` null while it does.
-        rows: of features that it was trained on.
-        seconds: that the training took.
         findings: of the seven last days that it was trained on.
-        refused: why the gate did not let it pass; null if it did.
     """
 
     day: date
@@ -140,12 +119,9 @@ class TableShape(BaseModel, frozen=True):
     """One table.
 
     Attributes:
-        name: its name.
         made_of: `source`, `view`, `topic`, `file` or `history`, and which.
         rows: versions of rows in force; null while there are none.
         complete_until: all that came in by then is in them; of history, all events before it find a row. UTC.
-        owner: e-mail address.
-        title: one line.
     """
 
     name: str
@@ -163,13 +139,7 @@ class RoutedReceiver(Target, frozen=True):
 
 
 class RoutedShape(BaseModel, frozen=True):
-    """Where an alert would go at a time.
-
-    Attributes:
-        detector, owner, level, entity, tags: of the alert, as routes see it.
-        tried: the routes that were asked, in their order.
-        to: its receivers.
-    """
+    """Where an alert would go at a time."""
 
     detector: str
     owner: str

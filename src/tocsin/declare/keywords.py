@@ -349,10 +349,7 @@ class DeclaredKind:
     """One kind of declaration in a Python file.
 
     Attributes:
-        word: name of its decorator.
-        functions: names that the function under it may have.
         meaning: those of the `keywords` of the decorator that may change the results.
-        doc: what its docstring says.
     """
 
     word: str

@@ -37,8 +37,6 @@ class ReceiverKind:
     Attributes:
         channel: `module:class`, made from the settings of the installation. A text, since the declarations are read
             where the channel's libraries are missing.
-        check: raises ValueError for what is no ADDRESS of this kind.
-        settings: model of its block `[receivers.KIND]`; None if it has none.
         target: model of each of its blocks `[receivers.KIND.NAME]`, which addresses name; None if addresses say all.
         takes_updates: whether a program follows alerts here: it gets acknowledgements and resolutions, too, and e-mail
             alerts do not gather for `alerts.group_interval`.

@@ -71,11 +71,8 @@ class Route(BaseModel):
     """Where some alerts go.
 
     Attributes:
-        match: alerts that it takes; all if empty.
         hours: "08:00-18:00", by the clock of `timezone`; "22:00-06:00" lasts beyond midnight, and belongs to the day on
             which it begins. The whole day if empty.
-        days: of the week; all if empty.
-        timezone: a place such as "Europe/Berlin".
         to: receivers. `owner` stands for the alert's owner, `urgent_recipients` for those of the settings.
         continues: whether the next routes are tried after it has taken an alert; `continue` in the file.
     """
@@ -128,12 +125,7 @@ _LAST = (
 
 
 class Routes(BaseModel):
-    """All of `routes.toml`.
-
-    Attributes:
-        route: in the order in which they are tried.
-        inhibit: which alerts mute others.
-    """
+    """All of `routes.toml`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

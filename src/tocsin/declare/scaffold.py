@@ -126,16 +126,7 @@ class SampleSchema:
     """What lines of a sample have in common.
 
     Attributes:
-        lines: how many were looked at.
-        format: "json", "key-value", "logfmt" or "regex".
-        columns: those that every line has, and their types; `optional` has the others.
-        key: one of `columns`, the most likely key.
-        event_time, event_time_format: one of `columns`, and how it writes a time.
         pattern: of format "regex", without an apostrophe.
-        paths: fields of columns that are not named like them.
-        left_out: fields that are no column, and why.
-        goes_on: there are more lines, which were not read.
-        has_zone: the times name their zone or offset.
         unread: lines in which no time was found, or which the pattern does not match.
         busiest: most events of one key within a minute.
     """

@@ -29,10 +29,7 @@ class ExplainedKey(BaseModel, frozen=True):
     """One thing that holds for a detector.
 
     Attributes:
-        key: keyword of `@detector`, or a word for what follows from the declaration.
-        value: as it is written in the file, or as one would write it.
         origin: declared (in the file), default, or derived (it follows from the rest).
-        meaning: in words.
     """
 
     key: str
@@ -42,14 +39,7 @@ class ExplainedKey(BaseModel, frozen=True):
 
 
 class DetectorExplanation(BaseModel, frozen=True):
-    """All that holds for one detector.
-
-    Attributes:
-        name: the file name without `.py`.
-        doc: its docstring.
-        path: the file.
-        keys: in the order of docs/write/reference.md, and then what follows from them.
-    """
+    """All that holds for one detector."""
 
     name: str
     doc: str

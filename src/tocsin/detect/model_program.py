@@ -46,10 +46,6 @@ class TrainingTask(BaseModel, frozen=True):
     """What to train; files lie beside it.
 
     Attributes:
-        path: of the detector's file, for messages and imports.
-        limit: lowest limit of the detector.
-        before: hash of the model in force before; empty without.
-        memory: in bytes, at most.
         is_repeated: train twice, to compare.
     """
 

@@ -52,9 +52,7 @@ class StepOutcome(NamedTuple):
     """One thing to tell of an event or a timer, whose time and identity are `at` and `place`.
 
     Attributes:
-        record: finding_id and JSON of a finding.
         fault: why the call did not count; empty if it did. `UNTOLD` where many have been told.
-        is_unscored: it has returned a finding without a score.
     """
 
     at: int

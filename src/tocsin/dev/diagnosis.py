@@ -39,10 +39,7 @@ class Diagnosis(BaseModel, frozen=True):
     """One thing that `tocsin doctor` looked at.
 
     Attributes:
-        name: what was looked at.
         standing: ok, warning (works, or is not needed now) or problem.
-        what: what was found.
-        advice: what to do about it; empty when nothing needs doing.
     """
 
     name: str

@@ -41,8 +41,6 @@ class Line:
 
     Attributes:
         at: when it is written, UTC; the event time of a good one.
-        value: without line end.
-        user, action: of the login; None in a bad line.
         reason: class of one of the reasons for which it must go to quarantine; None for a good one.
     """
 
@@ -58,12 +56,8 @@ class Traffic:
     """A stream of logins.
 
     Attributes:
-        start: event time of the first line, UTC.
-        seconds: endless when None.
         rate: background lines a second; `bursts` come on top of it, and 0 leaves them alone.
-        failed_share: part of the background that are failed logins.
         bad_share: part of the background that are bad lines, of every kind in turn.
-        json_share: part of the good lines that are written as JSON.
     """
 
     start: datetime

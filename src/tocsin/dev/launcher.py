@@ -51,8 +51,6 @@ class Options:
     """Choices in bringing up a stack.
 
     Attributes:
-        reset: remove everything in the state folder first.
-        mail_page: port of the page of the mail sink, unless `free_ports` are taken.
         airflow: Airflow runs too, and keeps the jobs running instead of the launcher.
     """
 

@@ -79,9 +79,6 @@ class Running:
     """A stack that runs.
 
     Attributes:
-        pid: of its launcher.
-        drain_port, web_port, metrics_port: of the jobs `drain`, `web` and `exporter`.
-        mail_url, airflow_url: page and API; None without Airflow.
         sinks: files with the addresses of servers that keep views, by kind; each runs once a view names it.
     """
 

@@ -37,8 +37,6 @@ class Selection:
 
     Attributes:
         reason: a reason (`missing:user_id`) or a class of reasons (`missing`); any when None.
-        since: quarantined at or after this time, UTC; from the beginning when None.
-        limit: at most so many, the newest.
     """
 
     reason: str | None = None

@@ -49,18 +49,10 @@ class QuarantinedRecord(BaseModel, frozen=True, extra="ignore"):
 
     Attributes:
         id: `<source>/<partition>/<offset>` of its quarantine record.
-        quarantined_at: append time of its quarantine record, UTC.
         payload: the first 256 KiB of the original value; None if that was null.
-        payload_length: of the whole original value in bytes; None if it was null.
-        payload_sha256: of the whole original value, hexadecimal; None if it was null.
         reasons: all of them, as in `tocsin.ingest.parsing_rules.Reason`, with the column where there is one.
         error: of a record that was set aside: why the query of the ingest ended; empty else.
-        origin: where it came from.
-        source, schema_version: what it was read as.
-        rules_version, rules: of the rules that judged it, see `rule_parts`.
-        replays: how often it has been replayed.
         raw_key: the first 64 KiB of the key of the raw record; None if it had none.
-        raw_key_length, raw_key_sha256: of the whole key; None if there was none.
         headers: of the raw record; empty, too, where they are longer than 128 KiB as JSON.
         headers_count, headers_length, headers_sha256: of all headers, their bytes as JSON and the SHA-256 of that.
     """

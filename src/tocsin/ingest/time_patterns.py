@@ -46,9 +46,7 @@ class SparkForm:
     """The pattern `form` for Spark, and what is done to a text before.
 
     Attributes:
-        has_weekday: the text begins with a weekday, which `form` lacks.
         counts: the text counts milliseconds behind the third colon, in one to three digits.
-        has_zone_name: the text holds the name of a zone, for which `form` expects an offset.
     """
 
     form: str

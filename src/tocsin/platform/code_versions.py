@@ -27,10 +27,8 @@ class Version(BaseModel, frozen=True):
     """A version that ran here.
 
     Attributes:
-        version: see `tocsin.declare.declaration.version_of`.
         fingerprint: of the checkpoint that it continued; versions of a detector that differ in their limits alone
             share one, and so do all of a flow.
-        first_at, last_at: when it was started first, and last; UTC.
     """
 
     version: str

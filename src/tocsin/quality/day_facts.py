@@ -50,7 +50,6 @@ class PartitionFacts(BaseModel, frozen=True, extra="forbid"):
     """The share of one partition of `events.<source>` in a day.
 
     Attributes:
-        rows: landed for the day, duplicates included.
         holes: gaps in its offsets that may have cost the day events: those that were written from its begin to its
             end plus the grace.
     """
@@ -63,9 +62,7 @@ class ColumnChange(BaseModel, frozen=True, extra="forbid"):
     """A column that was not declared like now when events of the day landed.
 
     Attributes:
-        column: its name.
         was, now: its type then and now; None where it was not declared.
-        events: that landed so, duplicates included.
         lost: values in them that are none of the type of now.
     """
 
@@ -90,23 +87,14 @@ class DayFacts(BaseModel, frozen=True, extra="ignore"):  # days sealed before 20
     """The facts about one UTC day of a source when its sealed version is judged.
 
     Attributes:
-        source, day: which one.
-        version: of the sealed day that is judged, as in `v20261121T020000Z`.
         rows: of the sealed version, each event once.
         landed: events that came for this day in all, duplicates and imported ones included.
-        duplicates: dropped while sealing: `landed - rows`.
-        imported: of the landed ones, how many came from files.
         late: landed from Kafka, duplicates included, with an append time later than event time plus the source's
             lateness.
         quarantined: records that came in on this day, and rows of it in imported files, that could not be used; None
             for days that were sealed before 2026-11-22.
-        partitions: by partition of the events topic; empty for a day that was imported alone.
         removed: records that were removed before ingest (or a flow) had read them and that may have been of the day.
-        newest_event: the greatest event time, UTC; None for an empty day.
-        newest_append: the greatest append time, UTC; None for an empty day.
         read_through: every record appended before it, UTC, had been landed or quarantined; None where no tick told.
-        changes: of the declaration of the source, since events of the day landed.
-        previous_rows: of the version that is published now; None when there is none.
     """
 
     source: str

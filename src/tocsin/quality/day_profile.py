@@ -80,9 +80,7 @@ class ProfileRow(BaseModel, frozen=True):
     """One figure, as a row of the table that all profiles together are.
 
     Attributes:
-        day, source, version: of the sealed day.
         column: that it is about, or the rule; null for the whole day.
-        metric, value: its name and value; null where there is nothing to take it of.
     """
 
     day: date

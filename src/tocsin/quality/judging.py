@@ -207,14 +207,7 @@ def _cell(finding: Finding, name: str) -> str | float | datetime | None:
 
 @dataclass(frozen=True)
 class RuleOutcome:
-    """The result of one rule.
-
-    Attributes:
-        observed: the figure that it is about, where it is about one.
-        unexpected, judged: how many values break it, of how many; None where it is not about single values.
-        samples: at most 10 values of the index column, of rows that break it.
-        error: why it could not be judged; empty when it could.
-    """
+    """The result of one rule."""
 
     passed: bool
     observed: Any = None

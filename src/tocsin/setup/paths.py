@@ -12,16 +12,7 @@ PROJECT = "project"
 
 
 class Paths:
-    """The places of one checkout.
-
-    Attributes:
-        home: folder of everything generated besides the Python environments.
-        venv: the Python environment of Tocsin and its Spark jobs.
-        bench: folder of the peers that `make bench` measures: `venv` and `jars`.
-        ivy: Ivy's cache, settings and log.
-        project: the project whose packages are installed here.
-        java: folder of the generated Java launchers and trust stores.
-    """
+    """The places of one checkout."""
 
     def __init__(self, root: Path, home: Path, project: Path | None = None) -> None:
         self.root, self.home, self.project = root, home, project or root

@@ -41,10 +41,7 @@ class DagSpec:
     """One DAG in whose runs jobs are handled.
 
     Attributes:
-        owner: e-mail address; empty when nobody in particular.
         recipients: of mails about each job, separated by commas; a job about which nobody gets mail is missing.
-        doc: its page, in Markdown.
-        paused: whether it starts paused when Airflow has never seen it.
     """
 
     dag: str

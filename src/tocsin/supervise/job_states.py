@@ -50,16 +50,13 @@ class Timing:
 
     Attributes:
         first_delay: before the restart after the second failure; doubles from there.
-        longest_delay: bound of the back-off.
         crash_loop_failures, crash_loop_window: so many failures within so long are a crash loop.
         healthy_after: a job that ran so long, and has shown that it gets on, is well again. What failed within
             `crash_loop_window` still counts.
         stale_after: without a heartbeat for so long a job is hung.
         start_grace: for the first heartbeat of a process.
         stalled_after: a job that lives and has not come on for so long is hung.
-        stop_grace: between asking a process to stop and ending it.
         stagger: between the starts of two heavy jobs.
-        locked_retry: before the next try when another copy holds the lock.
         hand_overs: how many jobs hand over at once, besides those that host others: two processes of one job take twice
             its memory.
     """
@@ -84,12 +81,9 @@ class Desired:
 
     Attributes:
         spec: hash of all that it is started with; for a job these are its `inputs`.
-        heavy: starts of heavy jobs are staggered.
         readable: False when it is unknown whether it should run: then it is left alone.
-        memory_bytes: how much it may hold resident before it is restarted; None for no limit.
         hands_over: whether a process from another spec runs on until one from this spec can take over from it.
         hosts_jobs: whether other jobs run in it, so that its hand-over lasts until theirs are done.
-        inputs: what a job is started with, by name.
     """
 
     spec: str
@@ -110,14 +104,8 @@ class Live:
     """A live process of a job.
 
     Attributes:
-        beat_at: last heartbeat of this very process; None before the first.
-        rss_bytes: resident memory of it and its children, as that heartbeat says; 0 before the first.
-        stalled_seconds: for how long it has not come on, as that heartbeat says.
         stuck_at: of one that is hung: file and line of the project where a worker of it is; empty if unknown.
         leader: False for a process whose leader is gone.
-        leads: whether it says that it is the one that works for the job; False before its first heartbeat.
-        ready: whether it says that it can take over from the one that leads.
-        works: whether it says that it leads and does its work.
         unproven: whether it has something to read and has finished no batch since its start, or does not work yet.
         restarts: how often a cluster has restarted it after a failure, and will again; None if supervision has to.
     """
@@ -140,12 +128,7 @@ class Live:
 
 @dataclass(frozen=True, kw_only=True)
 class Actual:
-    """The present state: the live processes, and how the last process of a job ended, where that is known.
-
-    Attributes:
-        causes: why it ended, as it reported itself, or was not started.
-        ended: when it gave its last sign of life, a few seconds before its end.
-    """
+    """The present state: the live processes, and how the last process of a job ended, where that is known."""
 
     live: Sequence[Live] = ()
     exits: Mapping[str, int] = field(default_factory=dict)
@@ -162,14 +145,7 @@ class Past:
     """The memory of one job.
 
     Attributes:
-        spec, started_at: of its last start.
         expected: whether a process from that spec should be there: started or seen, and not asked to stop.
-        failures: times of the failures that count.
-        retry_at: not to be started before.
-        first: the cause of the first of its failures that count; None without any.
-        asked: pids that were asked to stop, and when.
-        works: whether the process of `started_at` has come to work.
-        restarts: how many failures it ever had, each of which it is started again after.
         seen: how many restarts by a cluster have been counted of the process that is there.
     """
 

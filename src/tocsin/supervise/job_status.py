@@ -54,13 +54,8 @@ class JobStatus(JobReport):
         standing: ok, warning (it waits or starts), problem (failed, stopped, silent, missing, in a crash loop or the
             like) or off (it need not run).
         health: the same in a word or two, such as running, crash loop or silent; the pages show this word.
-        condition: as the supervisor sees it, such as fine, restarting or crash loop.
         runs: whether a process of it runs, as far as is known.
         age_seconds: since the job last gave a sign of life; null when it never did.
-        last_finding_at: when a finding of the detector last arrived; null when none did, or when not known.
-        beside: the last report of the process that is to take over from this one; null when there is none.
-        fault: the first fault of the file that declares the job; null when it can be read.
-        restarts: how many times it failed and was started again, as supervision remembers.
         supervised_at: when the supervisor last looked at the jobs: what is said of restarts is as of then. Null when
             none has looked on this machine.
     """
@@ -91,15 +86,8 @@ class JobFacts:
     """All that is known of one job.
 
     Attributes:
-        at: epoch seconds of the look.
-        faults: of its file, when that cannot be read.
-        declared: whether there is a file, or the platform needs it.
-        stage: of a detector whose file can be read.
-        off: whether its switch is off; None when not known.
         processes: its live ones, the oldest first; None where another machine may run it.
-        beat, beside: last sign of life, perhaps of a process that is gone, and of a process that is to take over.
         beats: False for a server, which gives no sign of life.
-        looked_seconds: since the supervisor last looked at the jobs; None when that does not matter.
     """
 
     at: float
@@ -248,14 +236,7 @@ class Snapshot:
     """The result of one look.
 
     Attributes:
-        at: epoch seconds.
-        catalog: what is declared, each detector in the version that is in force.
-        jobs: all of it, and what runs besides: detectors first.
-        processes: the live ones of each job, the oldest first.
         is_listed: False where a cluster runs them, so that only their reports tell.
-        beats, besides: the last sign of life of each job that ever gave one, and of processes that are to take over.
-        switches: of the detectors, as the supervisor read them last.
-        looked_seconds: since the supervisor last looked at the jobs; None when none ever has here.
     """
 
     at: float

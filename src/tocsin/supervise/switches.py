@@ -29,7 +29,6 @@ class Switches:
     Attributes:
         off: by DAG, whether it is paused; one that is missing was never seen, and its jobs run if their stage does.
         unreadable: DAGs whose switch could not be read: their jobs are left alone.
-        read_at: epoch seconds at which the reading began; 0 when there was none.
         is_broken: what was read is not readable any more, so no switch is known.
     """
 

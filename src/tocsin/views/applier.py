@@ -45,7 +45,6 @@ class Applier:
     Attributes:
         counts: records `applied`, `unusable` (no rows), `stale` (of a build that is over), `taken` (of a partition that
             another process has taken over), and `refills` of the sink.
-        current: the build that readers see, as of the last turn.
         is_set_back: whether another process has let the topic be applied again from an earlier place: what was given to
             `apply` last is not applied, and reading must go on from `positions`.
 

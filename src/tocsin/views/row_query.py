@@ -28,14 +28,12 @@ class Freshness(BaseModel, frozen=True):
     """The freshness of the rows of a view.
 
     Attributes:
-        build: which computation of the view they are of.
         watermark: of the job that computes it, UTC: windows that ended by then are final; None until it is known.
         lag_records: records, of the source and of the topic of the view, that are not in the rows yet; None while
             that is unknown, because a job of the view has not reported for 7 seconds, or starts or waits.
         lag_seconds: how long ago the oldest of these was appended; while `lag_records` is unknown at least the time
             since the last report.
         version: changes with every change of the rows, and only goes up.
-        rebuilding: whether another build is filling; the rows are those of the one before.
     """
 
     build: str
@@ -51,12 +49,6 @@ class RowShape(BaseModel, frozen=True):
 
     Attributes:
         name: its key as one text, by which it is asked for; several columns are joined by colons.
-        key: columns of the key.
-        window_start, window_end: UTC; null in a view without windows.
-        values: the other columns.
-        final: whether the window has closed, so that the values stay as they are.
-        changed_at: when this version was appended to the topic of the view, UTC.
-        version: of the row: partition and offset of its record.
     """
 
     name: str

@@ -20,13 +20,7 @@ class StoredRow(NamedTuple):
     """The last version of a row of a view; a tuple, which takes half the time that a frozen dataclass takes to make.
 
     Attributes:
-        identity: key of its records.
-        name: its key as text, see `name_of`.
-        key: columns of the key and their values, in the order of the declaration.
-        window_start, window_end: UTC; None in a view without windows.
         values: the other columns; JSON values, never NaN or infinite.
-        appended_at: when its record was appended, UTC, to the millisecond.
-        is_final: whether its window has closed; never true without windows.
     """
 
     identity: str
@@ -171,9 +165,7 @@ class ViewRow(BaseModel, frozen=True, extra="forbid"):
 
     Attributes:
         key: columns of the key and their values, never null.
-        window_start, window_end: UTC; None in a view without windows.
         values: the other columns; JSON values, null allowed. A number that is not finite is null.
-        build: which computation of the view wrote it; a rebuilt view has a new one.
     """
 
     key: dict[str, Scalar]
@@ -202,8 +194,6 @@ class RowRecord(NamedTuple):
     """One record of the topic of a view.
 
     Attributes:
-        appended_at: UTC.
-        key: identity of the row.
         value: the row as JSON; None when it is removed.
         removes: of a removal that an applier wrote: the offset of the version that it was about.
     """

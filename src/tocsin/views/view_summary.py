@@ -19,12 +19,7 @@ class ViewSummary(BaseModel, frozen=True):
     """One view.
 
     Attributes:
-        name, title, source, owner, stage: as declared.
-        key: columns of the key.
         window: length of its windows in seconds; null without windows.
-        sink: where its rows are kept besides what is read here.
-        freshness: null while there is nothing to read.
-        reason: why not, or what its jobs wait for; empty when all is well.
     """
 
     name: str

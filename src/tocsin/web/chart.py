@@ -19,12 +19,7 @@ class Chart:
     """Paths in a box of `WIDTH` by `HEIGHT`, which may be stretched.
 
     Attributes:
-        windows: those of findings, as x and width.
-        line: the score as it rose in each.
-        dots: the highest score of each.
-        limits: the level, its limit, and its height.
         bars: of a box of their own, the findings of earlier alerts and the highest of this one: x, width, y, level.
-        start, end: of the box, UTC.
     """
 
     start: datetime

@@ -36,18 +36,8 @@ class JobRow(JobStatus):
     """One job: its status, and what the pages know besides.
 
     Attributes:
-        name: of the file that declares it, such as failed_logins; its kind for a job of the platform.
-        stage: of a detector, a flow or a view; empty for other jobs, and for a file that cannot be read.
-        declared_bytes: the most memory that its file allows.
-        over_memory: whether it holds more than that.
-        cores, cores_seconds: how many it keeps busy, on average over that time.
-        busy: whether it uses a core.
-        today, today_at: None when not known; read from the alerts DB at that time, in epoch seconds.
-        last_restart: None for none.
         unexplained: findings of which its stream and its backfill say something else, without a reason, on the days
             that were compared last.
-        off: whether its switch is off; None for a job without one, or when it is not known.
-        may_switch, may_restart: what makes sense for it now, and the user who asks may do.
     """
 
     name: str
@@ -83,9 +73,6 @@ class RowFacts:
     """The facts known beside a look.
 
     Attributes:
-        activity, activity_at: what each job took, and when that was read; empty and None when it is not known.
-        unexplained: of a detector, see `JobRow`.
-        ends: of the processes of a job, the newest first.
         off: by DAG, whether it is paused, as Airflow says; a DAG that Airflow has not read yet is missing.
     """
 

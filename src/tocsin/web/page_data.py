@@ -62,12 +62,7 @@ class Note:
 
 @dataclass(frozen=True)
 class JobList:
-    """All jobs, at one moment.
-
-    Attributes:
-        looked_at: when files and processes were looked at with success, in epoch seconds; None for never.
-        rows: in the order of `GROUPS`.
-    """
+    """All jobs, at one moment."""
 
     looked_at: float | None
     notes: list[Note]

@@ -21,8 +21,6 @@ class Parity:
     Attributes:
         days: by UTC day, the day that was compared last first; a text says why a stored one cannot be read. Of the
             differences of a report only some are left, all of them without a reason.
-        earlier: how many more are stored.
-        fault: why nothing can be read; empty else.
     """
 
     detector: str

@@ -44,8 +44,6 @@ class StagedDay:
     """The backfill of a day that is staged.
 
     Attributes:
-        run: the publication, as in the ledger of the detector's backfills.
-        run_id: the run that computed it.
         declared: the version that is declared now; None when the detector was never declared here.
     """
 

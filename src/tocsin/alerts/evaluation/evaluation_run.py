@@ -70,7 +70,6 @@ class LabelCount(BaseModel, frozen=True):
     """The labels that were compared with.
 
     Attributes:
-        incidents, verdicts: how many come from the file, and from people's answers to alerts.
         outside: how many others lie outside of the days.
         unseen: who of the incidents has no score on these days at all, and so cannot be found at any limit.
     """
@@ -85,14 +84,6 @@ class Evaluation(BaseModel, frozen=True):
     """A detector on days of history.
 
     Attributes:
-        detector, version: which one.
-        days: the oldest first.
-        open: which part of the current day is among them; null if none.
-        left_out: days that were asked for and cannot run, and why.
-        scores: how many rows have a score, whatever the limits are.
-        top: the entities with most findings.
-        limits: of the detector, by level.
-        labels: what was known.
         ladder: those limits, and others up to the highest scores, the lowest first.
         chosen: the lowest limit with at most as many alerts a day as were asked for; null if none were, or without
             scores.
@@ -119,10 +110,8 @@ class EvaluationRequest:
     """What is to be evaluated.
 
     Attributes:
-        incidents: a file for `read_incidents`.
         limits: the ladder; by default it follows from the scores.
         alerts_a_day: choose a limit with at most so many, on the average of the days.
-        picture: the file to draw to; see `evaluation_chart`.
     """
 
     detector: str

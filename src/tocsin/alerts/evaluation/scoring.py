@@ -55,9 +55,6 @@ class LimitQuality(BaseModel, frozen=True):
     """What alerts above one limit would have been worth.
 
     Attributes:
-        limit: a score must be above it.
-        alerts: how many; `right` and `wrong` are those of which that is known.
-        found: how many of the real labels.
         precision: right among right and wrong; null if there are none.
         recall: found among the real labels; null if there are none.
         delay_seconds: the median of the labels that were found; null if none was.

@@ -16,7 +16,6 @@ class ValueShare(BaseModel, frozen=True):
 
     Attributes:
         value: as text, shortened; "(none)" for null.
-        share: of the events in the window, from 0 to 1.
         usual: of the events of the entity before the window; null if too few were read.
     """
 
@@ -31,7 +30,6 @@ class UnusualColumn(BaseModel, frozen=True):
     Attributes:
         difference: half the sum of the differences of all shares (total variation distance), from 0 to 1; 0 if what is
             usual is not known.
-        values: those that grew most, the largest difference first.
     """
 
     column: str
@@ -43,12 +41,9 @@ class SourceEvidence(BaseModel, frozen=True):
     """Events of one source about the entity, as Kafka held them.
 
     Attributes:
-        source: its name.
-        count: how many lie in the window, of those that were read.
         events: the latest in order: columns with a value, shortened, and `event_time` in ISO 8601.
         before: how many of the entity were read that lie before the window.
         since: time of the earliest of these, UTC.
-        unusual: the columns that differ most.
         note: why some, or all, may be missing; empty else.
     """
 
@@ -62,11 +57,7 @@ class SourceEvidence(BaseModel, frozen=True):
 
 
 class AlertEvidence(BaseModel, frozen=True, extra="ignore"):
-    """Evidence of an alert, about its finding `finding_id`.
-
-    Attributes:
-        note: why there is none; empty else.
-    """
+    """Evidence of an alert, about its finding `finding_id`."""
 
     finding_id: str
     sources: list[SourceEvidence] = []

@@ -30,7 +30,6 @@ class EventSearch:
 
     Attributes:
         start, end: their times, from `start` up to, not including, `end`; UTC.
-        entity: columns of the source and their values, as in a finding.
         most: so many are returned, the latest; all are counted.
         latest: an event that was written so much later than `end` need not be found.
     """
@@ -46,11 +45,7 @@ class FoundEvents(BaseModel, frozen=True):
     """The events of one source that a search found.
 
     Attributes:
-        source: its name.
         place: "history" or "Kafka"; empty if neither could be read.
-        count: how many there are.
-        events: the latest of them in order, with the columns that have a value.
-        note: why some, or all, may be missing; empty else.
     """
 
     source: str

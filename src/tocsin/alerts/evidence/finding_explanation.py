@@ -32,16 +32,10 @@ class FindingExplanation(BaseModel, frozen=True):
     """A finding and all that is known of it.
 
     Attributes:
-        stored: the finding.
         version_in_force: of its detector now; null when that is not declared or cannot be read.
         version_ran: when the version that made it was first and last started here, UTC; empty when that is forgotten.
-        limits: those in force now; null as `version_in_force`.
-        otherwise: what would be different with other limits, a sentence each.
         searched: the times of the events that were looked for, from and up to, UTC; empty when it has no time.
         events: of its entity in that time, by source, whether or not the detector counted them.
-        alert: null when it opened none.
-        notifications: about that alert.
-        mail_subject, mail_text: the mail about it, as it would look if it left now.
     """
 
     stored: StoredFinding

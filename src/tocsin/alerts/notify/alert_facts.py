@@ -30,20 +30,11 @@ class AlertFacts(BaseModel):
 
     Attributes:
         key: the same in all messages about the alert, and of no other: up to 64 letters, digits and `-`.
-        happened: why the message is sent.
         who, why: of a person or rule that acted; empty else.
-        alert: its number.
-        version: of the detector.
         level, score, limit, at_least: of its highest finding; the score of one that is `at_least` may be higher.
         window_start, window_end: of that finding, UTC; null for a detector of single events.
-        is_window_open: whether the window may still change.
         first_seen: event time, UTC.
-        findings: how many the alert has.
-        evidence: sample events of the detector.
         gathered: sample events and unusual values that Tocsin found; null if nothing was gathered by then.
-        context: what the detector says besides.
-        incomplete: why the message left before its window was known to be closed; empty else.
-        links: addresses by what they open; empty without web pages.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -34,14 +34,10 @@ class Message(BaseModel):
     Attributes:
         id: a Message-ID with its angle brackets; the same at each attempt, so that a receiver knows a repetition.
         recipient: an e-mail address, or `KIND:ADDRESS`.
-        text, html: each says everything.
-        date: UTC.
         thread: the id that all messages about one alert share; empty for none.
         series: by which a receiver may filter, such as the detector; empty for none.
         picture: PNG that `html` shows; empty for none.
-        facts: of its alert, for receivers that are programs; None for a message about several or none.
         several: of a message about several alerts those of the ones that it shows, the highest first.
-        alerts: how many alerts it is about.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")

@@ -35,8 +35,6 @@ class GroupState:
     Attributes:
         last_sent_at: of the last message that was not an urgent one out of turn; None before the first.
         counted_from, messages: how many there were since then.
-        storm_since: None unless it is in a storm.
-        storm_urgent: whether a message of the storm had an urgent alert.
     """
 
     last_sent_at: datetime | None = None

@@ -83,9 +83,7 @@ class Group:
 
     Attributes:
         name: of their detector; `_EMAILS` or `_SUMMARY` for those of several.
-        gathered, urgent: how many there are, and how many of them are urgent.
         is_due: whether those of several detectors leave now; None for a group of one.
-        interval: `alerts.group_interval`.
     """
 
     recipient: str
@@ -142,15 +140,7 @@ class OutgoingMail:
 
 @dataclass(frozen=True)
 class Overview:
-    """What a message about several alerts says of all of them.
-
-    Attributes:
-        alerts, urgent: how many there are, and how many of them are urgent.
-        detectors: by name.
-        highest: alerts, the urgent ones first and then by their score.
-        summary: whether none of them notified at once.
-        storms: whether their group is in a storm.
-    """
+    """What a message about several alerts says of all of them."""
 
     alerts: int
     urgent: int

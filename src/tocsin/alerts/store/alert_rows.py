@@ -28,10 +28,7 @@ class InvalidFinding(BaseModel, frozen=True):
     """A record of the findings topic that is no finding, or one that the alerts DB cannot hold.
 
     Attributes:
-        topic, partition, offset: of the record.
-        reasons: why it was rejected.
         size: in bytes.
-        seen_at: UTC.
     """
 
     topic: str
@@ -52,10 +49,7 @@ class Notification(BaseModel, frozen=True):
             of its group), "leaving" (in a message that is sent until it is accepted), "sent", "failed"
             (refused for good; see `error`), "replaced" (by a more urgent one before it left), "muted" (see `muted_by`),
             "dropped" (muted until its alert was resolved).
-        revision: counts the notifications of the alert.
         finding_id: of the finding that led to it; null for a notice.
-        incomplete: why it left before its window was known to be closed; empty else.
-        attempts: how often it was offered to the mail server without success.
     """
 
     id: int
@@ -81,14 +75,12 @@ class Alert(DetectorGuide):
 
     Attributes:
         entity: the columns by which its detector tells alerts apart: of the entity, all unless it declares `dedup`.
-        level: the highest of its findings.
         state: "open", "acknowledged" or "resolved"; see `tocsin.alerts.alert_states`.
         acknowledged_until, acknowledged_by: null and the person who resolved it, or empty, unless it is acknowledged.
         verdict: of that person, "true", "expected" or "false"; empty if nobody resolved it.
         period_start, period_end: of the dedup period, event time, UTC.
         first_seen, last_seen: start of its first window and end of its last one, event time, UTC.
         findings: how many it has; as all sums here, without superseded ones unless it has no other.
-        score: the highest.
     """
 
     id: int
@@ -128,12 +120,7 @@ class EarlierFinding(BaseModel, frozen=True):
 
 
 class AlertDetails(BaseModel, frozen=True):
-    """An alert, its highest finding, its latest ones, the newest first; its notifications and history, the oldest.
-
-    Attributes:
-        earlier: the latest findings of earlier alerts of this entity, the oldest first.
-        evidence: what was gathered about it; null if nothing was.
-    """
+    """An alert, its highest finding, its latest ones, the newest first; its notifications and history, the oldest."""
 
     alert: Alert
     highest: StoredFinding
@@ -148,7 +135,6 @@ class JobUsage(BaseModel, frozen=True):
     """The resources that one job took on one day, as far as its reports were read.
 
     Attributes:
-        job: `ingest:<source>`, `detector:<name>`, `indexer` or `notifier`.
         day: in UTC; what came between two reports belongs to the day of the second.
         seconds: for which it ran.
         cpu_seconds: of its processes, Python and JVM together.
@@ -156,8 +142,6 @@ class JobUsage(BaseModel, frozen=True):
         rows_in, rows_out: records read (without ticks) and written; of a detector rows_out counts updates of findings.
             rows_out is 0 where they are not counted.
         findings: of a detector, that it first detected on this day and that count still; 0 for other jobs.
-        restarts: how often another process took its place.
-        cores: that it kept busy, on average, while it ran.
         last_finding_at: when the last finding of a detector was first detected, on whatever day; null for none.
     """
 

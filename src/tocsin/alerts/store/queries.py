@@ -55,7 +55,6 @@ class FindingFilter:
     Attributes:
         entity: the value of one of its columns, exactly.
         since: start of the window (time of the event) at or after it, UTC.
-        level: "email" or "urgent", exactly.
         superseded: also those that the backfill of their day no longer reproduces.
     """
 
@@ -74,9 +73,6 @@ class AlertFilter:
     Attributes:
         state: exactly, or "active" for those that are not resolved.
         entity: the value of one of its columns, exactly; `text` a part of one, in whatever case.
-        detectors, ids: one of them.
-        since: changed at or after it, UTC.
-        offset: of those that fit, how many to pass over.
     """
 
     state: str | None = None
@@ -195,8 +191,6 @@ class DetectorDigest(BaseModel, frozen=True):
     """The alerts of one detector that opened in a time.
 
     Attributes:
-        urgent, open, acknowledged: how many of them are that now.
-        true, expected, false: their verdicts so far.
         entities: those with the most alerts, three at most, each with their number.
     """
 
@@ -243,8 +237,6 @@ class AlertCounts(BaseModel, frozen=True):
 
     Attributes:
         email, urgent: opened in these days, by the level that they have now.
-        active: not resolved, whenever they opened.
-        true, expected, false: verdicts.
         precision: the share of the verdicts that is true; null without any.
     """
 

@@ -56,11 +56,7 @@ class CaseQuery:
     """The query of one detector.
 
     Attributes:
-        plan: of its query on a stream.
         reads_calendar: its cases cannot be moved to other dates.
-        used: the columns of events that it reads.
-        needed: those that decide what it finds.
-        tables: their rows; none until `set_tables`.
         spans: the windows of each case, in its lane; set where entities are expected.
     """
 

@@ -225,7 +225,6 @@ class Lanes:
 
     Attributes:
         starts: a time before all that happens in each lane, UTC, and at last one after all lanes.
-        offsets: the time that is added to the events of each.
     """
 
     starts: tuple[datetime, ...]

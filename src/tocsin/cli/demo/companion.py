@@ -19,11 +19,6 @@ class Companion(threading.Thread, ABC):
     """A thread that demonstrates, while the main thread keeps the stack running.
 
     It also passes on the progress of the stack, from which it learns when all is ready.
-
-    Attributes:
-        faults: what did not happen as announced; empty if all did, or before the end.
-        stop_asked: whether the demo is to stop.
-        exit_when_done: whether it stops by itself.
     """
 
     def __init__(self, progress: StartupProgress, stop: threading.Event, *, exit_when_done: bool) -> None:

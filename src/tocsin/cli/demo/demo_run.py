@@ -125,15 +125,7 @@ Ctrl-C stops everything"""
 
 @dataclass
 class DemoReport:
-    """The events of the demo so far; each is written once.
-
-    Attributes:
-        say: writes a sentence for people, with the time.
-        show: writes text as it is, without the time.
-        seconds: since the demo was called.
-        mails: that were written.
-        quarantined: how many lines were in quarantine at the last look.
-    """
+    """The events of the demo so far; each is written once."""
 
     say: Callable[[str], None]
     show: Callable[[str], None]

@@ -20,8 +20,6 @@ class ExampleTraffic(ABC):
     """The traffic of one example. Same seed, same lines.
 
     Attributes:
-        source: whose lines they are.
-        view: what they add up to.
         asks: what to type into another terminal to see the rows in the sink; `{state}` is the state folder.
     """
 

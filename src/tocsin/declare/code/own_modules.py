@@ -36,8 +36,6 @@ class OwnModule:
     """A module of `lib/` that a file reaches.
 
     Attributes:
-        place: its file, as in lib/text.py.
-        path: the same as it is found from here.
         used: names of it that others import; None stands for all of them.
     """
 

@@ -38,7 +38,6 @@ class AlertMatcher(BaseModel):
 
     Attributes:
         entity: by column, patterns of its value; a column that an alert has not got does not fit.
-        tags: an alert fits that has one of them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -106,7 +105,6 @@ class Inhibition(BaseModel):
     """A wider alert that mutes narrower ones while it is not resolved, such as the outage of a source its detectors'.
 
     Attributes:
-        wider, narrower: which alerts those are; an alert never mutes itself.
         same: columns of the entity that must be equal in both; none if empty.
     """
 

@@ -194,13 +194,7 @@ class DetectorSpec:
     docs/write/reference.md, or `tocsin.declare.keywords`.
 
     Attributes:
-        name: the file name without `.py`.
-        path: the file.
         memory: in bytes.
-        title: first line of the docstring.
-        doc: the whole docstring.
-        version: see `tocsin.declare.declaration.version_of`.
-        code: see `tocsin.declare.declaration.normalised_code`.
     """
 
     name: str

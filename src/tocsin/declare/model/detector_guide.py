@@ -29,9 +29,6 @@ class DetectorGuide(BaseModel, frozen=True, extra="ignore"):
     """The part of a detector's declaration that people see with its alerts. An alert keeps it as one document.
 
     A further field needs a default, for alerts from before.
-
-    Attributes:
-        email_limit, urgent_limit: of its detector; None where it has none.
     """
 
     title: str

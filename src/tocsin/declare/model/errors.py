@@ -25,10 +25,7 @@ class Fault:
     """One thing wrong in one place of a file or of the settings; `line` is 1-based.
 
     Attributes:
-        where: the file, or the environment variable, that holds the fault.
         what: what is wrong and what to write instead, as a sentence without a full stop.
-        key: the key at fault; None when the whole file is.
-        nearest: the valid name closest to the one that was written; None when none is close.
     """
 
     where: str

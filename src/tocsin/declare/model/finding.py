@@ -40,20 +40,14 @@ class Finding(BaseModel, frozen=True, extra="ignore"):
     """One computed match.
 
     Attributes:
-        finding_id: see `finding_id()`.
-        detector, version: the detector's name, and the version of its code and limits.
         entity: who or what it is about; every value as text, never null. One of more than TEXT_BYTES (512) is its
             beginning with a mark, see `tocsin.declare.model.sizes.shortened`; the identity is that of the whole value.
         window_start, window_end: UTC; None for a per-event detector.
-        level: "email" or "urgent", the highest reached.
-        score: higher is more anomalous.
-        limit: the limit of `level`, which the score exceeds.
         at_least: the score is a lower bound within one rung of the emission ladder.
         evidence: up to 10 sample events, each at most SAMPLE_BYTES (4,096) as JSON; longer ones are left out.
         context: further columns of the detector, each at most SAMPLE_BYTES; texts are shortened as in `entity`, and
             other values left out. `cut_for_length` in it names what was left out: columns, or `evidence`.
         event_time_max: latest event time behind the score, UTC; None when the detector does not give it.
-        origin, run_id: which run computed it.
         detected_at: append time of the record on `findings`, UTC; None until it was written.
         discriminator: empty for windows; the identity of the event for per-event detectors.
     """

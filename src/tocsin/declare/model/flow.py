@@ -35,18 +35,7 @@ class FlowSpec:
     """The declaration in a flow's file, as the platform reads it.
 
     Attributes:
-        name: the file name without `.py`.
-        path: the file.
-        sources: names of the sources whose events it reads.
         to: name of the source whose events it writes; its format is `events`.
-        owner: e-mail address that mails about its job go to.
-        stage: draft and retired do not run, shadow and live do.
-        isolation, latency, environment: see `tocsin.declare.model.detector.DetectorSpec`.
-        tables: names of the tables that it joins; see `tocsin.declare.model.table`.
-        title: first line of the docstring.
-        doc: the whole docstring.
-        version: see `tocsin.declare.declaration.version_of`.
-        code: see `tocsin.declare.declaration.normalised_code`.
     """
 
     name: str

@@ -27,22 +27,17 @@ class JobKind:
     Attributes:
         word: the kind in the names of its jobs, and in `python -m tocsin.job WORD NAME`; its role on Kafka; the kind of
             its pods.
-        run: runs a job; gets a `tocsin.job.Job`.
         rooms: rooms of `tocsin`, or folders and files in them (`*` as in a shell), with the code that its jobs run,
             besides what every job runs.
         desired: gets this record, the catalog, the settings and the hash of the code; returns the readable jobs that
             should run, by name. A kind without declared files has one job, called "".
-        title: one line about a job without a file.
-        folder: of the files that declare its jobs.
         dag: the word of the DAGs that switch its jobs; empty if nobody switches them.
         settings: the blocks of the settings that its jobs read besides that of Kafka, each with the fields that they do
             not. A change there replaces them, and only they are told its addresses, which may hold passwords.
         server: the block that says where its jobs listen; if that has `enabled`, it says whether they run.
         reads, writes: topics of a job without Spark, by `tocsin.declare.model.names.Names` and its name. A query
             of Spark knows its own.
-        has_executors: whether the tasks of the query run on a cluster, if there is one.
         are_named: whether it may have several jobs although no file declares them.
-        hands_over: whether a new version comes up beside the one that runs.
     """
 
     word: str
@@ -76,9 +71,6 @@ class BatchKind:
 
     Attributes:
         run: `module:function` that gets a `tocsin.job.Batch` and returns the exit code.
-        argument: what its arguments name.
-        options: those of `tocsin.job` that it takes.
-        takes_several: whether it takes more than one name.
     """
 
     word: str

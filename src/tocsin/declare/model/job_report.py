@@ -61,9 +61,7 @@ class FailureCause(BaseModel, frozen=True, extra="ignore"):
     """The cause of a failure, as near to its origin as is known.
 
     Attributes:
-        what: the error, in one line.
         file: the declared file in which it arose, relative to the project; empty if in none.
-        line: in that file; None when unknown.
         event: one on which it arises, as `topic/partition/offset`; empty when unknown.
     """
 
@@ -82,24 +80,14 @@ class JobReport(BaseModel, frozen=True, extra="ignore"):
     """The state and progress of one job at one moment.
 
     Attributes:
-        job: `ingest:<source>`, `flow:<name>`, `detector:<name>`, `compute:<view>`, `indexer`, `notifier` or `drain`.
-        instance: id of the installation that the job belongs to.
-        at: of this sign of life, UTC.
-        started_at: when the process began, UTC.
-        pid: of the process that supervises the work (Python).
-        reason: why it is in this state or mode, one sentence.
-        cause: of a job that has failed, and knows why.
         waiting_seconds: for how long its process has waited for something outside, and not worked in between.
         mode: "real-time", "micro-batch", or empty for jobs without Spark.
-        version: code version of a detector.
-        batch_id: last finished batch; None before the first.
         stalled_seconds: for how long, while it leads and runs, it has had unread records and finished no batch;
             while it starts, since it last told something; of the notifier: since it began its last round, or mail.
         rows_in: records read since the process began, without ticks.
         rows_out: records written since the process began. Of a detector each is an update of a finding, and a burst
             makes many of one finding; `tocsin usage` counts the findings.
         rows_dropped_late: by the watermark since the process began; what the nightly batch will add.
-        lag_records: unread records up to the end of its topics.
         lag_seconds: since the append of the oldest unread record; 0 when there is none.
         watermark: of the job, UTC; None before the first batch and for stateless jobs. Of the indexer: every finding
             that was appended before it is stored.
@@ -111,8 +99,6 @@ class JobReport(BaseModel, frozen=True, extra="ignore"):
         build: of a compute job: the build of its view that it runs (`ViewRow.build`), reported before its first row.
         is_build_complete: that build has written the rows of all events that there were when the job started. Who has
             read the topic of the view up to the end that it had then has the whole build.
-        cpu_seconds, rss_bytes: of the process and its JVM.
-        counts: further figures, such as quarantined by reason.
     """
 
     job: str

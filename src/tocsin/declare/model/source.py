@@ -104,26 +104,19 @@ class Source(BaseModel, frozen=True, extra="forbid"):
         patterns: regular expressions with named groups (Java syntax, whole record; names as columns), for `regex` only;
             the first that matches a record reads it.
         ignore: regular expressions (Java syntax) of records that are left out, wherever in a record they are found.
-        pair_separator, key_separator: of a key-value line, as in `user_id: X | action: A`.
         key: column that decides the partition; never empty in an event.
         event_time: column that holds the time of the event; that of the envelope where a flow writes the events;
             APPENDED where the records hold none.
         event_time_format: of that column; `timestamp` columns beside it are always ISO 8601.
         time_zone: of the event time where it names none, as "Europe/Berlin".
         zone_offsets: what the names of zones in event times mean, as {"EST": "-05:00"}; other names are not read.
-        nulls: texts that stand for no value, as "N/A".
         lateness: how much later than its event time an event may be appended and still count in its window.
-        columns: names and types, in order.
-        optional: those that may be missing or null.
         paths: fields that columns are read from, where they are not named like the column: a name, or names joined by
             dots for fields within fields; RAW_RECORD for the record.
-        match_case: fields whose names differ only by case are different fields.
-        enrich: columns that stand in no record, but are looked up in a file.
         max_bytes: a longer record goes to quarantine.
         max_ahead: an event time further after its append time than this goes to quarantine. Half of the lateness unless
             told otherwise, one second at least: what is ahead of its time moves the watermark, and so takes as much
             from the lateness of all other events.
-        partitions: of its raw and events topics.
         silent_after: for how long it may have no input before its owner is told; None for that of the settings.
         schema_version: counted up by hand when a column changes its meaning.
     """

@@ -41,13 +41,7 @@ class TableSpec(BaseModel, frozen=True, extra="forbid"):
         source, view, topic, file, history: what its rows are made of, exactly one of them: the events of a source, the
             rows of a view without windows, `keep` and `total`, a topic of JSON objects, where a record without a value
             ends the rows of its key, a file of the project, or the sealed history of a source.
-        sql: with `history`, the query over the table `events` that gives the rows.
-        days: with `history`, of how many UTC days the rows are made.
-        key: columns that tell rows apart; never null.
-        columns: names and types, in order.
-        optional: those that may be missing or null.
         settle: a row holds from so long after its record was appended. The jobs that join it have learnt of it by then.
-        keep: how long a row that has ended is known.
         every: with `history`, a version is made for each so many days.
         trains: the detector of whose models these are the rows; empty for a table that somebody has declared.
         max_rows: more versions of rows than this are not taken: each job that joins the table holds all of them.

@@ -32,9 +32,6 @@ class ViewSpec:
     """The declaration in a view's file, as the platform reads it.
 
     Attributes:
-        name: the file name without `.py`.
-        path: the file.
-        sources: see `tocsin.declare.model.detector.DetectorSpec`.
         key: columns that tell the rows apart, besides the window.
         window: length of the tumbling window; None for a view over all events.
         slide: distance between window starts; None for tumbling windows.
@@ -44,14 +41,6 @@ class ViewSpec:
         keep: how long after its end a window stays in the sink, or a row that no event changes if there are no windows;
             None for always.
         total: columns of the key over whose other columns the rows are summed up for readers; () for no sums.
-        owner: e-mail address that mails about its jobs go to.
-        stage: draft and retired do not run, shadow and live do.
-        memory, resources, isolation, latency, environment: see `tocsin.declare.model.detector.DetectorSpec`.
-        tables: names of the tables that it joins; see `tocsin.declare.model.table`.
-        title: first line of the docstring.
-        doc: the whole docstring.
-        version: see `tocsin.declare.declaration.version_of`.
-        code: see `tocsin.declare.declaration.normalised_code`.
     """
 
     name: str

@@ -43,7 +43,6 @@ class Emission:
         publish_from: windows that start before it are left out (events before it were not read); None for all.
         incomplete: windows that share time with one of these spans are left out, and what `step` finds in them: events
             are missing.
-        origin, run_id: put into each finding.
         observed: takes what a batch tells of `step`; None for a stream, where the observation `steps` has it.
     """
 

@@ -260,8 +260,6 @@ class SinkServerKind:
     """A kind of server that the stack can start.
 
     Attributes:
-        title: its name for people.
-        programs: names of its program, the best first.
         folders: pattern of the folders where Debian keeps it, if it is not on PATH.
         package: a Python package that may hold it, and the folder in that.
     """

@@ -34,10 +34,7 @@ class Batch:
     """The records of one request.
 
     Attributes:
-        records: their values, with the index that each has in the batch however often it is sent.
         identity: 32 hex digits, the same when the batch is sent again; empty when that cannot be known.
-        lost: lines that the sender says it has lost before this batch.
-        left_out: lines that the source does not take.
     """
 
     source: Source

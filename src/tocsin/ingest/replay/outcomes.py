@@ -21,14 +21,7 @@ _SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
 
 class Counted(BaseModel, frozen=True):
-    """What a replay would send.
-
-    Attributes:
-        events: how many.
-        left_out: how many not, by reason.
-        first, last: their event times, UTC; null without events.
-        seconds: how long it takes at its pace.
-    """
+    """What a replay would send."""
 
     events: int
     left_out: dict[str, int]
@@ -41,12 +34,8 @@ class ReplayReport(BaseModel, frozen=True):
     """What became of the events of a replay.
 
     Attributes:
-        planned: what was left to send before.
-        done: all were sent.
         outcomes: how many had each HTTP status, "no answer", "written" or "refused".
-        left_out: how many were not sent, by reason.
         latency: seconds until the answer, or until Kafka had it, by "p50", "p95", "p99" and "max"; null without any.
-        failure: the last one, in words.
     """
 
     planned: Counted

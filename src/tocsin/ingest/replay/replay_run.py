@@ -155,8 +155,6 @@ class Requests:
 
     Attributes:
         method, path: columns with the method and the path of a request. Without a method it is GET.
-        allowed: methods that are sent; the others are left out.
-        timeout_seconds: for connecting, and for each part of an answer.
     """
 
     method: str = "method"

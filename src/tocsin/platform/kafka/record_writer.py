@@ -21,10 +21,6 @@ class RecordWriter:
 
     Attributes:
         sent: records handed over, those that were refused included.
-        delivered: records that Kafka has stored.
-        refused: records that are too long; they are gone.
-        failed: records that could not be delivered.
-        error: what the first failed or refused record ran into; None when none did.
     """
 
     def __init__(

@@ -24,9 +24,6 @@ class TopicFollower:
     """Follows one topic, from offsets that the caller stores or that the group has committed. For one thread.
 
     Attributes:
-        is_following: whether `follow` or `follow_committed` was called since the last error.
-        topic_id: of the topic that it follows; "" before, and where Kafka gives none.
-        recreated: how often the topic was deleted and created again.
         lag_records: appended and not yet done, at the last `look`.
         lag_seconds: since the next record to be done was appended, at most; 0 if all is done.
         complete_at: all that was appended by then is done, UTC, by this machine's clock; None at first.

@@ -35,8 +35,6 @@ class KnownExpectation:
 
     Attributes:
         short: what the default name of a rule is made of, after its column.
-        one_of: arguments of which at least one must be given.
-        types: what the column must be; anything when empty.
     """
 
     short: str

@@ -29,7 +29,6 @@ class Rule:
     Attributes:
         name: unique within its suite: `meta.name`, or made of column and expectation.
         kwargs: its arguments; a value may be `{"$PARAMETER": "usual_rows * 0.5"}`.
-        meaning: what a failure means: `description`, or `notes`; empty when neither is there.
     """
 
     name: str

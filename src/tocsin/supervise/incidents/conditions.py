@@ -79,10 +79,7 @@ class Facts:
     """The jobs at one moment.
 
     Attributes:
-        broken: the first fault of each job whose file cannot be read.
-        reports: the last report of each job that is not silent.
         feeders: by detector job, the jobs through which its events come.
-        behind: by the feeder of a source, what its history lacks.
     """
 
     pasts: Mapping[str, Past] = field(default_factory=dict)
@@ -107,8 +104,6 @@ class Incident:
     """One job is in a condition that people must hear of.
 
     Attributes:
-        reason: in words, as it was when the condition began.
-        at, last_at: epoch seconds at which it was found first, and last.
         written: whether its mail waits for its departure, or has left.
     """
 

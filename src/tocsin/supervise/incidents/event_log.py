@@ -40,9 +40,7 @@ class JobEvent:
     """One thing that happened to a job.
 
     Attributes:
-        at: epoch seconds at which a look noticed or did it.
         ended_at: last sign of life of a process that ended by itself, perhaps long before `at`; None when unknown.
-        condition: after it; None where no look was taken.
         exit_code: of a process that ended by itself: minus the signal, or the code; None when unknown, as when
             it was killed while its parent was gone.
         ran_seconds: how long the process had run that ended or was asked to stop; None for other events.

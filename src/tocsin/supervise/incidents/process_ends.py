@@ -26,11 +26,7 @@ class ProcessEnd(BaseModel, frozen=True):
     """The end of one process of a job, and what followed.
 
     Attributes:
-        at: when it ended, or was asked to stop; the pauses count from then.
-        asked: whether it was asked to stop, for whatever reason.
         exit_code: minus the signal, or the code; null when it was asked to stop, or unknown.
-        restart_seconds: until the next process was started; null as long as none was.
-        back_seconds: until the next process did its work; null as long as none has.
     """
 
     at: float

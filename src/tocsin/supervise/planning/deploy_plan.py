@@ -64,10 +64,6 @@ class Deploy:
     """The files to deploy and what there is.
 
     Attributes:
-        desired: the jobs that should run by the present files.
-        stopped: those of them that an operator has stopped.
-        starts: what each job was started with, the latest at the end.
-        snapshot: a look at what runs, with the catalog of the present files.
         states: None without Spark.
     """
 

@@ -17,8 +17,6 @@ class Launch:
     Attributes:
         command: program and arguments; carries `labels` already.
         environment: the whole environment; nothing else is inherited.
-        log: file that its output is appended to.
-        memory_bytes: how much it may hold before supervision restarts it; None for no limit.
     """
 
     labels: Labels
@@ -34,7 +32,6 @@ class Process:
     """A live process.
 
     Attributes:
-        pid: its number, which its reports give too.
         started_at: seconds since the epoch; with the pid it names the process for good.
         leader: False for one whose leader is gone, as a JVM without its Python driver: nothing supervises it.
         restarts: how often a cluster has restarted it, and will again; None if supervision has to.

@@ -134,8 +134,6 @@ class RebuildPlan:
         days: that history computes, in order, each with the versions of the days that it is made of.
         since: windows that start from then on, or events without windows, are the stream's, UTC; None if all are, so
             that history computes nothing.
-        lacking: days of which events are neither in history nor in Kafka, and why.
-        why_none: why history computes nothing; empty if it does.
     """
 
     days: Mapping[date, str] = field(default_factory=dict)
@@ -149,7 +147,6 @@ class EventStock:
     """The events of a source that there are.
 
     Attributes:
-        sealed: its readable days.
         imported: those of them with events that never were in Kafka.
         kafka_since: Kafka holds all events of then and later, UTC; None if it holds all that it ever had.
     """

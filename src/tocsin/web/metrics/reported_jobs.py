@@ -25,7 +25,6 @@ class StatusReading:
 
     Attributes:
         kafka_away: why the reports are not Kafka's but this machine's heartbeats; empty if they are Kafka's.
-        findings_unknown: why it is not known when findings arrived; empty if it is, or was not asked for.
     """
 
     jobs: Sequence[JobStatus]

@@ -57,11 +57,7 @@ _BUTTONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Envelope:
-    """Address of a message: all that it needs besides its content; see `Message`.
-
-    Attributes:
-        links: the addresses of the pages; None for a message without them.
-    """
+    """Address of a message: all that it needs besides its content; see `Message`."""
 
     recipient: str
     message_id: str
@@ -75,10 +71,7 @@ class Notice:
 
     Attributes:
         subject: "[tocsin] ABOUT: WHAT", or another word in brackets.
-        commands: to be pasted into a shell.
         days: of each day that is not published its cells, and the address of its report.
-        output, output_of: lines of a log or an error, and where they come from.
-        links: what else to open, as words and address; those without an address are left out.
     """
 
     subject: str

@@ -113,18 +113,7 @@ class Buttons(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Letter:
-    """The content of one mail.
-
-    Attributes:
-        tone: its colour: how bad it is.
-        label: a word in that colour.
-        about: what it is about, in small beside the label.
-        headline: who or what, in large.
-        figure, figure_words: the number that matters, and words behind it; empty for none.
-        lead: lines below the headline.
-        caution: what weakens it; empty for nothing.
-        foot: why this person gets it.
-    """
+    """The content of one mail."""
 
     subject: str
     tone: Literal["urgent", "email", "notice", "good"]

@@ -68,7 +68,6 @@ class StepFinding:
 
     Attributes:
         score: a number; higher is more anomalous. Below the limits it is no finding; None is counted and left out.
-        context: further facts, by name.
         evidence: up to 10 samples: events, or anything that JSON can hold.
     """
 
