@@ -79,7 +79,6 @@ class Returns:
                     self._end(connection, alert, every, now)
 
     def _end(self, connection: Connection, alert: Missing, every: Mapping[str, timedelta], now: datetime) -> None:
-        """End `alert` and notify those who were notified of it, unless it has changed meanwhile."""
         if alert not in missing_of(connection, every, now):
             return
         row = connection.execute(select(alerts).where(alerts.c.id == alert.id)).one()

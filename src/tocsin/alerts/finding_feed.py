@@ -43,7 +43,6 @@ class FindingFeed:
     """Writes the events topics of findings. For one thread."""
 
     def __init__(self, settings: Settings, facts: Callable[[], Mapping[str, DetectorFacts]]) -> None:
-        """Prepare it; Kafka may be away. `facts` tells what is declared of each detector, or was last."""
         self._settings, self._facts = settings, facts
         self._writer = RecordWriter(settings, EVENT_BYTES, timeout_seconds=_TIMEOUT, config={"linger.ms": 0})
         self._reports: ReportReader | None = None
@@ -86,7 +85,6 @@ class FindingFeed:
         self._writer.flush()
 
     def _read_topics(self) -> dict[str, str]:
-        """Name the topics of findings that are there, by detector: those that somebody reads."""
         if time.monotonic() - self._looked_at > _LOOK_SECONDS:
             start = self._settings.names.events(FINDINGS_OF)
             # Not what is declared: a broken file stops no job, and a topic still to be made must not hold up alerts.

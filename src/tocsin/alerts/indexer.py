@@ -96,7 +96,6 @@ class Indexer:
         return done
 
     def _parts(self, records: list[FindingRecord]) -> Iterator[list[_Read]]:
-        """Read `records`, and divide them by the work that they are; a part must be stored before the next is taken."""
         levels, part, work = set[tuple[str, str]](), list[_Read](), 0
         if len(self._levels) > _REMEMBERED:
             self._levels.clear()
@@ -163,7 +162,6 @@ class Indexer:
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[Connection, Rules]]:
-        """A transaction, with the rules by what is declared now, which is remembered with it."""
         self.follow_declarations()
         declared = dict(self._declared.current())
         changed = [facts for name, facts in declared.items() if self._stored_facts.get(name) != facts]

@@ -96,7 +96,6 @@ class _Alert:
     changed: bool = False
 
     def change(self, change: Change | None) -> None:
-        """Take a step of its state, for its history."""
         if change is not None:
             self.status, self.changed = change.status, True
             self.changes.append(change)
@@ -135,8 +134,6 @@ def record(connection: Connection, batch: Sequence[Finding], rules: Rules, now: 
 
 
 class _Work:
-    """A part of a batch in memory: loaded at once, folded record by record, written at once."""
-
     def __init__(self, connection: Connection, rules: Rules, now: datetime, done: Recorded) -> None:
         self._connection, self._rules, self._now = connection, rules, now
         self._rows: dict[str, _Row] = {}
@@ -155,7 +152,6 @@ class _Work:
         self._load_last_words(batch)
 
     def _load_alerts(self, without: Sequence[Finding], ids: set[int]) -> dict[int, _Alert]:
-        """Load the alerts `ids`, and those that findings without an alert may join or follow."""
         own: ColumnElement[bool] = alerts.c.id.in_(ids)
         declared = [(f, self._rules.facts[f.detector]) for f in without if f.detector in self._rules.facts]
         if declared:

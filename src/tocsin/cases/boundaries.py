@@ -54,7 +54,6 @@ def boundary_cases(
 
 
 def _base(spec: DetectorSpec, written: Written, found: Mapping[str, CaseFinding]) -> _Base | None:
-    """Find an event that counts for one: those like it in a window of a finding are as many as its score."""
     case, events = written
     for finding in found.values():
         inside = [
@@ -69,8 +68,6 @@ def _base(spec: DetectorSpec, written: Written, found: Mapping[str, CaseFinding]
 
 
 class _Base:
-    """The event that is repeated, the case from which it is, and the start of a window."""
-
     def __init__(self, spec: DetectorSpec, case: Case, event: DeclaredEvent, start: datetime) -> None:
         self._spec, self._case, self._event, self._start = spec, case, event, start
         self._step: timedelta = spec.slide or spec.window or timedelta(0)
@@ -102,7 +99,6 @@ class _Base:
         return [_moved(event, start + step * number / (count + 1)) for number in range(count)]
 
     def _other(self, source: Source) -> DeclaredEvent | None:
-        """Change the entity of the event; None where no column of it can be changed."""
         for name in self._spec.entity:
             value: Any = self._event.columns.get(name)
             if isinstance(value, bool) or name == source.event_time:
@@ -113,7 +109,6 @@ class _Base:
         return None
 
     def _case_of(self, name: str, events: list[DeclaredEvent]) -> Written:
-        """Expect what the limits say: the score of a window is the number of its events of one entity."""
         place, counts = self._case.place, dict[tuple[datetime, tuple[str, ...]], int]()
         for event in events:
             entity = tuple(str(event.columns.get(column)) for column in self._spec.entity)

@@ -77,7 +77,6 @@ def _matches(expected: ExpectedFinding, found: CaseFinding) -> bool:
 
 
 def _differences(first: Way, reference: CaseFindings, found: CaseFindings) -> list[CaseProblem]:
-    """Compare two ways; what only breaks an expectation is told already, so entities and scores are left."""
     problems: list[CaseProblem] = []
     for id_ in sorted({*reference, *found}):
         here, there = found.get(id_), reference.get(id_)

@@ -117,7 +117,6 @@ def _root(version: _Version = False) -> None:
 
 
 def _without_traceback(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Name an error that was logged with its traceback in one line, unless TOCSIN_DEBUG is set, as `main` does."""
     if event.get("exc_info") and not os.environ.get("TOCSIN_DEBUG"):
         error = event.pop("exc_info")
         event.setdefault("error", repr(error if isinstance(error, BaseException) else sys.exc_info()[1]))

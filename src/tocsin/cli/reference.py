@@ -127,7 +127,6 @@ def _verbs(command: Any, context: Any, name: str) -> Iterator[str]:
 
 
 def _meaning(verb: str, meaning: str) -> str:
-    """Name the shapes behind the option that asks for JSON."""
     if meaning != "Write JSON." or verb not in SHAPES:
         return meaning
     before = {True: "an array of ", False: "one "}
@@ -136,14 +135,12 @@ def _meaning(verb: str, meaning: str) -> str:
 
 
 def _models(shape: Any) -> Iterator[tuple[bool, type[BaseModel]]]:
-    """List the models of a union, each with whether it stands for a list of them."""
     for member in get_args(shape) if isinstance(shape, UnionType) else (shape,):
         many = get_args(member)
         yield bool(many), many[0] if many else member
 
 
 def _shapes() -> dict[str, dict[str, Any]]:
-    """Collect the JSON schema of each shape that a verb writes, and of each that lies in one of them, by name."""
     found: dict[str, dict[str, Any]] = {}
     for _, shape in chain.from_iterable(map(_models, SHAPES.values())):
         schema = shape.model_json_schema(mode="serialization")

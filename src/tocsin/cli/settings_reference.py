@@ -86,7 +86,6 @@ def _blocks(block: type[BaseModel], name: str) -> Iterator[tuple[str, type[BaseM
 
 
 def _block_in(field: FieldInfo) -> type[BaseModel] | None:
-    """Find the model that a key holds, or a table of such models."""
     for kind in (field.annotation, *get_args(field.annotation)):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             return kind
@@ -116,7 +115,6 @@ def _default(field: FieldInfo) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Write a value as TOML has it."""
     if isinstance(value, timedelta):
         return json.dumps(exact_text(value))
     if isinstance(value, Path | Enum):

@@ -269,7 +269,6 @@ def _read_code(
 
 
 def _read_flows(project: Path, sources: dict[str, Source], broken: dict[str, ConfigError]) -> dict[str, FlowSpec]:
-    """Read the flows, and take out of `sources` those that no flow writes though one should."""
     folder = project / "flows"
     flows = _read(folder, _CODE, read_flow, broken)
     if not any(place.startswith(f"{folder.name}/") for place in broken):  # a broken one may be what is missing

@@ -179,7 +179,6 @@ def _read_keywords(call: ast.Call, path: Path, kind: DeclaredKind) -> tuple[dict
 
 
 def _literal(keyword: ast.keyword) -> Any:
-    """Read the value of `keyword`; `Levels(...)`, `Entities(...)` and `Model(...)` as a dict."""
     node = keyword.value
     if keyword.arg is None:
         raise ValueError("must be written out; ** cannot be read without importing the file")

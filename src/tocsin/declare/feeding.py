@@ -215,7 +215,6 @@ def faults_of_entities(
 
 
 def _loop(made_of: Mapping[str, Iterable[str]]) -> list[str]:
-    """Find what is made of itself, each of the one before, the first again as the last; none without."""
     graph = TopologicalSorter(made_of)
     try:
         graph.prepare()

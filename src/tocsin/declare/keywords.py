@@ -114,7 +114,6 @@ Limits = Annotated[dict[Literal["email", "urgent"], Annotated[Any, AfterValidato
 
 
 def _key(form: str, meaning: str, default: Any = ...) -> Any:
-    """Describe a keyword: what one writes, and what it means."""
     return Field(default, title=form, description=meaning)
 
 

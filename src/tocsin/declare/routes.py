@@ -267,7 +267,6 @@ def _columns(spec: DetectorSpec) -> tuple[str, ...]:
 
 
 def _minutes(hours: str) -> tuple[int, int]:
-    """Return the minutes of the day at which `hours` begin and end; ValueError if they are none."""
     match = _HOURS.fullmatch(hours or "00:00-24:00")
     if match is None:
         raise ValueError(f"must be hours such as '08:00-18:00' or '22:00-06:00', not {hours!r}")
@@ -285,7 +284,6 @@ def _fault(project: Path, key: str, what: str) -> Fault:
 
 
 def _line(text: str, key: str) -> int | None:
-    """Find the line of `key`, such as `route[1].match.owner`: of its part of the block, else of the block's head."""
     parts = re.fullmatch(r"(\w+)\[(\d+)\](?:\.(\w+))?.*", key)
     if parts is None:
         return None
@@ -302,5 +300,4 @@ def _line(text: str, key: str) -> int | None:
 
 
 def _spoken(key: str) -> str:
-    """Write `route[1].to` as people count: `route 2, to`."""
     return re.sub(r"^(\w+)\[(\d+)\]\.?", lambda found: f"{found[1]} {int(found[2]) + 1}, ", key).rstrip(", ")

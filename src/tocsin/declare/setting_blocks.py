@@ -159,7 +159,6 @@ class SmtpSettings(SettingBlock):
 
 
 def _check_heartbeat(target: str) -> str:
-    """Return a URL or a recipient; ValueError if it is neither."""
     return target if re.fullmatch(r"https?://[^\s/]+\S*", target) else check_recipient(target)
 
 

@@ -127,7 +127,6 @@ def kind_of(node: Node) -> Score:
 
 
 def _above(node: Node) -> list[Node]:
-    """List the nodes of an expression down to, and with, its aggregates."""
     if node.kind == "AggregateExpression":
         return [node]
     return [node, *(inner for child in node.children for inner in _above(child))]
@@ -159,7 +158,6 @@ def _sum(added: Node) -> Score:
 
 
 def _branches(node: Node) -> list[Node]:
-    """List the values that a CASE or IF can give; its conditions are left out."""
     if node.kind == "If":
         return list(node.children[1:])
     pairs, rest = divmod(len(node.children), 2)

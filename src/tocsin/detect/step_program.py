@@ -107,7 +107,6 @@ class StepProgram:
         return snapshot, getattr(state, TIMER, None), list(found)
 
     def _told(self, error: BaseException | None, what: str) -> str:
-        """Write `what` with the file, and the line of it at which `error` was raised."""
         line = None if error is None else line_of(error, self._path)
         place = f"{self._path.parent.name}/{self._path.name}"
         return f"{place}:{line}: {what}"[:_LONGEST] if line else f"{place}: {what}"[:_LONGEST]
@@ -132,7 +131,6 @@ class _Limit:
             signal.setitimer(signal.ITIMER_REAL, CALL_SECONDS, _AGAIN_SECONDS)
 
     def disarm(self) -> None:
-        """End to count; a second call does nothing more."""
         self._is_armed = False
         if self._is_on:
             signal.setitimer(signal.ITIMER_REAL, 0)

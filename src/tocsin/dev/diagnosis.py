@@ -223,7 +223,6 @@ def ports(settings: Settings) -> list[Diagnosis]:
 
 
 def _absent(settings: Settings, name: str, what: str) -> Diagnosis:
-    """Something that does not answer: a problem, unless it is the embedded stack's and that is not up."""
     if _embedded(settings) and not (settings.state / RUNNING_FILE).exists():
         return Diagnosis(name=name, standing=Severity.WARNING, what=what, advice=_UP)
     return _problem(name, what, "look into its log; " + _UP)

@@ -84,11 +84,9 @@ class FollowedBackfills:
         return bool(self._due)
 
     def _advance(self) -> bool:
-        """Take one step of the day in progress; False if there is none, or it is done."""
         return next(self._steps, _ENDED) is not _ENDED
 
     def _look(self) -> None:
-        """Note what is due in the ledgers that have changed."""
         for detector in backfilled(self._settings):
             ledger = Backfills(self._settings, detector)
             status = ledger.file.stat()
@@ -155,7 +153,6 @@ def _waiting(settings: Settings, database: Database) -> Iterator[Finding]:
 
 
 def _missing(ledger: Backfills, database: Database, detector: str) -> Iterator[tuple[date, Published]]:
-    """Find the published days of `detector` that the DB does not hold; before there is one, all."""
     applied: dict[date, str] = {}
     if database.is_ready():
         with database.read() as connection:

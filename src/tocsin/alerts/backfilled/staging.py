@@ -130,7 +130,6 @@ def drop_next(connection: Connection) -> str:
 
 
 def _supersede(connection: Connection, detector: str, day: date, rules: Rules, ids: Sequence[str]) -> int:
-    """Mark those of `ids` that no later record has brought back meanwhile."""
     table, facts = backfilled_days.c, rules.facts.get(detector)
     own = select(table.version, table.run_id, table.applied_at).where(table.detector == detector, table.day == day)
     version, run_id, applied_at = connection.execute(own).one()
@@ -140,7 +139,6 @@ def _supersede(connection: Connection, detector: str, day: date, rules: Rules, i
 
 
 def _may_be_superseded(version: str, declared: str | None) -> list[ColumnElement[bool]]:
-    """`finding_merging.has_last_word` over what counts, in SQL."""
     counts = findings.c.superseded_at.is_(None)
     if declared is None:
         return [counts]

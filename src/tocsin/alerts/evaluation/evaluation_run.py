@@ -173,7 +173,6 @@ def _count(inside: list[Label], labels: Labels, every: int, keys: set[str]) -> L
 def _ladder(
     windows: list[ScoredWindow], request: EvaluationRequest, spec: DetectorSpec, days: int
 ) -> tuple[float | None, list[float]]:
-    """Choose the limit that was asked for, if any, and the ladder, of which it is a part."""
     chosen = None
     if request.alerts_a_day is not None:
         chosen = choose_limit(windows, spec.dedup_period, request.alerts_a_day * days)
@@ -206,7 +205,6 @@ def is_within(label: Label, days: Iterable[date]) -> bool:
 
 
 def _day_counts(trial: DetectorTrial, findings: list[ScoredWindow]) -> list[DayCount]:
-    """Count by UTC day: findings by their start, alerts by that of their first one."""
     levels, ordered = trial.spec.levels, sorted(findings, key=lambda window: window.start)
     alerts = alerts_above(ordered, levels.lowest, trial.spec.dedup_period)
     by_day = Counter(window.start.date() for window in findings)
@@ -219,7 +217,6 @@ def _day_counts(trial: DetectorTrial, findings: list[ScoredWindow]) -> list[DayC
 
 
 def _top(findings: list[ScoredWindow]) -> list[TopEntity]:
-    """Give those with most findings, of equal ones that with the highest score first."""
     counts = Counter(window.key for window in findings)
     best = {window.key: window.score for window in sorted(findings, key=lambda window: window.score)}
     order = sorted(counts, key=lambda key: (-counts[key], -best[key], key))[:_TOP]
@@ -267,7 +264,6 @@ def _draw_scores(pen: ImageDraw, scores: Sequence[ScoredWindow], limits: Mapping
 
 
 def _draw_ladder(pen: ImageDraw, ladder: Sequence[LimitQuality]) -> None:
-    """Draw a bar for each limit: they are evenly spaced, and the heights are logarithms."""
     counts = [rung.alerts_a_day for rung in ladder]
     least = min((count for count in counts if count), default=1.0)
     high = math.log10(max(*counts, least, 10 * least) / least) + 1.3

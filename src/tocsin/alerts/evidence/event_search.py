@@ -135,7 +135,6 @@ def is_about(row: Mapping[str, Any], entity: Mapping[str, str]) -> bool:
 
 
 def _text(value: Any) -> str | None:
-    """Write a value of an event as a finding's entity has it."""
     if isinstance(value, bool):
         return str(value).lower()
     return None if value is None else shortened(str(value))

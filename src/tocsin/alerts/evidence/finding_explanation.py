@@ -98,7 +98,6 @@ def _only(database: Database, beginning: str) -> StoredFinding:
 
 
 def _otherwise(finding: Finding, levels: Levels) -> list[str]:
-    """Say which limits would make another level, or no finding, of the same score."""
     score, now = f"{finding.score:g}", levels.reached(finding.score)
     found = []
     if now != finding.level:
@@ -144,7 +143,6 @@ def _events(
 def _mail(
     settings: Settings, stored: StoredFinding, details: AlertDetails | None, spec: DetectorSpec | None
 ) -> tuple[str, str]:
-    """Compose the mail about this finding; about one without an alert as if it had opened one."""
     if details is None:
         if spec is None:
             return "", ""

@@ -70,7 +70,6 @@ class EvidenceGatherer:
     """Gathers evidence in a thread of its own, which ends with the process, and stores what it has gathered."""
 
     def __init__(self, settings: Settings, database: Database) -> None:
-        """Read Kafka by `settings`, and store in `database`."""
         self._settings, self._database = settings, database
         self._requests: queue.Queue[_Request] = queue.Queue(_WAITING)
         self._readers: dict[str, TopicReader] = {}
@@ -269,7 +268,6 @@ def _sample(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bounded(evidence: AlertEvidence) -> AlertEvidence:
-    """Leave out the oldest samples until it fits into STORED_BYTES; all else in it is short."""
     while len(evidence.model_dump_json().encode()) > STORED_BYTES:
         fullest = max(evidence.sources, key=lambda source: len(source.events))
         fewer = fullest.model_copy(update={"events": fullest.events[1:]})

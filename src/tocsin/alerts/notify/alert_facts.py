@@ -110,7 +110,6 @@ def _key(alert: int, parts: list[str]) -> str:
 
 
 def _step(details: AlertDetails, notification: Notification) -> dict[str, Any]:
-    """Return the step of the alert that led to the message, who took it and why."""
     # It is planned with that step, in one transaction; there may have been others since.
     own = [step for step in details.history if step.at == notification.created_at]
     if own and (notification.kind == NotificationKind.UPDATE or own[-1].action in _AGAIN):

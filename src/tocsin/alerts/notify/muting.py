@@ -56,7 +56,6 @@ class Mutes:
     def __init__(
         self, silences: Sequence[Silence] = (), inhibitions: Sequence[Inhibition] = (), wider: Sequence[WiderAlert] = ()
     ) -> None:
-        """Take silences that are active, what is declared, and the alerts of which that may make wider ones."""
         self._silences, self._inhibitions = silences, inhibitions
         self._wider: dict[tuple[int, tuple[str, ...]], WiderAlert] = {}
         for number, inhibition in enumerate(inhibitions):
@@ -191,7 +190,6 @@ def expire(connection: Connection, ids: Sequence[int], domain: str, now: datetim
 
 
 def _over(connection: Connection, reasons: Sequence[str], now: datetime) -> list[str]:
-    """Choose the silences that no longer mute, and the wider alerts that are resolved, of some `muted_by`."""
     found = [(reason, match) for reason in reasons if (match := _NUMBERED.match(reason))]
     active = {silence.id for silence in actions.list_silences(connection, now) if silence.is_active(now)}
     wider = {int(match[2]) for _, match in found if match[1] == "alert"}
@@ -202,7 +200,6 @@ def _over(connection: Connection, reasons: Sequence[str], now: datetime) -> list
 
 
 def _note(connection: Connection, action: Action, why: Mapping[int, str], now: datetime) -> None:
-    """Add a line to the history of each alert."""
     rows = connection.execute(select(alerts).where(alerts.c.id.in_(why))).mappings()
     lines = [
         actions.transition_values(row["id"], Change(actions.status_of(row), action, "tocsin", why[row["id"]]), now)
@@ -213,7 +210,6 @@ def _note(connection: Connection, action: Action, why: Mapping[int, str], now: d
 
 
 def _read_wider(connection: Connection, inhibitions: Sequence[Inhibition]) -> list[WiderAlert]:
-    """Read the alerts that are not resolved, of the detectors that may mute others."""
     if not inhibitions:
         return []
     patterns = [inhibition.wider.detector or ("*",) for inhibition in inhibitions]
@@ -233,7 +229,6 @@ def _labels(row: Mapping[Any, Any]) -> AlertLabels:
 
 
 def _values(labels: AlertLabels, same: Sequence[str]) -> tuple[str, ...] | None:
-    """Take the values of some columns of its entity; None if it lacks one."""
     if any(name not in labels.entity for name in same):
         return None
     return tuple(labels.entity[name] for name in same)

@@ -56,8 +56,6 @@ def now() -> datetime:
 
 @dataclass(frozen=True)
 class _Pause:
-    """A server that is away is left alone for a while."""
-
     reason: str
     until: datetime
     length: timedelta
@@ -68,7 +66,6 @@ class _Pause:
         return cls(reason, now + length, length)
 
     def lasts(self, now: datetime) -> bool:
-        """Return whether the server is still left alone; not if the clock was set back since."""
         return timedelta(0) < self.until - now <= self.length
 
 
@@ -224,7 +221,6 @@ class Notifier:
         return counts
 
     def _end_mutes(self) -> None:
-        """Let acknowledgements expire, and let out what nothing mutes any more."""
         while True:
             with self._database.read() as connection:
                 expired = muting.find_expired(connection, self._clock())
@@ -238,7 +234,6 @@ class Notifier:
             time.sleep(_PAUSE_SECONDS)
 
     def _start_due(self, channels: Channels) -> None:
-        """Begin to send what is due, as far as there is room for its recipient."""
         with self._database.read() as connection:
             due = outbox.list_due(connection, self._clock(), self._settings.alerts.group_interval)
             mutes = muting.read_mutes(connection, self._routes.read().inhibit, self._clock()) if due else Mutes()
@@ -333,7 +328,6 @@ class Notifier:
                 self._later(outbox.postpone, mail, error=delivery.reason, until=until)
 
     def _later(self, step: Callable[..., None], mail: OutgoingMail, **how: object) -> None:
-        """Keep a step with all notifications of `mail` to be written."""
         self._unwritten += [partial(step, ids=ids, **how) for ids in outbox.chunks(mail.ids)]
 
     def _compose(self, mail: OutgoingMail) -> Message:

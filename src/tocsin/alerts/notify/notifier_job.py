@@ -72,7 +72,6 @@ class NotifierJob:
         self._reports.close()
 
     def _pass(self, notifier: Notifier) -> str:
-        """One round; the trouble that does not keep mails back, if any."""
         tidies = time.monotonic() >= self._tidy_after
         try:
             trouble = self._send(notifier) if tidies or notifier.has_work() else ""
@@ -88,7 +87,6 @@ class NotifierJob:
         self._reporter.update(rows_out=notifier.sent, counts={k: float(v) for k, v in left.items()})
 
     def _send(self, notifier: Notifier) -> str:
-        """Send what is due; the trouble with what waits, if any."""
         trouble = ""
         notifier.take_notices()
         try:
@@ -109,7 +107,6 @@ class SupervisorWatch:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Watch the supervisor of `settings`; one that has never looked is not expected to."""
         self._settings, self._look_at = settings, 0.0
         self._name, self._reached = "", set[str]()
 

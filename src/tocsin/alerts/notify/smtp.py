@@ -86,7 +86,6 @@ class SmtpChannel:
         return Delivery(Result.SENT)
 
     def _usable(self) -> smtplib.SMTP | None:
-        """Return the open connection, unless the server has ended it: many do so after some mails or minutes."""
         if self._server is not None:
             try:
                 if self._server.noop()[0] == 250:

@@ -182,7 +182,6 @@ def _url(address: str) -> URL:
 
 @cache
 def _revisions() -> tuple[str, ...]:
-    """Return the schemas that this code knows, its own first."""
     return tuple(revision.revision for revision in ScriptDirectory(str(_MIGRATIONS)).walk_revisions())
 
 
@@ -247,7 +246,6 @@ def _postgres(url: URL, busy_seconds: float) -> Engine:
 
 
 def _reason(error: Exception) -> str:
-    """Explain in one line what happened, and what helps."""
     cause = getattr(error, "orig", None) or error
     text = " ".join(str(cause).split())
     hints = {

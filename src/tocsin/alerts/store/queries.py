@@ -315,7 +315,6 @@ def list_usage(database: Database, since: date) -> list[JobUsage]:
 
 
 def _last_findings(connection: Connection, rows: FromClause) -> dict[str, datetime]:
-    """When each detector's job last detected a finding that was new."""
     query = select(rows.c.detector, func.max(rows.c.first_detected_at)).where(_by_a_job(rows))
     return {detector_job(name): last for name, last in connection.execute(query.group_by(rows.c.detector))}
 

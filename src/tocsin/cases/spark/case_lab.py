@@ -96,7 +96,6 @@ class CaseLab:
         self._broker.close()
 
     def _attach(self, settings: Settings) -> None:
-        """Attach to the engine of cases, unless that is not wanted, or cannot be."""
         if settings.engine.enabled and SparkContext._active_spark_context is None:
             with contextlib.suppress(TransientError, OSError):  # a session of one's own says what is wrong, if it is
                 self._engine = CaseEngine(settings)
@@ -176,7 +175,6 @@ def run_mutants(spark: SparkSession, catalog: Catalog, run: CaseRun, folder: Pat
 
 
 def _killer(spark: SparkSession, catalog: Catalog, run: CaseRun, path: Path) -> str:
-    """Name the first case that fails with the file `path`, or say why it cannot run; "" if it passes all."""
     try:
         query = CaseQuery(spark, read_spec(path), catalog)
         found = run.batch(run.cases, query)
@@ -259,7 +257,6 @@ class CaseEngine:
     """The engine of the cases of a project, as one of its users sees it; raises as `attach_or_start`."""
 
     def __init__(self, settings: Settings) -> None:
-        """Attach to it, or start it."""
         project = hashlib.sha256(str(settings.project).encode()).hexdigest()[:8]
         users = Path(tempfile.gettempdir(), f"tocsin-{os.getuid()}")
         self._folder = users / f"{project}-{engine_code(_apart(settings, users))}"
@@ -285,7 +282,6 @@ class CaseEngine:
 
 
 def _apart(settings: Settings, folder: Path) -> Settings:
-    """Give settings with nothing of the installation but what an engine has in common with its jobs."""
     return settings.apart(folder).model_copy(update={"kafka": KafkaSettings.model_construct()})
 
 

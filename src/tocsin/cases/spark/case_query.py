@@ -61,7 +61,6 @@ class CaseQuery:
     """
 
     def __init__(self, spark: SparkSession, spec: DetectorSpec, catalog: Catalog) -> None:
-        """Load and plan it; ConfigError if that cannot be, where a retry does not help."""
         self.spec, self.source = spec, catalog.only_source(spec)
         self._spark = spark
         self.table_specs = [catalog.table(name) for name in spec.tables]
@@ -218,7 +217,6 @@ def read_columns(plan: Node, spec: DetectorSpec, columns: Collection[str]) -> se
 
 
 def _passes(top: Node, made: dict[int, str], columns: Collection[str]) -> str:
-    """Name the column of the source that `top` is, if it is one unchanged."""
     inner = top.children[0] if top.kind == "Alias" else top
     if inner.kind == "GetStructField" and inner.children[0].name.startswith(STRUCT):
         return top.name if top.name in columns else ""
@@ -226,7 +224,6 @@ def _passes(top: Node, made: dict[int, str], columns: Collection[str]) -> str:
 
 
 def _decisive(node: Node) -> Iterator[Node]:
-    """Yield the columns that the operator `node` does not only pass on."""
     for field in node.fields:
         for top in node.expressions(field):
             inner = top.children[0] if top.kind == "Alias" else top
@@ -245,7 +242,6 @@ def _depends(node: Node) -> bool:
 
 
 def _carries_time(node: Node) -> bool:
-    """Return whether the value of an expression is a time, or holds one, as far as it shows."""
     if node.kind in _NO_TIME:
         return False
     return _is_time(node) or (node.kind in _INDIFFERENT and any(map(_carries_time, node.children)))

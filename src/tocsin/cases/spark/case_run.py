@@ -59,7 +59,6 @@ class CaseRun:
     """The cases of one detector, in one Spark session."""
 
     def __init__(self, spark: SparkSession, catalog: Catalog, name: str, folder: Path) -> None:
-        """Read and prepare them; ConfigError with everything that is wrong. `folder` is for files of the run."""
         self._spark, self._folder = spark, folder
         self.query = CaseQuery(spark, catalog.detector(name), catalog)
         self.cases = prepare(spark, read_cases(self.query.spec), self.query)
@@ -79,7 +78,6 @@ class CaseRun:
     def _run_stream(
         self, cases: Sequence[PreparedCase], lanes: Lanes, asked: Sequence[Way], real_time: Callable[[], RealTimeWay]
     ) -> bool:
-        """Run `cases`, which go into one stream, in all ways; returns whether no way failed."""
         made = _laid_out(cases, self.query, lanes)
         with ThreadPoolExecutor(_AT_ONCE) as threads:  # they share the detector's function, which runs in one at a time
             began = [threads.submit(self._timed, way, made, lanes, real_time) for way in asked]
@@ -219,7 +217,6 @@ class _Skipped(Exception):
 
 
 def _streams(cases: Sequence[PreparedCase], query: CaseQuery) -> list[tuple[Sequence[PreparedCase], Lanes]]:
-    """Put `cases` into as few streams as can be: one, or where dates count some in which none meets another."""
     if not query.reads_calendar:
         return _moved(cases, query)
     streams = own_lanes([_span(case) for case in cases], query.spec, query.source.lateness)
@@ -236,7 +233,6 @@ def _span(prepared: PreparedCase) -> tuple[datetime, datetime]:
 
 
 def _laid_out(cases: Sequence[PreparedCase], query: CaseQuery, lanes: Lanes) -> Documents:
-    """Make the events of `cases` in their lanes, and let `query` know their tables and windows."""
     query.set_tables(table_rows(cases, query, lanes))
     if query.spec.expect is not None:
         spans = (span_of(case.events, query.spec) for case in cases)

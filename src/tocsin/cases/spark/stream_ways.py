@@ -77,7 +77,6 @@ class StreamWays:
     """
 
     def __init__(self, spark: SparkSession, query: CaseQuery, lanes: Lanes, folder: Path) -> None:
-        """Keep all files below `folder`, which must not exist."""
         self._spark, self._query, self._lanes, self._folder = spark, query, lanes, folder
         self._written: list[str] = []
 
@@ -123,7 +122,6 @@ class StreamWays:
 
     @property
     def _wide(self) -> timedelta:
-        """Give a delay as that of a job that drains a backlog as long as all lanes."""
         return self._query.source.lateness + (self._lanes.end - self._lanes.begin)
 
     def _run(self, name: str, batches: Sequence[Batch], delay: timedelta) -> LatestFindings:
@@ -211,7 +209,6 @@ class RealTimeWay:
 
 
 def _await_end(running: StreamingQuery, topic: str, count: int) -> None:
-    """Return when a batch has ended that has read all records."""
     deadline = time.monotonic() + _SECONDS
     while True:
         progress = running.lastProgress

@@ -162,7 +162,6 @@ def _project(source: str) -> tuple[Settings, Source]:
 
 
 def _rows(days: Sequence[DayStatus]) -> Iterator[tuple[object, ...]]:
-    """Make one row for each day, the newest first; consecutive missing days share one."""
     for _, group in groupby(enumerate(days), key=lambda pair: _together(*pair)):
         own = [day for _, day in group]
         newest, oldest = _row(own[0]), own[-1].day

@@ -152,7 +152,6 @@ def _import_each(
     files: list[Path] | None,
     form: FileForm | None,
 ) -> Iterator[tuple[str, Imported | ConfigError]]:
-    """Import `files`, or without any the days of history that flows go through; yields what each is called."""
     from tocsin.history.places import writing_history
     from tocsin.history.spark.import_days import import_days
     from tocsin.history.spark.import_files import import_files
@@ -168,7 +167,6 @@ def _import_each(
 
 
 def _tell_import(source: Source, name: str, done: Imported | ConfigError) -> bool:
-    """Say what came of a file; return whether all its rows could be used."""
     if isinstance(done, ConfigError):
         note(str(done), style="red")
         return False
@@ -176,7 +174,6 @@ def _tell_import(source: Source, name: str, done: Imported | ConfigError) -> boo
 
 
 def _tell(source: Source, path: str, done: Imported) -> int:
-    """Say what came of a file; returns how many rows of it were refused now."""
     from tocsin.history.seal_planning import oldest_kept
 
     file = done.entry.imported

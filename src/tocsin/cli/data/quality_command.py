@@ -100,7 +100,6 @@ def _records() -> Records:
 
 
 def _chosen(records: Records, subject: str, text: str | None) -> VerdictRecord:
-    """Read the record of the day that `text` names, of the latest if None."""
     try:
         day = None if text is None else date.fromisoformat(text)
     except ValueError:

@@ -122,7 +122,6 @@ def _sources(catalog: Catalog, source: str | None) -> list[Source]:
 
 
 def _show_count(found: QuarantineCount) -> None:
-    """Print the newest records, and how many there are of each reason, whether or not they are shown."""
     columns = ("ID", "QUARANTINED", "REASONS", "BYTES", "REPLAYS", "RECORD")
     table(columns, map(_row, found.newest), empty="the quarantine is empty")
     if found.newest:

@@ -96,7 +96,6 @@ def _send_file(
     count: int | None,
     speed: float | None,
 ) -> None:
-    """Send the lines of `file`, as if they happened now unless `speed` is None."""
     stop = threading.Event()
     on_signals(stop, interactive=True)
     with open_lines(file) as (stream, size), _stopped_after(seconds, stop):
@@ -107,7 +106,6 @@ def _send_file(
 
 
 def _shift(lines: Lines, source: str, speed: float, stop: threading.Event) -> Lines:
-    """Pass on the lines of the past as if they happened now, and tell in the end what was left out."""
     from tocsin.declare.catalog import load_project
     from tocsin.ingest.replay.shifted_lines import ShiftedLines
 
@@ -157,7 +155,6 @@ def _parse_bursts(texts: list[str]) -> tuple[Burst, ...]:
 def _generate(
     rate: float | None, bursts: tuple[Burst, ...], seconds: float | None, stop: threading.Event
 ) -> tuple[Lines, float | None]:
-    """Made-up logins in real time, and how many there will be, if they end."""
     from datetime import UTC, datetime
 
     from tocsin.dev.generator import Traffic, wait_for_times

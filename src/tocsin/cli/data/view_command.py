@@ -151,7 +151,6 @@ def rebuild(
 
 
 def _show_plan(look: RebuildLook) -> None:
-    """Say what is read from where, and what is missing."""
     found, events = look.plan, sum(look.rows.values())
     if not found.days:
         line(f"computed from the events that Kafka keeps: {found.why_none}")

@@ -66,7 +66,6 @@ class DemoRun(Companion):
         sender.join()
 
     def _send(self, settings: Settings) -> None:
-        """Send normal logins, bursts and broken lines in real time, until `stop`."""
         start = datetime.now(UTC)
         bursts = tuple(Burst(user=user, n=failures, at=_LEAD) for user, failures in BURSTS.items())
         good = Traffic(start=start, rate=_RATE, users=_USERS, bursts=bursts)

@@ -54,7 +54,6 @@ class ExampleRun(Companion):
         sender.join()
 
     def _send(self, settings: Settings) -> None:
-        """Send lines in real time, until `stop`."""
         try:
             with LineProducer(settings, read_catalog(settings.project).source(self._traffic.source)) as producer:
                 while not self.stop_asked.wait(1 / _RATE):
@@ -95,7 +94,6 @@ class ExampleRun(Companion):
 
 
 def _rows(settings: Settings, view: str) -> Rows:
-    """Read all rows of the view."""
     found: Rows = {}
     cursor = ""
     with contextlib.closing(ViewReader(store_path(settings, view))) as reader:

@@ -28,7 +28,6 @@ class ExampleTraffic(ABC):
     asks: tuple[str, ...] = ()
 
     def __init__(self, seed: int = 0) -> None:
-        """Nothing is written yet."""
         self.count = 0
         self.dice = random.Random(seed)
 

@@ -112,7 +112,6 @@ def _show(days: list[BackfillDay], chosen: list[BackfillDay]) -> None:
 
 
 def _tell(outcome: BackfillOutcome) -> bool:
-    """Print the outcome of each day; return whether one is not published."""
     for (name, day), published in outcome.published.items():
         line(f"{name} {day}: {counted(published.findings, 'finding')}, verdict {published.severity}")
     lost = {**outcome.held, **outcome.failed, **outcome.blocked}

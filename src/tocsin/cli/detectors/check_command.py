@@ -65,7 +65,6 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
 
 
 def _shadows(catalog: Catalog) -> list[str]:
-    """Say of each detector in shadow how people come to hear of what it finds."""
     from tocsin.declare.model.detector import Stage
 
     specs = [spec for spec in catalog.detectors.values() if spec.stage is Stage.SHADOW]
@@ -73,7 +72,6 @@ def _shadows(catalog: Catalog) -> list[str]:
 
 
 def _faults_of_files(catalog: Catalog) -> list[Fault]:
-    """List the files that are named, and are not there: runbooks of detectors that run, and rows of tables."""
     from tocsin.declare.model.errors import Fault
     from tocsin.declare.settings import load_settings
 
@@ -90,7 +88,6 @@ def _faults_of_files(catalog: Catalog) -> list[Fault]:
 
 
 def _faults_of_receivers(catalog: Catalog) -> list[Fault]:
-    """List the receivers that the settings do not know: of owners, of urgent alerts and of routes."""
     from tocsin.declare.model.errors import ConfigError, Fault
     from tocsin.declare.receivers import check_known
     from tocsin.declare.routes import faults_of_receivers, read_routes
@@ -138,7 +135,6 @@ def plan_all(settings: Settings, catalog: Catalog) -> Planned:
 
 
 def _plans(catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
-    """Have Spark plan what is code: a line on each plan, how many there are of a kind, and all faults."""
     from tocsin.declare.settings import load_settings
     from tocsin.platform.environments import READERS, is_elsewhere, without_elsewhere
 

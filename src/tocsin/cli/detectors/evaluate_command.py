@@ -138,7 +138,6 @@ def scores(
 
 
 def _writable(path: Path) -> Path:
-    """Refuse a file that cannot be written before Spark starts."""
     from tocsin.declare.model.errors import ConfigError
 
     if path.is_dir() or not os.access(path.absolute().parent, os.W_OK):
@@ -237,7 +236,6 @@ def _counts(diff: DayDiff) -> tuple[int, int, int, int, int]:
 
 
 def _tell_days(found: Evaluation | Diff | TrialRun) -> None:
-    """Say which days were left out, and which part of the current day is among them."""
     for sentence in together(("left out", day, why) for day, why in found.left_out.items()):
         note(sentence, style="yellow")
     if (part := found.open) is not None:

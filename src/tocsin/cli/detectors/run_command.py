@@ -68,7 +68,6 @@ def run(
 
 
 def _readable(path: Path) -> Path:
-    """Refuse a file that cannot be opened before Spark starts."""
     from tocsin.declare.model.errors import ConfigError
 
     try:
@@ -79,7 +78,6 @@ def _readable(path: Path) -> Path:
 
 
 def _spooled(folder: Path) -> Path:
-    """Write standard input to a file, since it is read more than once."""
     path = folder / "stdin"
     with path.open("wb") as target:
         shutil.copyfileobj(sys.stdin.buffer, target)

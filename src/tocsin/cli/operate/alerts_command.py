@@ -31,7 +31,6 @@ class _ListOrShow(TyperGroup):
     """Takes `tocsin alerts --state open` for the list, and `tocsin alerts 12` for one of it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the verb in front that is left out."""
         first = args[0] if args else ""
         if first.isdecimal():
             args = ["show", *args]
@@ -257,7 +256,6 @@ def _digest_row(own: DetectorDigest) -> tuple[object, ...]:
 
 @contextmanager
 def _acting(by: str | None, why: str = "") -> Iterator[tuple[Connection, Actor]]:
-    """A transaction of the alerts DB for the person who calls; what they ask for in vain is a usage error."""
     from tocsin.alerts.actions import Actor
     from tocsin.alerts.store.database import Database
     from tocsin.declare.model.errors import TransientError

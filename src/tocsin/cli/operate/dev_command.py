@@ -73,7 +73,6 @@ def logs(
 
 
 def _follow(path: Path) -> None:
-    """Write new lines until Ctrl-C; starts again at the beginning when the log was rotated."""
     position = path.stat().st_size if path.exists() else 0
     try:
         while True:

@@ -75,7 +75,6 @@ def _jobs() -> list[str]:
 
 
 def _states(settings: Settings, catalog: Catalog) -> StateNames:
-    """Have Spark plan all code, and name the state that each asks for."""
     from tocsin.cli.detectors.check_command import plan_all
     from tocsin.declare.model.names import compute_job, detector_job
     from tocsin.platform.storage.job_folders import stored_folder
@@ -101,7 +100,6 @@ def _states(settings: Settings, catalog: Catalog) -> StateNames:
 
 
 def _by_job(settings: Settings, catalog: Catalog, faults: list[Fault]) -> dict[str, list[str]]:
-    """Assign each fault to the jobs of the file that it is in."""
     from tocsin.declare.model.job_kinds import KINDS
     from tocsin.supervise.job_kinds import names
 

@@ -89,7 +89,6 @@ def _labels(
 
 
 def _try(settings: Settings, target: Target, labels: AlertLabels) -> str:
-    """Send a test message to a receiver; "sent", or why it was not."""
     from tocsin.alerts.notify.channel import Channels, Result
     from tocsin.alerts.notify.mail.compose import Notice
     from tocsin.alerts.notify.notices import compose_notice

@@ -68,7 +68,6 @@ def status(job: _Job = None, watch: _Watch = False, json: options.Json = False) 
 
 
 def _watch(settings: Settings, job: str | None) -> None:
-    """Show the jobs on the whole screen, every 2 seconds, until Ctrl-C."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
@@ -95,7 +94,6 @@ def _watch(settings: Settings, job: str | None) -> None:
 
 
 def _remarks(reading: StatusReading) -> Iterator[tuple[str, str]]:
-    """Say, each in its style, what could not be read and when the supervisor last looked; red if that is too long."""
     from tocsin.supervise.job_status import unsupervised_reason
 
     if reading.findings_unknown:
@@ -112,7 +110,6 @@ def _remarks(reading: StatusReading) -> Iterator[tuple[str, str]]:
 
 
 def _addresses(settings: Settings, job: str | None) -> Iterator[tuple[str, str]]:
-    """Say where the pages of a stack are that runs here, unless only one job is asked about."""
     from tocsin.dev.control import launcher_pid
     from tocsin.dev.state_folder import read_running
 
@@ -124,7 +121,6 @@ def _addresses(settings: Settings, job: str | None) -> Iterator[tuple[str, str]]
 
 
 def _refusals(settings: Settings, job: str | None) -> Iterator[tuple[str, str]]:
-    """Say, in red, which days the gates refuse, unless only one job is asked about."""
     from tocsin.declare.catalog import read_catalog
     from tocsin.declare.model.errors import TocsinError
     from tocsin.history.day_rows import DayRows
@@ -141,7 +137,6 @@ def _refusals(settings: Settings, job: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _sentences(shown: Sequence[JobStatus]) -> Iterator[tuple[str, str]]:
-    """Say why jobs are as they are, each sentence in its style."""
     for status in shown:
         if status.reason:
             word = "" if status.health == status.state else f"{status.health}: "

@@ -46,7 +46,6 @@ def _cases(tree: ast.Module) -> list[ast.Call]:
 
 
 def _only_names(dropped: list[ast.stmt], kept: list[ast.stmt], bound: Counter[str]) -> set[str]:
-    """Collect the names that `dropped` alone uses, and that one statement of the file binds."""
     return {name for name in _used(dropped) - _used(kept) if bound[name] == 1}
 
 
@@ -59,7 +58,6 @@ def _targets(node: ast.stmt) -> list[str]:
 
 
 def _is_definition(node: ast.stmt) -> bool:
-    """Return whether leaving `node` out leaves out the names that it binds, and nothing else."""
     is_plain = isinstance(node, _Assignment) or (isinstance(node, ast.FunctionDef) and not node.decorator_list)
     return is_plain and bool(_targets(node))
 

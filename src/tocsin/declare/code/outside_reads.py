@@ -106,7 +106,6 @@ def _run_at_import(statement: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _imports(tree: ast.Module) -> dict[str, str]:
-    """Map each name that an import binds, and the builtins that read, to what it stands for."""
     names = {"open": "open", "input": "input", "__import__": "__import__"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -173,13 +172,11 @@ def _is_seeded(call: ast.Call, names: dict[str, str]) -> bool:
 
 
 def _reads_by_session(node: ast.Attribute) -> bool:
-    """Return whether `node` is where a session, such as that of a DataFrame, begins to read something."""
     owner = ast.unparse(node.value)
     return node.attr in _OF_SESSION and (owner == "spark" or "sparkSession" in owner or "SparkSession" in owner)
 
 
 def _full_name(node: ast.expr, names: dict[str, str]) -> str:
-    """Write out what a dotted name stands for; empty where it begins with no import."""
     if isinstance(node, ast.Attribute):
         owner = _full_name(node.value, names)
         return owner and f"{owner}.{node.attr}"

@@ -138,7 +138,6 @@ class _Reach:
         self.faults: list[Fault] = []
 
     def follow(self, tree: ast.Module, path: Path, package: str) -> None:
-        """Follow what `tree` imports; `package` is that of a module of lib/."""
         inside = {
             id(node) for outer in ast.walk(tree) if isinstance(outer, _Function) for node in ast.walk(outer)
         }  # fmt: skip
@@ -167,7 +166,6 @@ class _Reach:
             module.used = None
 
     def _module(self, path: Path, node: ast.AST, name: str) -> OwnModule | None:
-        """Find the module `name` and follow what it imports; None for a folder alone, and after a fault."""
         if name in self.modules:
             return self.modules[name]
         stem = name.replace(".", "/")
@@ -195,7 +193,6 @@ class _Reach:
         return f"imports {name}, and there is no file {self._root / stem}.py", near and f"{package}.{near}"
 
     def _text(self, place: str) -> bytes | None:
-        """Read a file of lib/, as the text carries it if it carries any; None if there is none."""
         if self._carried:
             return self._carried[place].encode() if place in self._carried else None
         file = self._root / place
@@ -211,7 +208,6 @@ class _Reach:
 
 
 def _imports(node: ast.AST, package: str) -> Iterator[tuple[str, Sequence[str]]]:
-    """Name what `node` imports: modules, each with the names that are imported from it."""
     if isinstance(node, ast.Import):
         yield from ((alias.name, ()) for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
@@ -222,8 +218,6 @@ def _imports(node: ast.AST, package: str) -> Iterator[tuple[str, Sequence[str]]]
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finds modules in what a text carries."""
-
     def __init__(self, root: Path, carried: Mapping[str, str]) -> None:
         self._root, self._carried = root, carried
 

@@ -97,7 +97,6 @@ class _Signature:
 
 
 def _arguments(function: ast.FunctionDef) -> int:
-    """Count the positional arguments; -1 with others."""
     given = function.args
     others = given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs
     return -1 if others else len(given.args)

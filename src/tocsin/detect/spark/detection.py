@@ -58,7 +58,6 @@ class ClosedWindows:
     """
 
     def __init__(self, ingest: FeederLag, window: timedelta, lateness: timedelta) -> None:
-        """Report nothing before `begin`."""
         self._passed_on, self._lateness = PassedOn(ingest), lateness
         self._wait_seconds = (window + lateness).total_seconds() + _WAIT_SECONDS
         self._is_reporting = False

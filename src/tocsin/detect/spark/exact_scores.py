@@ -65,7 +65,6 @@ class ExactScores:
     """
 
     def __init__(self, settings: Settings, spec: DetectorSpec, sources: Sequence[Source], folder: StoredPath) -> None:
-        """Keep in `folder` what is open."""
         self._settings, self._spec, self._sources = settings, spec, sources
         self._path = folder / "lower-bounds.json"
         self._used: dict[str, frozenset[str]] = {}

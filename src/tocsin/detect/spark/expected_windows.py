@@ -77,7 +77,6 @@ def _windows(rows: DataFrame, silence: Silence, spans: Sequence[Span]) -> DataFr
 
 
 def _numbers(spec: DetectorSpec, spans: Sequence[Span]) -> list[tuple[int, int]]:
-    """List the first and the last window of each of `spans` that holds one, by number."""
     numbers = ((first_number(spec, first), first_number(spec, after) - 1) for first, after in spans)
     return [(first, last) for first, last in numbers if first <= last]
 
@@ -98,7 +97,6 @@ class ClosedByBatch:
         within: Sequence[Span] = (),
         tables: JoinedTables | None = None,
     ) -> None:
-        """Follow the checkpoint `query`; `emission` chooses what is published, `within` names the windows, if known."""
         self._emission = emission or Emission()
         self._silence, self._spec, self._query, self._within = silence, silence.spec, query, within
         self._tables, self._seen = tables, SeenEntities(silence, query)
@@ -133,7 +131,6 @@ class ClosedByBatch:
         return fill_in(rows, self._silence, spans, known) if closes else None
 
     def _known(self, rows: DataFrame, batch: int, now: datetime, *, has_rows: bool) -> Known:
-        """Find out who is expected in what `batch` closes, and note if it is nobody."""
         expect = self._silence.expect
         if expect.seen_within is not None:
             seen, is_any = self._seen.take(rows, batch, now, has_rows=has_rows)

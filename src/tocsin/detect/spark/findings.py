@@ -108,14 +108,12 @@ def make_scores(rows: DataFrame, spec: DetectorSpec) -> DataFrame:
 
 
 def _judged(spec: DetectorSpec) -> tuple[Column, Column, Column]:
-    """Give whether the entity is null, the score, and whether that is a finite number."""
     score = F.col("score").cast("double")
     valid = score.isNotNull() & ~F.isnan(score) & (F.abs(score) != float("inf"))
     return any_null([F.col(name) for name in spec.entity]), score, F.coalesce(valid, F.lit(False))
 
 
 def _found_by_step(rows: DataFrame, emission: Emission) -> DataFrame:
-    """Make records of the outcomes of `step`, which has made their JSON but for what is known of this run."""
     failed = F.col("fault").isNotNull()
     faults = F.slice(F.collect_list(F.when(F.col("fault") != UNTOLD, F.struct("place", "fault"))), 1, MOST_FAULTS)
     counted = rows.observe(
@@ -134,7 +132,6 @@ def _found_by_step(rows: DataFrame, emission: Emission) -> DataFrame:
 
 
 def _bounded(written: DataFrame) -> DataFrame:
-    """Leave out, and count, what is longer than the topic of findings takes."""
     fits = F.octet_length("value") <= FINDING_BYTES - RECORD_OVERHEAD
     return written.observe(WRITTEN, F.count_if(~fits).alias("too_long")).where(fits)
 
@@ -158,7 +155,6 @@ def _edges_above(score: Column, spec: DetectorSpec, emission: Emission) -> list[
 
 
 def _document(rows: DataFrame, spec: DetectorSpec, emission: Emission, score: Column) -> list[Column]:
-    """Make all fields of a finding but its identity; null ones are left out of the JSON."""
     columns = rows.columns
     windowed = spec.window is not None
     used = {*spec.entity, "score", "window", "event_time_max", "evidence", "ingested_at", "source", "schema_version"}
@@ -191,7 +187,6 @@ def _document(rows: DataFrame, spec: DetectorSpec, emission: Emission, score: Co
 
 
 def _context(rows: DataFrame, names: list[str], evidence: Column | None) -> list[Column]:
-    """Give the further columns `names` of `rows`, and what of them and of `evidence` was cut for its length."""
     kinds = {field.name: field.dataType for field in rows.schema.fields}
     columns: list[Column] = []
     cut: list[tuple[str, Column]] = []
@@ -212,7 +207,6 @@ def _context(rows: DataFrame, names: list[str], evidence: Column | None) -> list
 
 
 def _is_short(value: Column) -> Column:
-    """Test whether `value`, of any type, has at most SAMPLE_BYTES as JSON."""
     return F.octet_length(F.to_json(F.array(value), JSON_TIMES)) <= SAMPLE_BYTES + len("[]")
 
 

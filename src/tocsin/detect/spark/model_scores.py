@@ -81,7 +81,6 @@ class _Judge:
         self._score, self._files, self._path = score, files, path
 
     def __call__(self, rows: pa.Array, hashes: pa.Array) -> pa.Array:
-        """Score `rows`, a struct each, by the model of each; null where there is none."""
         import pyarrow as pa  # noqa: PLC0415 - as in step_query
         import pyarrow.compute as pc  # noqa: PLC0415 - as in step_query
 
@@ -96,7 +95,6 @@ class _Judge:
 
 
 def _annotated(judge: _Judge) -> Callable[..., Any]:
-    """Give `judge` as a function with the types by which Spark tells the kind of an Arrow function."""
     import pyarrow as pa  # noqa: PLC0415 - as in step_query
 
     def score(rows: Any, hashes: Any) -> Any:

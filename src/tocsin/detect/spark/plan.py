@@ -131,7 +131,6 @@ def _silence_faults(tree: Node, spec: DetectorSpec) -> list[Fault]:
 
 
 def _step_plan(tree: Node, spec: DetectorSpec, source: Source | None, spark: SparkSession) -> DetectorPlan:
-    """Make the plan of `step`, whose state follows from its code, and from the columns that it receives."""
     columns = () if source is None else sorted(source.columns.items())
     state = (spec.code, spec.sources[0], spec.entity, spec.forget_after, columns)
     return DetectorPlan(
@@ -184,7 +183,6 @@ def _score(tree: Node, spec: DetectorSpec) -> Score:
 
 
 def _repeat_faults(tree: Node, spec: DetectorSpec, output: str) -> list[Fault]:
-    """List what lets `detect` find something else on history, or when it reads an event again."""
     found = [find_cut(tree, output)]
     if called := find_unrepeatable(tree):
         found.append(
@@ -241,7 +239,6 @@ def correct_score(plan: Node, score: Score, entity: Iterable[str]) -> Score:
 
 
 def _score_of_union(union: Node, score: Score, entity: tuple[str, ...]) -> Score:
-    """Find one kind for all parts: rising if each is, final if one is final."""
     parts = [correct_score(part, score_of(part), entity) for part in union.children]
     for part in parts:
         if part.kind is not ScoreKind.RISING:
@@ -273,7 +270,6 @@ def _drop_reason(node: Node, made: dict[int, Node]) -> str:
 
 
 def _join_type(join: Node) -> str:
-    """Read Spark's name of it, such as "LeftAnti"."""
     return str(join.fields["joinType"]["object"]).rsplit(".", 1)[-1].removesuffix("$")
 
 

@@ -51,7 +51,6 @@ def seen_in(rows: DataFrame, spec: DetectorSpec) -> DataFrame:
 
 
 def _number(spec: DetectorSpec) -> Column:
-    """Number a window, counted from 1970 on by the clock."""
     start = F.unix_micros(by_clock(F.col("window.start"), spec))
     return F.floor(start / (step_of(spec) // MICROSECOND)).cast("bigint")
 
@@ -76,7 +75,6 @@ class SeenEntities:
     """Those that a stream has seen, in files of the folder `seen` beside its checkpoint."""
 
     def __init__(self, silence: Silence, query: StoredPath) -> None:
-        """Go on with what is there."""
         self._silence, self._spec, self._folder = silence, silence.spec, query / "seen"
 
     def take(self, rows: DataFrame, batch: int, now: datetime, *, has_rows: bool) -> tuple[DataFrame, bool]:
@@ -108,6 +106,5 @@ class SeenEntities:
         return found
 
     def _oldest(self, now: datetime) -> int:
-        """Number the first window that may still count for one that has not closed at `now`."""
         within = self._silence.expect.seen_within or timedelta(0)
         return last_number(self._spec, now) - within // self._silence.window - 1

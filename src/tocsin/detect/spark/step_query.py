@@ -99,7 +99,6 @@ class _PartitionRun:
         self._task, self._keys, self._until = task, keys, until
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Make `OUTCOMES` of the rows in `batches`."""
         found: list[StepOutcome] = []
         for outcome in self._outcomes(_rows(batches)):
             found.append(outcome)
@@ -134,7 +133,6 @@ def _batch(found: list[StepOutcome]) -> pa.RecordBatch:
 
 
 def _with_identity(rows: DataFrame) -> DataFrame:
-    """Add identity and time of its event to each of `rows`, where they are missing and can be told by the plan."""
     jvm: Any = rows.sparkSession._jvm
     plan = _kept(jvm, rows._jdf.queryExecution().analyzed())
     if plan is None:
@@ -144,7 +142,6 @@ def _with_identity(rows: DataFrame) -> DataFrame:
 
 
 def _kept(jvm: Any, plan: Any) -> Any:
-    """Make of `plan`, of the JVM, one whose rows have the columns of their event too; None where that cannot be."""
     own = {column.name() for column in _items(plan.output())}
     if own >= _NAMES:
         return plan

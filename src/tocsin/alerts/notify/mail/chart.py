@@ -114,7 +114,6 @@ def draw(details: AlertDetails) -> bytes:
 
 
 def _panels(pen: ImageDraw, details: AlertDetails, shown: Sequence[StoredFinding]) -> list[Panel]:
-    """Divide the picture: the panel of what is shown, and one of earlier findings, if there are any, to its left."""
     scores = [*(stored.finding.score for stored in shown), *(finding.score for finding in details.earlier)]
     scores += _limits_of(details).values()
     low, top = min(0.0, *scores), max(scores)
@@ -230,7 +229,6 @@ def _font(size: int) -> FreeTypeFont:
 
 @cache
 def _dot(width: int) -> Image:
-    """Make the mask of a round dot with smooth edges."""
     from PIL import Image, ImageDraw
 
     large = Image.new("L", (8 * width, 8 * width))
@@ -240,7 +238,6 @@ def _dot(width: int) -> Image:
 
 @cache
 def _upright(text: str) -> Image:
-    """Write `text` from bottom to top."""
     from PIL import Image, ImageDraw
 
     picture = Image.new("RGB", (56, 28), "white")

@@ -168,7 +168,6 @@ def summary_mail(shown: list[AlertDetails], overview: Overview, envelope: Envelo
 
 
 def _notification_in(details: AlertDetails, envelope: Envelope) -> Notification | None:
-    """Return the latest one that leaves with a message about several alerts."""
     own = (sent for sent in reversed(details.notifications) if sent.recipient == envelope.recipient)
     return next((sent for sent in own if sent.message_id == envelope.message_id), None)
 
@@ -322,7 +321,6 @@ def _alert_letter(details: AlertDetails, notification: Notification, envelope: E
 
 
 def _facts(details: AlertDetails, addresses: dict[str, str]) -> list[tuple[str, str, str]]:
-    """List the entity and what its detector declares: name, text and address of each."""
     alert = details.alert
     rows = [(plain(k, 60), plain(v), "") for k, v in details.highest.finding.entity.items()]
     texts = {name: [text] for name, text in alert.facts.items()} | {"references": list(alert.references)}
@@ -333,7 +331,6 @@ def _facts(details: AlertDetails, addresses: dict[str, str]) -> list[tuple[str, 
 
 
 def _addresses(alert: Alert, envelope: Envelope) -> dict[str, str]:
-    """Find the pages about `alert`, and those at which `envelope.recipient` answers, by what they open."""
     links, to, now = envelope.links, envelope.recipient, envelope.date
     if links is None:
         return {}
@@ -450,7 +447,6 @@ def _window(finding: StoredFinding, still_open: bool) -> str:
 
 
 def _brief(title: str) -> str:
-    """A title without its explanation in brackets and its full stop."""
     return re.sub(r"\s*\([^)]*\)", "", title).strip().rstrip(".") or title
 
 

@@ -151,7 +151,6 @@ def _environments() -> tuple[Environment, Environment]:
 
 
 def _styled(names: str, rules: dict[str, str]) -> Markup:
-    """Write the attributes of an element with the classes `names`; KeyError if the sheet has not got one."""
     return Markup('class="{}" style="{}"').format(names, " ".join(rules[name] for name in names.split()))
 
 

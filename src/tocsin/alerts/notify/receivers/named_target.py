@@ -109,7 +109,6 @@ def _refusal(place: str, response: httpx.Response) -> Delivery:
 
 
 def _seconds(after: str) -> float | None:
-    """Read `Retry-After`, seconds or a date; None if it says neither."""
     try:
         return max(0.0, float(after))
     except ValueError:

@@ -62,7 +62,6 @@ def events_of(message: Message) -> list[dict[str, Any]]:
 
 
 def _as_single(facts: AlertFacts, urgent: bool, hidden: int) -> dict[str, Any]:
-    """Take one alert out of several; those of a summary are not `urgent`, whatever their level."""
     subject = f"{f'[{hidden:,} more alerts] ' if hidden else ''}{entity_text(facts.entity)}: "
     subject += f"{facts.score:g} (limit {facts.limit:g}) - {facts.title}"
     return {"facts": facts, "subject": subject, "urgent": urgent and facts.level == "urgent"}
@@ -97,7 +96,6 @@ def _action(facts: AlertFacts) -> str:
 
 
 def _fitting(event: dict[str, Any]) -> bytes:
-    """Write `event` without the evidence, then without further details, as far as it is too large."""
     details = event["payload"]["custom_details"]
     for cut in ((), ("gathered", "evidence"), ("gathered", "evidence", "context"), tuple(details)):
         shorter = {name: value for name, value in details.items() if name not in cut}
