@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tocsin.cli import demo_command
 from tocsin.cli.data import (
     history_command,
     new_command,
@@ -24,7 +25,6 @@ from tocsin.cli.data import (
     table_command,
     view_command,
 )
-from tocsin.cli.demo import demo_command
 from tocsin.cli.detectors import (
     backfill_command,
     check_command,

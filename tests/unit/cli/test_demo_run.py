@@ -1,13 +1,13 @@
-from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
-from tocsin.alerts.finding_merging import StoredFinding
-from tocsin.cli.demo.demo_run import BAD_LINES, EMAIL_USER, URGENT_USER, DemoReport
-from tocsin.declare.model.finding import Finding
+from tocsin.cli.demo_run import BAD_LINES, EMAIL_USER, EXAMPLES, URGENT_USER, DemoReport
+from tocsin.declare.catalog import read_catalog
 from tocsin.dev.servers.mail_sink import Mail
+from tocsin.ingest.producer import key_reader
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
+FOLDER = Path(__file__).resolve().parents[3] / "examples"
 EMAIL = Mail(
     "1", "a@example.com", f"{EMAIL_USER}: 60 (limit 50) - Bursts", "text of\nthe mail", "http://127.0.0.1:1/mail/1"
 )
@@ -24,33 +24,6 @@ def told() -> list[str]:
 @pytest.fixture
 def report(told: list[str]) -> DemoReport:
     return DemoReport(told.append, told.append, lambda: 42.4)
-
-
-def stored(user: str, score: int, level: str) -> StoredFinding:
-    finding = Finding(
-        finding_id=user,
-        detector="failed_logins",
-        version="v",
-        entity={"user_id": user},
-        window_start=START,
-        window_end=START + timedelta(seconds=10),
-        level=level,
-        score=score,
-        limit=100 if level == "urgent" else 50,
-    )
-    return StoredFinding(finding=finding, first_detected_at=START, alert=1, trajectory=[])
-
-
-def test_a_finding_is_told_when_it_appears_and_when_it_rises_and_not_again(report: DemoReport, told: list[str]) -> None:
-    report.add_findings([stored(URGENT_USER, 51, "email")])
-    report.add_findings([stored(URGENT_USER, 70, "email")])
-    report.add_findings([stored(URGENT_USER, 101, "urgent"), stored("x\x1b[2J", 51, "email")])
-    report.add_findings([stored(URGENT_USER, 120, "urgent")])
-    assert told == [
-        "a finding: trudy, 51 is above 50, so its level is email",
-        "a finding: x\\x1b[2J, 51 is above 50, so its level is email",
-        "the finding was updated: trudy, 101 is above 100, so its level is urgent",
-    ]
 
 
 def test_a_mail_is_shown_as_a_reader_sees_it(report: DemoReport, told: list[str]) -> None:
@@ -105,3 +78,12 @@ def test_what_was_promised_and_did_not_happen_is_a_fault(
     report.add_mails(mails)
     report.count_quarantined(quarantined)
     assert any(one.startswith(fault) for one in report.faults())
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_has_lines_with_keys_and_a_view(name: str) -> None:
+    catalog, (source, view) = read_catalog(FOLDER / name), EXAMPLES[name]
+    lines = (FOLDER / name / "sample.txt").read_bytes().splitlines()
+    assert len(lines) >= 40
+    assert all(b"TIME" in line and key_reader(catalog.source(source))(line) for line in lines)
+    assert catalog.view(view).stage.runs

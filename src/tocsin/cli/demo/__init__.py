@@ -1,1 +1,0 @@
-"""Show the whole way from a log line to a mail."""
