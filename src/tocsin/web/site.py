@@ -25,9 +25,8 @@ from tocsin.alerts.store.schema import alerts, silences
 from tocsin.declare.model.detector_guide import link_of
 from tocsin.declare.model.durations import span
 from tocsin.declare.model.errors import TocsinError, TransientError
-from tocsin.declare.model.finding import number, score_text
 from tocsin.declare.model.names import dag_of, detector_job
-from tocsin.declare.model.sizes import printable
+from tocsin.declare.model.sizes import number, printable, score_text
 from tocsin.declare.settings import Settings
 from tocsin.platform.state_file import read_or_make_secret
 from tocsin.web.access import Access, User

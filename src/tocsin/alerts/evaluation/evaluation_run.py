@@ -30,7 +30,7 @@ from tocsin.alerts.evaluation.scoring import (
 from tocsin.alerts.notify.mail.chart import GRID, LIMIT_COLOURS, LINE, WIDTH, Panel, score_ticks
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.detector import DetectorSpec
-from tocsin.declare.model.finding import number
+from tocsin.declare.model.sizes import number
 from tocsin.declare.settings import Settings
 from tocsin.detect.spark.findings import SCORE_TIMES
 from tocsin.history.backfill.trial import DayChoice, DetectorTrial, score_days

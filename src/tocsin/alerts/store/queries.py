@@ -34,9 +34,9 @@ from tocsin.alerts.store.alert_rows import (
 )
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import alert_transitions, alerts, invalid_findings, job_usage, notifications
-from tocsin.declare.model.finding import Origin, canonical_entity, entity_text
+from tocsin.declare.model.finding import Origin, canonical_entity
 from tocsin.declare.model.names import detector_job
-from tocsin.declare.model.sizes import shortened
+from tocsin.declare.model.sizes import entity_text, shortened
 from tocsin.declare.settings import Settings
 from tocsin.history.backfill.parity.comparison import ReportedFinding, Streamed
 from tocsin.history.places import begin, end

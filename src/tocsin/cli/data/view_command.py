@@ -9,7 +9,7 @@ import typer
 
 from tocsin.cli.options import Json
 from tocsin.cli.output import as_json, counted, line, note, table, utc, write_list
-from tocsin.declare.model.finding import number
+from tocsin.declare.model.sizes import number
 
 if TYPE_CHECKING:
     from tocsin.declare.settings import Settings

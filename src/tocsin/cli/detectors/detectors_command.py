@@ -11,7 +11,7 @@ import typer
 from tocsin.cli import options
 from tocsin.cli.detectors.check_command import project_catalog
 from tocsin.cli.output import line, note, write_list
-from tocsin.declare.model.finding import number
+from tocsin.declare.model.sizes import number
 
 if TYPE_CHECKING:
     from tocsin.alerts.store.queries import AlertCounts

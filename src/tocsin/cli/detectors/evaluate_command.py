@@ -16,7 +16,7 @@ from tocsin.cli import options
 from tocsin.cli.detectors.backfill_command import together
 from tocsin.cli.output import as_json, counted, line, note, table, utc
 from tocsin.declare.model.durations import span
-from tocsin.declare.model.finding import number
+from tocsin.declare.model.sizes import number
 
 if TYPE_CHECKING:
     from tocsin.alerts.evaluation.evaluation_run import Evaluation, LabelCount

@@ -11,7 +11,7 @@ import typer
 from tocsin.cli import options
 from tocsin.cli.detectors.findings_command import window
 from tocsin.cli.output import as_json, counted, line, table, utc
-from tocsin.declare.model.finding import entity_text, number, score_text
+from tocsin.declare.model.sizes import entity_text, number, score_text
 
 if TYPE_CHECKING:
     from tocsin.alerts.evidence.finding_explanation import FindingExplanation

@@ -9,7 +9,7 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import counted, note, utc, write_list
-from tocsin.declare.model.finding import entity_text, number, score_text
+from tocsin.declare.model.sizes import entity_text, number, score_text
 
 if TYPE_CHECKING:
     from tocsin.alerts.finding_merging import StoredFinding

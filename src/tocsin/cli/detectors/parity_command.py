@@ -10,7 +10,7 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, table, utc
-from tocsin.declare.model.finding import entity_text, score_text
+from tocsin.declare.model.sizes import entity_text, score_text
 
 if TYPE_CHECKING:
     from tocsin.history.backfill.parity.comparison import Difference, ReportedFinding

@@ -15,7 +15,7 @@ import typer
 from tocsin.cli import options
 from tocsin.cli.detectors.backfill_command import together
 from tocsin.cli.output import as_json, counted, line, note, table, utc
-from tocsin.declare.model.finding import entity_text, number
+from tocsin.declare.model.sizes import entity_text, number
 
 if TYPE_CHECKING:
     from tocsin.cases.case_report import FileReport

@@ -16,7 +16,7 @@ from tocsin.cli import options
 from tocsin.cli.detectors import findings_command
 from tocsin.cli.operate import route_command
 from tocsin.cli.output import as_json, line, note, table, utc, write_list
-from tocsin.declare.model.finding import entity_text, number
+from tocsin.declare.model.sizes import entity_text, number
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -13,7 +13,7 @@ import typer
 from tocsin.cli import options
 from tocsin.cli.output import as_json, line, table, utc
 from tocsin.declare.model.detector import Stage
-from tocsin.declare.model.finding import entity_text
+from tocsin.declare.model.sizes import entity_text
 
 if TYPE_CHECKING:
     from tocsin.cli.json_shapes import RoutedShape

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -136,21 +135,3 @@ def finding_id(
     micros = ["" if moment is None else str((moment - EPOCH) // timedelta(microseconds=1)) for moment in (start, end)]
     text = "\n".join([detector, canonical_entity(entity), *micros, event])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def entity_text(entity: Mapping[str, str]) -> str:
-    """Name who or what a finding is about: the value of a single column, else `column=value` of each."""
-    values = [*entity.values()]
-    return values[0] if len(values) == 1 else ", ".join(f"{column}={value}" for column, value in entity.items())
-
-
-def score_text(score: float, *, at_least: bool) -> str:
-    """Write a score, and whether it is only a lower bound."""
-    return f"{'at least ' if at_least else ''}{number(score)}"
-
-
-def number(figure: float) -> str:
-    """Write a score or count as people do: 120, 1,234,567, 12.35 or 0.183."""
-    if figure == int(figure) and abs(figure) < 1e15:
-        return f"{figure:,.0f}"
-    return f"{figure:,.2f}" if 1 <= abs(figure) < 1e15 else f"{figure:.3g}"

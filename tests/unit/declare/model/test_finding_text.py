@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tocsin.declare.model.finding import entity_text, number, score_text
+from tocsin.declare.model.sizes import entity_text, number, score_text
 
 
 @pytest.mark.parametrize(

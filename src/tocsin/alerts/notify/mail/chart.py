@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tocsin.alerts.finding_merging import StoredFinding, time_of
 from tocsin.alerts.store.alert_rows import AlertDetails
-from tocsin.declare.model.finding import number
+from tocsin.declare.model.sizes import number
 
 if TYPE_CHECKING:
     from PIL.Image import Image

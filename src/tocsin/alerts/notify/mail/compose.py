@@ -40,8 +40,9 @@ from tocsin.alerts.notify.mail.plain_text import named, plain, times, value
 from tocsin.alerts.notify.outbox import Overview
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, alert_parts, message_id
 from tocsin.declare.model.detector_guide import link_of
-from tocsin.declare.model.finding import canonical_entity, number, score_text
+from tocsin.declare.model.finding import canonical_entity
 from tocsin.declare.model.names import detector_job
+from tocsin.declare.model.sizes import number, score_text
 
 _log = structlog.get_logger()
 SUMMARY_LINES = 50

@@ -6,8 +6,7 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
-from tocsin.declare.model.finding import entity_text
-from tocsin.declare.model.sizes import printable
+from tocsin.declare.model.sizes import entity_text, printable
 
 
 def plain(text: str, longest: int = 200) -> str:

@@ -18,8 +18,7 @@ from tocsin.alerts.notify.alert_facts import AlertFacts, find_by_key
 from tocsin.alerts.notify.channel import Delivery, Message, Result
 from tocsin.alerts.notify.receivers.named_target import NamedTargetChannel
 from tocsin.declare.blocks.receiver_settings import PagerDutyTarget
-from tocsin.declare.model.finding import entity_text
-from tocsin.declare.model.sizes import printable
+from tocsin.declare.model.sizes import entity_text, printable
 from tocsin.declare.setting_blocks import secret_in
 from tocsin.declare.settings import Settings
 
