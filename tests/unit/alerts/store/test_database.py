@@ -1,22 +1,23 @@
 from __future__ import annotations
 
 import sqlite3
+import tarfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import event, text
+from sqlalchemy import DateTime, MetaData, create_engine, event, text
 
+from tests.rig.kept_release import RELEASES
 from tests.rig.sink_servers import emptied
 from tests.unit.alerts.scene import NOON, RULES, burst, finding
 from tocsin.alerts.recording import record
-from tocsin.alerts.store import migrations, queries
+from tocsin.alerts.store import queries
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter
 from tocsin.alerts.store.schema import metadata
@@ -47,40 +48,50 @@ def index(database: Database, *users: str) -> None:
         record(connection, [one for user in users or ("mallory",) for one in burst(60, user=user)], RULES, NOON)
 
 
-def downgrade(database: Database, schema: str) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
-    config.set_main_option("path_separator", "os")
-    with database.write() as connection:
-        config.attributes["connection"] = connection
-        command.downgrade(config, schema)
+def as_of_release_0_1_0(archive: Path, database: Database, folder: Path) -> None:
+    """Make the alerts DB of that release in the empty `database`, with four times the notification that it holds."""
+    with tarfile.open(archive) as release:
+        release.extract("state/alerts.db", folder, filter="data")
+    kept, old = create_engine(f"sqlite:///{folder / 'state' / 'alerts.db'}"), MetaData()
+
+    @event.listens_for(old, "column_reflect")
+    def portable(_: object, __: object, column: dict[str, Any]) -> None:
+        kind = column["type"].as_generic()
+        column["type"] = DateTime(timezone=True) if isinstance(kind, DateTime) else kind
+
+    old.reflect(kept)
+    with kept.connect() as before, database.write() as connection:
+        old.create_all(connection)
+        for table in old.sorted_tables:
+            rows = [dict(row) for row in before.execute(table.select()).mappings()]
+            if table.name == "notifications":
+                (row,) = rows
+                tries: list[dict[str, Any]] = [{"attempts": 1}, {"claimed_until": NOON}, {}, {"state": "waiting"}]
+                rows = [
+                    row | {"id": number, "revision": number, "state": "pending", "kind": "email"} | done
+                    for number, done in enumerate(tries, start=1)
+                ]
+            if rows:
+                connection.execute(table.insert(), rows)
+    kept.dispose()
 
 
-def test_a_db_of_an_older_tocsin_is_brought_up_with_all_that_it_holds(database: Database) -> None:
-    index(database)
-    before = queries.list_findings(database, FindingFilter()), queries.list_alerts(database, AlertFilter())
-    downgrade(database, "0007")
+def test_a_db_of_the_last_release_is_brought_up_with_all_that_it_holds(
+    address: str, opened: Open, tmp_path: Path
+) -> None:
+    """What an older Tocsin has tried to send stays the same message: a receiver may have it."""
+    database = opened(address)
+    (tmp_path / "state").mkdir()
+    as_of_release_0_1_0(RELEASES / "0.1.0.tar.gz", database, tmp_path / "release")
     assert not database.is_ready()
     database.migrate()
-    after = queries.list_findings(database, FindingFilter()), queries.list_alerts(database, AlertFilter())
-    assert after == before
-    assert all(before)
+    (alert,) = queries.list_alerts(database, AlertFilter())
+    assert (alert.detector, alert.guide["email_limit"]) == ("failed_logins", 50)
+    assert len(queries.list_findings(database, FindingFilter())) == 1
     with database.read() as connection:
+        rows = connection.execute(text("SELECT state, detector FROM notifications ORDER BY id")).all()
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
-
-
-def test_what_an_older_tocsin_has_tried_to_send_stays_the_same_message(database: Database) -> None:
-    index(database, "tried", "claimed", "new", "waits")
-    downgrade(database, "0011")
-    changes = ("attempts = 1", f"claimed_until = '{NOON:%Y-%m-%d %H:%M:%S}'", "attempts = 0")
-    with database.write() as connection:
-        for number, change in enumerate(changes, start=1):
-            values = f"state = 'pending', {change}"
-            connection.execute(text(f"UPDATE notifications SET {values} WHERE alert_id = {number}"))
-    database.migrate()
-    with database.read() as connection:
-        rows = connection.execute(text("SELECT state, detector FROM notifications ORDER BY alert_id")).all()
     assert [row.state for row in rows] == ["leaving", "leaving", "pending", "waiting"]
     assert {row.detector for row in rows} == {"failed_logins"}
 
