@@ -122,10 +122,7 @@ def _parser() -> str:
     folder = Path(__file__).parent
     modules = (
         "spark/parse.py",
-        "spark/json_fields.py",
-        "spark/enrich.py",
         "spark/event_times.py",
-        "spark/record_place.py",
         "line_forms.py",
         "time_patterns.py",
     )
