@@ -25,7 +25,7 @@ from tocsin.history.backfill.backfill_ledger import Backfills
 from tocsin.history.day_status import published_days
 from tocsin.history.day_versions import paths
 from tocsin.history.places import Places
-from tocsin.platform import process_exit
+from tocsin.platform import child_process
 from tocsin.platform.storage.stored_path import open_stored
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
@@ -128,7 +128,7 @@ class PastDays:
     def _start(self, command: list[str], variables: dict[str, str]) -> subprocess.Popen[bytes]:
         environment = job_environment(self.settings, find_java().home) | variables
         with self.log.open("ab") as log:
-            return subprocess.Popen([*process_exit.prefix(), *command], env=environment, stdout=log, stderr=log)
+            return subprocess.Popen([*child_process.prefix(), *command], env=environment, stdout=log, stderr=log)
 
     def executors_lost(self) -> int:
         """Count the executors that Spark has reported lost."""

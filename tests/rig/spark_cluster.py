@@ -13,7 +13,7 @@ import psutil
 from tests.rig.lacking import give_up
 from tests.rig.waiting import await_that
 from tocsin.dev.servers.ports import accepts, free_ports
-from tocsin.platform import process_exit
+from tocsin.platform import child_process
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
 
@@ -113,7 +113,7 @@ class SparkCluster:
             "PYTHONPATH": "",
         }
         hiding = [] if self._hidden is None or name == "master" else _hiding(self._hidden)
-        command = [*process_exit.prefix(), *hiding, str(spark / "bin" / "spark-class"), program, *options]
+        command = [*child_process.prefix(), *hiding, str(spark / "bin" / "spark-class"), program, *options]
         with (self._folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 

@@ -8,11 +8,9 @@ Standard library only.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import secrets
 import signal
-import sys
 import threading
 from enum import IntEnum
 from pathlib import Path
@@ -85,28 +83,3 @@ def on_signals(stop: threading.Event, *, interactive: bool = False) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if interactive else ())):
         signal.signal(number, ask)
-
-
-_PR_SET_PDEATHSIG = 1
-
-
-def prefix() -> list[str]:
-    """Give the words to put before a command, so that it ends with the thread that starts it; see the module."""
-    return [sys.executable, "-I", "-S", __file__, str(os.getpid())]
-
-
-def main() -> None:
-    """Take the place of this process by the command."""
-    parent, command = int(sys.argv[1]), sys.argv[2:]
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            sys.exit("the parent ended before the command began")
-    try:
-        os.execvp(command[0], command)
-    except OSError as error:
-        sys.exit(f"{command[0]} cannot be run: {error.strerror}")
-
-
-if __name__ == "__main__":
-    main()

@@ -21,7 +21,7 @@ from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings
 from tocsin.history.landing_ledger import read_ledger
 from tocsin.history.places import Places
-from tocsin.platform import process_exit
+from tocsin.platform import child_process
 from tocsin.platform.process_exit import ExitCode
 from tocsin.supervise.runners.log_files import rotate, tail
 
@@ -123,7 +123,7 @@ class HistoryRounds:
         with self._child_lock:
             if self._ended.is_set():
                 return None
-            words = [*process_exit.prefix(), *command]
+            words = [*child_process.prefix(), *command]
             self._child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         try:
             code = self._child.wait(_LONGEST_SECONDS)

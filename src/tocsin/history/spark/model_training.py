@@ -37,7 +37,7 @@ from tocsin.detect.model_program import (
 from tocsin.detect.spark.ranges import EventReader, Range, features_in_range
 from tocsin.history.places import begin, end
 from tocsin.history.spark.sealed_days import with_tick
-from tocsin.platform import process_exit, state_file
+from tocsin.platform import child_process, state_file
 from tocsin.platform.environments import python_in
 from tocsin.spark.tables.dated_versions import DatedVersion, DatedVersions
 from tocsin.spark.tables.model_files import ModelFacts, ModelFiles
@@ -131,7 +131,7 @@ def train_on(
 def _run(spec: DetectorSpec, folder: Path) -> TrainingResult:
     assert spec.model is not None, "asked for detectors with a model"
     python = python_in(spec.path.parents[1], spec.environment) or sys.executable
-    words = [*process_exit.prefix(), str(python), "-m", "tocsin.detect.model_program", str(folder / "task.json")]
+    words = [*child_process.prefix(), str(python), "-m", "tocsin.detect.model_program", str(folder / "task.json")]
     # Threads of a numeric library take memory each, and add in another order.
     fixed = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1") | {"PYTHONHASHSEED": "0"}
     with (folder / "log").open("wb") as output:

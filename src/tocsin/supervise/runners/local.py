@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import structlog
 
-from tocsin.platform import private, process_exit
+from tocsin.platform import child_process, private, process_exit
 from tocsin.supervise.runners import process_labels
 from tocsin.supervise.runners.log_files import rotate, tail
 from tocsin.supervise.runners.process_labels import Labels
@@ -46,7 +46,7 @@ class LocalRunner:
         launch.log.parent.mkdir(parents=True, exist_ok=True)
         rotate(launch.log)
         environment = process_exit.variables(self._exit(launch.labels.job))
-        prefix = process_exit.prefix() if self._tethered else []
+        prefix = child_process.prefix() if self._tethered else []
         with launch.log.open("ab") as log:
             child = subprocess.Popen(
                 [*prefix, *launch.command],

@@ -250,9 +250,9 @@ def test_what_a_tethered_process_tethers_itself_ends_too(tmp_path: Path) -> None
     """As the JVM does that a job starts to make an archive: it belongs to no pipe, and would live on by itself."""
     imports = "import subprocess, time; from tocsin.platform import child_process;"
     below = f"{imports} sleep = [{sys.executable!r}, '-c', {SLEEP!r}];"
-    below += "print(subprocess.Popen([*process_exit.prefix(), 'nice', *sleep]).pid, flush=True); time.sleep(600)"
+    below += "print(subprocess.Popen([*child_process.prefix(), 'nice', *sleep]).pid, flush=True); time.sleep(600)"
     above = f"{imports} below = [{sys.executable!r}, '-c', {below!r}];"
-    above += "subprocess.Popen([*process_exit.prefix(), *below]); time.sleep(600)"
+    above += "subprocess.Popen([*child_process.prefix(), *below]); time.sleep(600)"
     process = subprocess.Popen([sys.executable, "-c", above], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     lowest = psutil.Process(int(process.stdout.readline()))
