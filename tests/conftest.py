@@ -12,6 +12,10 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.rig.broker import broker
+
+__all__ = ["broker"]
+
 TESTS = Path(__file__).parent
 
 # PySpark takes a main module without a file, as xdist's processes have it, for a doctest of its own, and exits.

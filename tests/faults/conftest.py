@@ -4,10 +4,9 @@ import os
 
 import pytest
 
-from tests.rig.broker import broker
 from tests.rig.detect_job import job
 
-__all__ = ["broker", "job"]
+__all__ = ["job"]
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.rig.broker import broker
 from tests.spark.raw_records import Read, reading
 from tocsin.declare.blocks.spark_settings import SparkSettings
 from tocsin.declare.model.finding import Finding
@@ -26,8 +25,6 @@ from tocsin.history.spark import import_days, import_files
 from tocsin.setup.java import find_java
 from tocsin.spark.session import clean_scratch, streaming_session
 from tocsin.views.spark import view_rebuild
-
-__all__ = ["broker"]
 
 JOB = "detector:tests"
 
