@@ -419,6 +419,7 @@ def check_what_was_replayed(live: LiveIngest, source: Source, at: str, refused: 
     assert replay(live.settings, source, hopeless()[:1]).changed == set()
 
 
+@pytest.mark.long  # tests/spark has the pattern and the rules; here they meet real-time mode
 def test_a_possessive_pattern_takes_any_line_and_broken_rules_end_the_job(live: LiveIngest) -> None:
     installation, project = live.installation, live.settings.project
     path, rules = project / "sources/logins.toml", project / "expectations/logins.rows.json"

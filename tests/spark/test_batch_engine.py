@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import seal_day
@@ -40,6 +41,7 @@ def step(key: str, state: Seen, event: Event) -> tuple[Seen, list[StepFinding]]:
 '''
 
 
+@pytest.mark.long  # tests/browser has a night, whose programs share one as well
 def test_programs_side_by_side_start_one_engine_and_keep_their_output(tmp_path: Path) -> None:
     settings, jobs = Settings(project=tmp_path / "project", state=tmp_path / "state"), here().root / "spark_jobs"
     copy_project(settings.project, "sources")

@@ -137,8 +137,8 @@ def test_the_keys_of_a_table_are_expected_while_they_hold(run: Run, project: Pat
     assert problems(run(COUNT, *cases, ways=ways, **declared)) == []
 
 
-@EACH_WAY
-def test_those_who_were_seen_are_expected_and_then_forgotten(run: Run, ways: list[Way]) -> None:
+@pytest.mark.long  # test_absence.py has them on a stream and on history
+def test_those_who_were_seen_are_expected_and_then_forgotten(run: Run) -> None:
     """Who was seen in one window is expected in the next two."""
     once = 'at("12:00:03", user_id="a").then(at("12:00:14", user_id="b")).then(tick("12:00:50"))'
     found = missing(("a", "12:00:10"), ("a", "12:00:20"), ("b", "12:00:20"), ("b", "12:00:30"))
@@ -149,7 +149,7 @@ def test_those_who_were_seen_are_expected_and_then_forgotten(run: Run, ways: lis
         'Case("nobody yet", events=tick("12:00:00").then(tick("12:01:00")), expect=[])',
     )
     declared = {"levels": "email=0", "more": 'expect=Entities(seen_within="20 seconds"), '}
-    assert problems(run(COUNT, *cases, ways=ways, **declared)) == []
+    assert problems(run(COUNT, *cases, ways=STREAMS, **declared)) == []
 
 
 def test_a_final_score_is_written_when_its_window_closes_in_all_ways(run: Run) -> None:

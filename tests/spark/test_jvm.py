@@ -59,7 +59,7 @@ def ended(how: str) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("how", ["end", "kill"])
+@pytest.mark.parametrize("how", ["kill", pytest.param("end", marks=pytest.mark.long)])
 def test_what_is_asked_of_a_jvm_while_it_ends_is_no_error_in_the_log(how: str) -> None:
     assert "Traceback" not in ended(how)
 
