@@ -1,4 +1,4 @@
-"""Find the time in lines of a sample: one in a form that logs commonly have, with all its parts, or none.
+"""Recognise the times in lines of a sample: the whole of each, with all its parts, or nothing.
 
 What stands beside a time and looks like a part of it is never passed over: then the lines are refused, with the reason.
 """
@@ -11,53 +11,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from tocsin.declare.model.source import EPOCHS, SYSLOG
-from tocsin.ingest.time_patterns import LONG_MONTHS, LONG_WEEKDAYS, MONTHS, WEEKDAYS, time_regex
+from tocsin.ingest.sampling.time_grammar import (
+    ALSO_TIME,
+    COMMENT,
+    EPOCH,
+    EPOCH_DIGITS,
+    PART_AFTER,
+    PART_BEFORE,
+    REGEXES,
+)
+from tocsin.ingest.sampling.written_form import UnclearTime, write_form
+from tocsin.ingest.time_patterns import LONG_WEEKDAYS, MONTHS
 
 MOST = 0.9
 """A time in so many of the lines is the time of all; the others go to quarantine."""
 
-EPOCH_DIGITS = dict(zip((10, 13, 16, 19), EPOCHS, strict=True))
+_FEW_DAYS = 3
+"""From so many days on their order tells what is the day in a date."""
 _LOOKED_AT = 20
-_DATES = (
-    *("yyyy-MM-dd", "yyyy/MM/dd", "yyyy.MM.dd", "yyyyMMdd", "dd/MMM/yyyy", "dd-MMM-yyyy", "d MMM yyyy"),
-    *("MMM [ ]d yyyy", "MMM [ ]d, yyyy", "MMM [ ]d", "dd.MM.yyyy", "M/d/yyyy", "d/M/yyyy"),
-)
-_ISO = ("yyyy-MM-dd'T'HH:mm:ss", "yyyy-MM-dd HH:mm:ss")
-_ZONE_NAMES = (
-    "EST EDT CST CDT MST MDT PST PDT AKST AKDT HST AST ADT NST NDT BRT ART CET CEST EET EEST WET WEST BST IST"
-    " MSK MSD SAST CAT EAT WAT PKT NPT ICT WIB SGT HKT JST KST AWST ACST ACDT AEST AEDT NZST NZDT SST"
-).replace(" ", "|")
-_DAYS = "|".join((*LONG_WEEKDAYS, *WEEKDAYS))
-_NAMES = f"{_DAYS}|{'|'.join((*LONG_MONTHS, *MONTHS))}"
-_START = rf"(?<![\w:])(?<!\d[.,/-])(?<!\w[+-])(?:(?P<weekday>{'|'.join(WEEKDAYS)})(?P<behind>,?[ ]))?"
-_REST = (
-    r"(?P<between>[ T_:-]|,[ ])(?P<clock>\d{1,2}:\d\d(?P<seconds>:\d\d)?|\d{6})"
-    r"(?:(?P<mark>[.,])(?P<digits>\d{1,9}))?(?P<half>[ ]?[AaPp][Mm](?![A-Za-z]))?"
-    r"(?P<zone>[ ]?[+-]\d\d(?::?[0-5]\d)?(?!\d)|[ ]?(?:UTC|GMT|Z)(?![\w+-]))?"
-)
-_END = r"(?![\w:]|[.,:/-]\d)"
-_EPOCH = (
-    r"\W{0,3}(?:\S{1,40}[ ])?\[?"
-    r"(?P<number>(?<![\w.,:/@#=+-])(?:\d{10}(?:\.\d{1,9})?|\d{13}|\d{16}|\d{19})(?![\w:,/.-]))"
-)
-_ALSO_TIME = re.compile(
-    r"(?<![\w.:/-])(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/]\d{1,2}[-/]\d{4}|\d{1,2}:\d\d:\d\d|\d{4}-?W\d\d(?:-?\d)?"
-    rf"|(?:{'|'.join(MONTHS)})[ ]+\d{{1,2}})(?![\w:])"
-)
-_PART_BEFORE = re.compile(rf"(?:(?<!\w)(?:{_NAMES}|(?:19|20)\d\d)[.,]?[ ]?|[\d][.,:/T_-])$")
-_PART_AFTER = re.compile(
-    r"^(?:[ ,]{0,2}(?:[ap]\.m\.|[AaPp][Mm](?![a-z])|[+-]\d\d(?::?\d\d)?(?![\w.:-]))"
-    rf"|[ ]?[(\[]?(?:{_ZONE_NAMES}|UTC|GMT|[A-Z][a-z]+/[A-Z][a-z_]+)(?!\w)|[ ](?:{_DAYS}|(?:19|20)\d\d)(?!\w))"
-)
 
 
-class UnclearTime(ValueError):
-    """The lines hold times, but what they mean cannot be told; `start` is where the first stands."""
+@dataclass(frozen=True)
+class _Written:
+    """One time as a line writes it; `shape` is what the times of all lines have in common."""
 
-    def __init__(self, what: str, start: int = 0) -> None:
-        super().__init__(what)
-        self.start = start
+    start: int
+    end: int
+    shape: tuple[str, ...]
+    match: re.Match[str]
 
 
 @dataclass(frozen=True)
@@ -74,130 +55,166 @@ class KnownTime:
     has_zone: bool
 
 
-_Matches = list[re.Match[str] | None]
-
-
-def _regex(date: str) -> re.Pattern[str]:
-    tail = "" if "y" in date else r"(?P<tail>[ ](?:19|20)\d\d)?"
-    return re.compile(f"{_START}(?P<date>{time_regex(date)}){_REST}{tail}{_END}")
-
-
-_REGEXES = {date: _regex(date) for date in _DATES}
-
-
 def find_time(lines: Sequence[str]) -> KnownTime | None:
     """Find the time that stands first in nearly all `lines`; None if there is none.
 
     UnclearTime if there is one that is not known whole, or can be read in two ways.
     """
     looked_at = lines[:: max(1, len(lines) // _LOOKED_AT)]
-    likely = [date for date in _DATES if 2 * sum(map(bool, map(_REGEXES[date].search, looked_at))) >= len(looked_at)]
-    found = {date: [_REGEXES[date].search(line) for line in lines] for date in likely}
-    known = {date: times for date, times in found.items() if sum(map(bool, times)) >= MOST * len(lines)}
+    likely = {
+        key: regex
+        for key, regex in REGEXES.items()
+        if 2 * sum(map(bool, map(regex.search, looked_at))) >= len(looked_at)
+    }
+    found = {key: [_first(regex, line) for line in lines] for key, regex in likely.items()}
+    least = MOST * len(lines)
+    known = {key: times for key, times in found.items() if sum(map(bool, times)) >= least}
     epoch = _epoch(lines)
     if not known:
         return epoch
-    best = min(known.values(), key=_rank)
-    pairs = [(span, time) for span, time in zip(epoch.spans, best, strict=True) if span and time] if epoch else []
-    if pairs and all(span[0] < time.start() for span, time in pairs):
+    best = min(known, key=lambda key: _rank(known[key]))
+    times = known[best]
+    if epoch is not None and _is_before(epoch.spans, times):
         return epoch
-    start = next(time for time in best if time).start()
-    try:
-        return _settled({date: times for date, times in known.items() if _spans(times) == _spans(best)}, lines)
-    except UnclearTime as error:
-        raise UnclearTime(str(error), start) from None
+    return _settled(best, known, lines)
 
 
-def _rank(times: _Matches) -> tuple[float, float]:
+def _rank(times: Sequence[_Written | None]) -> tuple[float, float]:
     """Order by where times begin, the longer first."""
     there = [time for time in times if time]
-    starts = sorted(time.start() for time in there)
-    return starts[len(there) // 2], -sum(len(time[0]) for time in there) / len(there)
+    start = sorted(time.start for time in there)[len(there) // 2]
+    return start, -sum(time.end - time.start for time in there) / len(there)
 
 
-def _spans(times: _Matches) -> list[tuple[int, int] | None]:
-    return [time.span() if time else None for time in times]
+def _is_before(spans: Sequence[tuple[int, int] | None], times: Sequence[_Written | None]) -> bool:
+    pairs = [(span, time) for span, time in zip(spans, times, strict=True) if span and time]
+    return bool(pairs) and all(span[0] < time.start for span, time in pairs)
 
 
-def _settled(rivals: dict[str, _Matches], lines: Sequence[str]) -> KnownTime:
-    """Make the form of times that stand at the same places, if it is one and clear."""
-    example = next(time[0] for times in rivals.values() for time in times if time)
-    valid = {date: times for date, times in rivals.items() if all(_is_date(time) for time in times if time)}
-    if not valid:
-        raise UnclearTime(f"'{example}' is no date of the calendar")
-    if len(valid) > 1:
-        raise UnclearTime(f"'{example}' can be read as {' or '.join(valid)}")
-    ((date, times),) = valid.items()
-    shapes = Counter(_shape(time) for time in times if time)
-    shape, count = shapes.most_common(1)[0]
-    if count < MOST * len(lines):
-        examples = [next(time[0] for time in times if time and _shape(time) == known) for known in list(shapes)[:2]]
-        raise UnclearTime(f"the times are written in {len(shapes)} forms, as '{examples[0]}' and '{examples[1]}'")
-    kept = [time if time and _shape(time) == shape else None for time in times]
-    for time, line in zip(kept, lines, strict=True):
-        if time:
-            _check_beside(time, line)
-    return KnownTime(_form(date, shape, [time for time in kept if time]), _spans(kept), bool(shape[4]))
+def _first(regex: re.Pattern[str], line: str) -> _Written | None:
+    match = regex.search(line)
+    if match is None:
+        return None
+    fields = match.groupdict()
+    half, weekday = fields["half"] or "", fields["weekday"] or ""
+    shape = (
+        ("EEEE" if weekday.title() in LONG_WEEKDAYS else "EEE") + fields["behind"] if weekday else "",
+        fields["between"],
+        re.sub("[A-Za-z]+", "a", half),
+        _zone_form(fields["zone"] or ""),
+        " yyyy" if fields.get("tail") else "",
+    )
+    return _Written(match.start(), match.end(), shape, match)
 
 
-def _shape(time: re.Match[str]) -> tuple[str, ...]:
-    clock = "HHmmss" if ":" not in time["clock"] else "HH:mm:ss" if time["seconds"] else "HH:mm"
-    zone = time["zone"] or ""
+def _zone_form(zone: str) -> str:
     bare = zone.strip()
-    if bare[:1] in ("+", "-"):
-        written = "XXX" if ":" in bare else "Z" if len(bare) > 3 else "X"
-    else:
-        written = "XXX" if bare == "Z" else f"'{bare}'" if bare else ""
-    weekday = f"EEE{time['behind']}" if time["weekday"] else ""
-    tail = " yyyy" if time.groupdict().get("tail") else ""
-    half = re.sub("[A-Za-z]+", "a", time["half"] or "")
-    return weekday, time["between"], clock, half, " " * (len(zone) - len(bare)) + written, tail
+    blank = zone[: len(zone) - len(bare)]
+    if not bare:
+        return ""
+    if bare[0] in "+-":
+        return blank + ("XXX" if ":" in bare else "Z" if len(bare) > 3 else "X")
+    return blank + ("XXX" if bare == "Z" else f"'{bare}'" if bare in ("UTC", "GMT") else "?")
 
 
-def _form(date: str, shape: tuple[str, ...], times: Sequence[re.Match[str]]) -> str:
-    weekday, between, clock, half, zone, tail = shape
-    is_bare = any(len(time["clock"].partition(":")[0]) == 1 for time in times)
-    if half or is_bare:
-        clock = clock.replace("HH", "h" if half else "H")
-    days = date + (f"'{between}'" if between.isalpha() else between) + clock
-    is_iso = days in _ISO and zone in ("", "XXX", "Z") and not weekday + half + tail
-    marks, lengths = {time["mark"] for time in times if time["mark"]}, {len(time["digits"] or "") for time in times}
-    if len(marks) > 1 or (len(lengths - {0}) > 1 and (not is_iso or max(lengths) <= 3)):
-        raise UnclearTime("what stands behind the seconds may be a fraction or milliseconds")
-    if is_iso and marks <= {"."}:
-        return "iso8601"
-    fraction = "".join(marks) + "S" * max(lengths)
-    fraction = f"[{fraction}]" if fraction and 0 in lengths else fraction
-    form = f"{weekday}{days}{fraction}{half}{zone}{tail}"
-    return SYSLOG if form == "MMM [ ]d HH:mm:ss" else form
-
-
-def _is_date(time: re.Match[str]) -> bool:
-    fields = {name: value for name, value in time.groupdict().items() if value}
-    name = fields.get("month_name", "").title()
-    month = MONTHS.index(name) + 1 if name else int(fields["month"])
-    year = fields.get("year") or fields.get("tail") or "2000"
+def _settled(
+    best: tuple[str, str], known: dict[tuple[str, str], list[_Written | None]], lines: Sequence[str]
+) -> KnownTime:
+    """Make the form of times that are read by `best`, if they are clear."""
+    times = known[best]
+    place = next(time for time in times if time)
     try:
-        moment = datetime(int(year), month, int(fields.get("blank_day") or fields["day"]), tzinfo=UTC)
+        rivals = {date: other for (date, clock), other in known.items() if clock == best[1]}
+        rivals = {date: other for date, other in rivals.items() if _same_place(other, times)}
+        date = _date_form({date: other for date, other in rivals.items() if _all_valid(date, other)}, place)
+        shape, kept = _shape(times, len(lines))
+        for time, line in zip(kept, lines, strict=True):
+            if time:
+                _check_beside(time, line)
+        form = write_form(date, best[1], shape, [time.match.groupdict() for time in kept if time])
+        return KnownTime(form, [(time.start, time.end) if time else None for time in kept], bool(shape[3]))
+    except UnclearTime as error:
+        raise UnclearTime(str(error), place.start) from None
+
+
+def _date_form(rivals: dict[str, list[_Written | None]], place: _Written) -> str:
+    """Choose the order of day, month and year: the only one, or that in which the days of the lines follow closely."""
+    if not rivals:
+        raise UnclearTime(f"'{_text(place)}' is no date of the calendar")
+    spans: dict[str, tuple[int, int]] = {}
+    for date, times in rivals.items():
+        days = {day for time in times if time and (day := _date(date, time.match.groupdict()))}
+        spans[date] = ((max(days) - min(days)).days, len(days))
+    best = min(rivals, key=lambda date: spans[date][0])
+    span, count = spans[best]
+    is_close = count >= _FEW_DAYS and span < 2 * count
+    if len(rivals) > 1 and not (is_close and all(spans[date][0] > 10 * span for date in rivals if date != best)):
+        raise UnclearTime(f"'{_text(place)}' can be read as {' or '.join(rivals)}")
+    return best
+
+
+def _shape(times: Sequence[_Written | None], lines: int) -> tuple[tuple[str, ...], list[_Written | None]]:
+    """Find what the times of nearly all lines have in common; those that differ count as none."""
+    shapes = Counter(time.shape for time in times if time)
+    shape, count = shapes.most_common(1)[0]
+    named = [time.match["zone"].strip() for time in times if time and "?" in time.shape[3]]
+    if len(named) > (1 - MOST) * lines:
+        raise UnclearTime(
+            f"the times name the zone {' or '.join(list(dict.fromkeys(named))[:3])}, "
+            "and such names mean different things in different places: "
+            "write z for it in event_time_format, and its offset in [zone_offsets]"
+        )
+    if count < MOST * lines:
+        examples = [next(_text(time) for time in times if time and time.shape == shape) for shape in list(shapes)[:2]]
+        raise UnclearTime(f"the times are written in {len(shapes)} forms, as '{examples[0]}' and '{examples[1]}'")
+    return shape, [time if time and time.shape == shape else None for time in times]
+
+
+def _text(time: _Written) -> str:
+    return time.match[0]
+
+
+def _same_place(first: Sequence[_Written | None], other: Sequence[_Written | None]) -> bool:
+    spans = [(time.start, time.end) if time else None for time in first]
+    return spans == [(time.start, time.end) if time else None for time in other]
+
+
+def _all_valid(date: str, times: Sequence[_Written | None]) -> bool:
+    return all(_date(date, time.match.groupdict()) is not None for time in times if time)
+
+
+def _date(date: str, fields: dict[str, str | None]) -> datetime | None:
+    def get(*names: str) -> str:
+        return next((str(fields[name]) for name in names if fields.get(name)), "")
+
+    name = get("MMMM", "MMM")[:3].title()
+    month = MONTHS.index(name) + 1 if name else int(get("MM", "M"))
+    short = get("yy")
+    year = int(get("yyyy") or (f"20{short}" if short else 2000))
+    try:
+        moment = datetime(year, month, int(get("dd", "d")), tzinfo=UTC)
     except ValueError:
-        return False
-    return moment < datetime.now(UTC) + timedelta(days=366)
+        return None
+    return moment if moment < datetime.now(UTC) + timedelta(days=366) else None
 
 
-def _check_beside(time: re.Match[str], line: str) -> None:
+def _check_beside(time: _Written, line: str) -> None:
     """Refuse a line that holds a part of the time beside it, or another time before it."""
-    before, after = line[: time.start()], line[time.end() :]
-    if found := _ALSO_TIME.search(before):
-        raise UnclearTime(f"'{found[0]}' stands before the time '{time[0]}', and which is of the event is not known")
-    if time["zone"]:  # behind an offset mails have the name of the zone
-        after = re.sub(r"^[ ]\([A-Z]{2,5}\)", "", after)
-    if found := _PART_BEFORE.search(before) or _PART_AFTER.search(after):
-        raise UnclearTime(f"'{found[0].strip()}' beside '{time[0]}' looks like a part of that time, which is not known")
+    before, after = line[: time.start], line[time.end :]
+    what = f"'{line[time.start : time.end]}'"
+    if found := ALSO_TIME.search(before):
+        raise UnclearTime(f"'{found[0]}' stands before the time {what}, and which is that of the event is not known")
+    found = PART_BEFORE.search(before) or PART_AFTER.search(COMMENT.sub("", after) if time.shape[3] else after)
+    if found:
+        raise UnclearTime(f"'{found[0].strip()}' beside {what} looks like a part of that time, which is not known")
 
 
 def _epoch(lines: Sequence[str]) -> KnownTime | None:
     """Find a number of seconds or parts of them since 1970 that stands first in the lines, or behind one word."""
-    spans = [match.span("number") if (match := re.match(_EPOCH, line)) else None for line in lines]
+    spans: list[tuple[int, int] | None] = []
+    for line in lines:
+        match = re.match(rf"\W{{0,3}}(?:\S{{1,40}}[ ])?\[?(?P<number>{EPOCH})", line)
+        spans.append(match.span("number") if match else None)
     there = [line[span[0] : span[1]] for line, span in zip(lines, spans, strict=True) if span]
     digits = {len(text.partition(".")[0]) for text in there}
     if len(there) < MOST * len(lines) or len(digits) != 1:

@@ -1,7 +1,8 @@
 """Guess a regular expression with named groups for plain log lines of one form.
 
-A line is read as chunks between blanks, after its time has been found. Chunks at one place that look alike in all lines
-are a group or, if they are one word throughout, that word; from the first place on where lines differ, the rest is the
+A line is read as chunks between blanks, after its time has been found (`tocsin.ingest.sampling.known_times`), or as
+cells between `|`, `;` or `,` where only so the time stands alone. Chunks at one place that look alike in all lines are
+a group or, if they are one word throughout, that word; from the first place on where lines differ, the rest is the
 group `message`.
 """
 
@@ -13,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tocsin.declare.model.source import ENVELOPE, EPOCHS, SYSLOG, numbered_groups
-from tocsin.ingest.sampling.known_times import EPOCH_DIGITS, MOST, KnownTime
+from tocsin.ingest.sampling.known_times import MOST, KnownTime
+from tocsin.ingest.sampling.time_grammar import EPOCH_DIGITS
 from tocsin.ingest.time_patterns import time_regex
 
 AT, DATE, MESSAGE = "at", "date", "message"
@@ -55,12 +57,16 @@ def guess_pattern(lines: Sequence[str], time: KnownTime) -> LinePattern | None:
     """Guess the pattern of `lines` that hold `time`; None if it stands at no one place, or nothing else is there."""
     pairs = zip(lines, time.spans, strict=True)
     marked = [f"{line[: span[0]]}{_MARK}{line[span[1] :].rstrip()}" for line, span in pairs if span]
-    chunks = [_CHUNK.findall(text) for text in marked]
-    place, count = Counter(map(_place, chunks)).most_common(1)[0]
-    if count < MOST * len(lines):
+    ends = ("", "|", ";") if any('"' in line for line in lines) else ("", "|", ";", ",")
+    for end in ends:
+        chunks = [text.split(end) if end else _CHUNK.findall(text) for text in marked]
+        place, count = Counter(map(_place, chunks)).most_common(1)[0]
+        if count >= MOST * len(lines):
+            break
+    else:
         return None
     draft = _Draft([row for row in chunks if _place(row) == place], form_regex(time.form), place, time.form == SYSLOG)
-    pattern = draft.write()
+    pattern = draft.write_cells(end) if end else draft.write()
     plain, groups = numbered_groups(pattern)
     matches = [match for line in lines if (match := re.fullmatch(plain, line.strip()))]
     if AT not in groups or len(groups) == 1 or len(matches) < MOST * len(lines):
@@ -106,6 +112,17 @@ class _Draft:
             return text
         rest = self._group(MESSAGE, ".*+")
         return rf"{text}\s++{rest}" if len(parts) < shortest else rf"{text}(?:\s++{rest})?+"
+
+    def write_cells(self, end: str) -> str:
+        """Write cells that end with `end`, the last of which is the rest."""
+        shortest = max(min(map(len, self._rows)) - 1, self._time + 1)
+        cells = (self._cell([row[place] for row in self._rows], f"[^{end}]*+") for place in range(shortest))
+        text = _literal(end).join(cells)
+        return rf"{text}(?:{_literal(end)}{self._group(MESSAGE, '.*+')})?+"
+
+    def _cell(self, cells: list[str], value: str) -> str:
+        before, mark, after = cells[0].partition(_MARK)
+        return self._around(before, AT, self._form, after) if mark else self._group(_kind(cells) or "word", value)
 
     def _part(self, chunks: list[str], place: int) -> str | None:
         first = chunks[0]

@@ -16,8 +16,9 @@ from tocsin.declare.scaffold import SampleSchema
 from tocsin.ingest.files.past_rows import FileForm, csv_records, form_of, open_text
 from tocsin.ingest.line_forms import LOGFMT_PAIR, logfmt_fields, syslog_header
 from tocsin.ingest.sampling.json_columns import JsonColumns, name_columns
-from tocsin.ingest.sampling.known_times import MOST, KnownTime, UnclearTime, find_time
+from tocsin.ingest.sampling.known_times import MOST, KnownTime, find_time
 from tocsin.ingest.sampling.line_pattern import AT, DATE, MESSAGE, LinePattern, guess_pattern
+from tocsin.ingest.sampling.written_form import UnclearTime
 from tocsin.ingest.time_patterns import time_regex
 
 _BYTES, _LINES = 1_000_000, 1_000

@@ -10,8 +10,9 @@ from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.scaffold import source_text
 from tocsin.declare.source_file import read_source
 from tocsin.ingest.replay.shifted_lines import LineTimes
-from tocsin.ingest.sampling.known_times import UnclearTime, find_time
+from tocsin.ingest.sampling.known_times import find_time
 from tocsin.ingest.sampling.sample import read_schema
+from tocsin.ingest.sampling.written_form import UnclearTime
 
 MOMENT = datetime(2025, 11, 26, 21, 8, 5, 123_000, tzinfo=UTC)
 
@@ -22,13 +23,17 @@ MOMENT = datetime(2025, 11, 26, 21, 8, 5, 123_000, tzinfo=UTC)
         (["[Sun Dec 04 04:47:44 2005] [notice] ok", "[Mon Dec 05 04:47:44 2005] x"], "EEE MMM [ ]d HH:mm:ss yyyy"),
         (["Thu Nov  6 21:28:25 UTC 2025 x"], "EEE MMM [ ]d HH:mm:ss 'UTC' yyyy"),
         (["Thu, 6 Nov 2025 21:28:25 +0000 (UTC) x"], "EEE, d MMM yyyy HH:mm:ss Z"),
+        (["Sunday, 04-Dec-05 04:47:44 GMT x"], "EEEE, dd-MMM-yy HH:mm:ss 'GMT'"),
         (["2023-04-23 22:07:05.311 -05:00 [WRN] x"], "yyyy-MM-dd HH:mm:ss.SSS XXX"),
         (["2023-04-23T22:07:05+05 x"], "yyyy-MM-dd'T'HH:mm:ssX"),
         (["2023-04-23 22:07:05,311 x", "2023-04-23 22:07:05,312 x"], "yyyy-MM-dd HH:mm:ss,SSS"),
+        (["20171223-22:15:35:11|A", "20171223-22:16:0:7|A"], "yyyyMMdd-H:m:s:SSS"),
         (["Nov  4 21:28:25 host x"], "syslog"),
         (["Nov  4 2025 21:28:25 host x"], "MMM [ ]d yyyy HH:mm:ss"),
         (["Jun 15, 2025 9:00:00 AM com.foo"], "MMM [ ]d, yyyy h:mm:ss a"),
+        (["26-NOV-25 09.28.25.123456 PM x"], "d-MMM-yy hh.mm.ss.SSSSSS a"),
         (["11/20/2025 10:00:00 x"], "M/d/yyyy HH:mm:ss"),
+        (["12/01/2025 10:00 x", "12/02/2025 10:00 x", "12/03/2025 10:00 x"], "M/dd/yyyy HH:mm"),
         (["2015-10-18 18:01:47.5 x", "2015-10-18 18:01:47.123456 x", "2015-10-18 18:01:47 x"], "iso8601"),
         (["1066036250.603 1 192.0.2.1 TCP"], "epoch-seconds"),
         (["1767268799000 x"], "epoch-milliseconds"),
@@ -47,7 +52,12 @@ def test_a_time_is_known_with_all_its_parts(lines: list[str], form: str) -> None
     ("lines", "told"),
     [
         (["10/11/2025 10:00:00 x"], "can be read as M/d/yyyy or d/M/yyyy"),
-        (["2025-04-03 22:32:14.322 EST x"], "'EST' beside '2025-04-03 22:32:14.322' looks like a part of that time"),
+        (["17/06/09 20:10:40 x"], "can be read as yy/M/d or d/M/yy"),
+        (["2025-04-03 22:32:14.322 EST x"], "the times name the zone EST, and such names mean different things"),
+        (
+            ["2025-04-03 22:32:14 EDT x", "2025-12-03 22:32:14 EST x"] * 2,
+            "the times name the zone EDT or EST, and such",
+        ),
         (["2025-04-03 22:32:14 Europe/Berlin x"], "'Europe/Berlin' beside '2025-04-03 22:32:14' looks like a part"),
         (["2025-04-03 22:32:14 +01:00 x", "2025-04-03 22:32:14 x"], "the times are written in 2 forms"),
         (["2025-12-04 Sun 04:47:44 since 2006-01-01T10:00:00Z"], "'2025-12-04' stands before the time"),

@@ -94,6 +94,16 @@ SYSLOG = "Jan 31 14:05:0{n} web1 {u}[4{n}]: {more}"
             "at string, host string",
         ),
         (
+            ["20260131-14:05:09:11|Steps|3|one 1", "20260131-14:5:0:7|Pulse|4|two 1 | 2", "20260131-14:5:1:7|Steps|3|"],
+            "yyyyMMdd-H:m:s:SSS",
+            "at string, word string, number int",
+        ),
+        (
+            ["a;2026-01-31 14:05:09;x y", "b;2026-01-31 14:05:10;x", "a;2026-01-31 14:05:10;x"],
+            "iso8601",
+            "word string, at timestamp, message string",
+        ),
+        (
             [
                 "- 1769868309 2026.01.31 n1 up",
                 "FATAL 1769868310 2026.01.31 n2 is down",
