@@ -27,7 +27,7 @@ from tocsin.setup.paths import here
 _PROBATION, _PROBATION_MOST = 0.15, 5_000
 _KNOWN = "realKnownCause/"
 _PEERS = ("randomCutForest", "numenta", "contextOSE", "windowedGaussian")
-_LIMITS = tuple(round(1 + step / 100, 2) for step in range(1, 9))
+_LIMITS = (1.01, 1.02, 1.03, 1.04, 1.05, 1.06, 1.08, 1.1, 1.15, 1.2)
 
 Alarms = Mapping[str, Sequence[int]]
 """The rows of each series at which a detector alarms."""
