@@ -95,7 +95,7 @@ def train(detector: _Detector, accept: _Accept = False) -> None:
         train_now(spark, settings, table, catalog.source(str(table.history)), is_accepted=accept)
     made = model_versions(settings, table)[-1]
     rows = counted(made.facts.rows if made.facts else 0, "row")
-    line(f"model {made.text} of {rows} judges windows that begin from {utc(made.since)} UTC on")
+    line(f"model {made.text} of {rows} judges windows that begin from {utc(made.since)} on")
 
 
 @app.command("hold")
@@ -121,7 +121,7 @@ def revert(detector: _Detector) -> None:
 
     settings, catalog = load_project()
     model = revert_model(settings, models_of(catalog, detector))
-    line(f"model {model.text} judges windows that begin from {utc(model.since)} UTC on, and is held")
+    line(f"model {model.text} judges windows that begin from {utc(model.since)} on, and is held")
 
 
 def _facts(detector: str, name: str) -> ModelFacts:
