@@ -128,7 +128,7 @@ def test_silence_is_found_alike_on_the_stream_after_a_crash_and_on_history(spark
     assert stream.found()[50, "a"] == stream.found()[50, "never"] == 3, "found in total silence"
     assert sum(map(len, stream.written)) > len(stream.found()), "the batch that crashed was written twice"
     frame = spark.createDataFrame([(text,) for text in [*records, other]], "value string")
-    static = prepare_events(parse_events(frame, SOURCE), EXPECTED, LATENESS, once=True)
+    static = prepare_events(parse_events(frame, SOURCE), EXPECTED, None)
     start, end = (START + timedelta(seconds=t) for t in (-10, 130))
     assert missing(fill_in(detect(static), silence_of(EXPECTED), [(start, end)])) == stream.found()
 
@@ -156,7 +156,7 @@ def test_those_seen_lately_are_expected_alike_after_a_crash_and_on_history(spark
     assert (70, "a") not in stream.found(), "forgotten"
     assert stream.nobody == ""
     frame = spark.createDataFrame([(text,) for text in records], "value string")
-    static = prepare_events(parse_events(frame, SOURCE), seen, LATENESS, once=True)
+    static = prepare_events(parse_events(frame, SOURCE), seen, None)
     spans = [(START + timedelta(seconds=t), START + timedelta(seconds=t + 30)) for t in (40, 100)]
     whole = seen_truth(sent, range(0, 130, 10))
     assert missing(fill_in(detect(static), silence_of(seen), spans)) == {
@@ -210,7 +210,7 @@ def test_on_its_first_day_a_batch_begins_with_the_first_event_as_the_stream_does
 def test_windows_that_overlap(spark: SparkSession) -> None:
     sliding = replace(EXPECTED, slide=timedelta(seconds=5), expect=Entities(["a"], minimum=1))
     frame = spark.createDataFrame([(record(START + timedelta(seconds=12), "a", 1),)], "value string")
-    rows = detect(prepare_events(parse_events(frame, SOURCE), sliding, LATENESS, once=True))
+    rows = detect(prepare_events(parse_events(frame, SOURCE), sliding, None))
     found = missing(fill_in(rows, silence_of(sliding), [(START, START + timedelta(seconds=20))]))
     assert found == {(0, "a"): 1, (5, "a"): 0, (10, "a"): 0, (15, "a"): 1}
 

@@ -15,15 +15,24 @@ from pyspark.sql import functions as F
 from tests.spark.conftest import Feed, burst, event, moment, tick
 from tests.spark.plans import SOURCE, SPEC
 from tocsin.detect.spark.findings import Emission, make_findings
-from tocsin.spark.events import IDENTITY, parse_events, prepare_events, used_columns
+from tocsin.spark.events import IDENTITY, filter_early, parse_events, prepare_events, used_columns
 from tocsin.spark.query.progress import parse_progress
 
 Records = Callable[[list[dict[str, Any]]], DataFrame]
 DELAY = timedelta(seconds=10)
 
 
-def ready(records: DataFrame, **spec: Any) -> DataFrame:
-    return prepare_events(parse_events(records, SOURCE), replace(SPEC, **spec), DELAY)
+def ready(records: DataFrame, early: str | None = None, **spec: Any) -> DataFrame:
+    return prepare_events(parse_events(records, SOURCE), replace(SPEC, **spec), DELAY, early=early)
+
+
+def count(events: DataFrame) -> DataFrame:
+    return events.groupBy("window", "user_id").agg(F.count("*").alias("n"))
+
+
+def stream(feed: Feed, detect: Callable[[DataFrame], DataFrame] = count) -> DataFrame:
+    """Make the rows of a detector as its job does."""
+    return filter_early(lambda early: detect(ready(feed.records, early)))
 
 
 def test_events_carry_envelope_declared_columns_and_window(records: Records) -> None:
@@ -63,9 +72,7 @@ def test_single_events_have_no_window(records: Records) -> None:
 
 def test_ticks_alone_move_the_watermark_and_close_a_window(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
     """Also while all that arrives is nothing that the detector looks at."""
-    counts = (
-        ready(feed.records).where("action = 'login failed'").groupBy("window", "user_id").agg(F.count("*").alias("n"))
-    )
+    counts = stream(feed, lambda events: count(events.where("action = 'login failed'")))
     query = (
         counts.writeStream.format("memory").queryName("ticks").outputMode("append")
         .option("checkpointLocation", str(tmp_path / "query")).start()
@@ -93,7 +100,7 @@ def test_ticks_alone_move_the_watermark_and_close_a_window(spark: SparkSession, 
 def test_out_of_order_within_the_delay_counts_and_later_is_dropped(
     spark: SparkSession, feed: Feed, tmp_path: Path
 ) -> None:
-    counts = ready(feed.records).groupBy("window", "user_id").agg(F.count("*").alias("n"))
+    counts = stream(feed)
     query = (
         counts.writeStream.format("memory").queryName("late").outputMode("update")
         .option("checkpointLocation", str(tmp_path / "query")).start()
@@ -117,7 +124,7 @@ def test_out_of_order_within_the_delay_counts_and_later_is_dropped(
 def test_duplicates_are_dropped_across_batches_and_in_the_window_after(
     spark: SparkSession, feed: Feed, tmp_path: Path
 ) -> None:
-    counts = ready(feed.records).groupBy("window", "user_id").agg(F.count("*").alias("n"))
+    counts = stream(feed)
     query = (
         counts.writeStream.format("memory").queryName("twice").outputMode("update")
         .option("checkpointLocation", str(tmp_path / "query")).start()
@@ -142,12 +149,11 @@ def test_batch_and_stream_agree(
         event(f"user{number % 3}", f"12:00:{number % 40:02d}.{number * 7 % 1000:03d}", offset=number % 150)
         for number in range(200)
     ]
-    detect: Callable[[DataFrame], DataFrame] = lambda e: e.groupBy("window", "user_id").agg(F.count("*").alias("n"))  # noqa: E731 - reads as the detector it is
-    batch = {(row.user_id, row.window.start): row.n for row in detect(ready(records(events))).collect()}
+    batch = {(row.user_id, row.window.start): row.n for row in count(ready(records(events))).collect()}
     spark.conf.set("spark.sql.shuffle.partitions", shuffle)
     name = f"agree{shuffle}"
     query = (
-        detect(ready(feed.records)).writeStream.format("memory").queryName(name).outputMode("update")
+        stream(feed).writeStream.format("memory").queryName(name).outputMode("update")
         .option("checkpointLocation", str(tmp_path / "query")).start()
     )  # fmt: skip
     try:
@@ -161,6 +167,36 @@ def test_batch_and_stream_agree(
     finally:
         query.stop()
         spark.conf.set("spark.sql.shuffle.partitions", 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "remembered"),
+    [
+        ("action = 'it\\'s \\\\ \"x\"' AND amount > 1.5", 2),
+        ("amount > 1.5 AND exists(array(action), a -> a LIKE '%x%')", 4),  # there is no SQL for what it becomes
+    ],
+)
+def test_what_a_detector_leaves_out_is_not_remembered(
+    spark: SparkSession, feed: Feed, tmp_path: Path, asked: str, remembered: int
+) -> None:
+    counts = stream(feed, lambda events: count(events.where(asked)))
+    query = (
+        counts.writeStream.format("memory").queryName("early").outputMode("update")
+        .option("checkpointLocation", str(tmp_path / "query")).start()
+    )  # fmt: skip
+    try:
+        action = 'it\'s \\ "x"'
+        kept = [event("ann", "12:00:01", offset=number, action=action, amount=2.0) for number in range(2)]
+        left_out = event("ann", "12:00:01", offset=2, action="y", amount=2.0)
+        feed.send([*kept, *kept, left_out, event("bob", "12:00:01", offset=3, action=action)])
+        query.processAllAvailable()
+        assert [(row.user_id, row.n) for row in spark.table("early").collect()] == [("ann", 2)]
+        (found,) = [one for one in query.recentProgress if one.numInputRows]
+        (seen,) = [one.numRowsUpdated for one in found.stateOperators if one.operatorName == "dedupe"]
+        assert seen == remembered
+        assert query._jsq.explainInternal(False).count("Exchange SinglePartition") == 1
+    finally:
+        query.stop()
 
 
 def largest(events: DataFrame) -> DataFrame:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -118,8 +120,7 @@ def _struct(source: Source, *, is_only: bool) -> str:
 
 def used_columns(rows: DataFrame, sources: Sequence[Source]) -> dict[str, frozenset[str]]:
     """Find by source the columns on which `rows` depends, if it was made from `parse_events` with all of them."""
-    plan = rows._jdf.queryExecution().analyzed()  # a stream's own optimized plan is not to be had before it runs
-    tree = parse_tree(rows.sparkSession._jsparkSession.sessionState().optimizer().execute(plan).toJSON())
+    tree = parse_tree(_optimized(rows).toJSON())
     expressions = [inner for node in tree.walk() for top in node.expressions() for inner in top.walk()]
     read = [expression for expression in expressions if expression.kind == "GetStructField"]
     # The optimizer may have merged the reading into what uses it, and counts otherwise then.
@@ -130,6 +131,41 @@ def used_columns(rows: DataFrame, sources: Sequence[Source]) -> dict[str, frozen
         own = {names[field.fields["ordinal"]] for field in read if field.children[0].name == struct}
         found[source.name] = frozenset(names if is_merged else own)
     return found
+
+
+def _optimized(rows: DataFrame) -> Any:
+    plan = rows._jdf.queryExecution().analyzed()  # a stream's own optimized plan is not to be had before it runs
+    return rows.sparkSession._jsparkSession.sessionState().optimizer().execute(plan)
+
+
+def filter_early(make: Callable[[str], DataFrame]) -> DataFrame:
+    """Make the rows of a stream by `make`, which is given the argument `early` of `prepare_events`."""
+    rows = make("")
+    if early := _first_filter(_optimized(rows)):
+        with contextlib.suppress(PySparkException):  # not every expression can be written as SQL
+            return make(early)
+    return rows
+
+
+def _first_filter(plan: Any) -> str:
+    """Read what a function asks of each event before all else, as SQL; "" for nothing, or of several streams."""
+    above = [node for node in walk(plan) for child in children(node) if child.nodeName() == "Deduplicate"]
+    if len(above) != 1 or above[0].nodeName() != "Filter" or not above[0].condition().deterministic():
+        return ""
+    return str(above[0].condition().sql())
+
+
+def walk(plan: Any) -> Iterator[Any]:
+    """Yield all nodes of a plan of the JVM, parents first."""
+    yield plan
+    for child in children(plan):
+        yield from walk(child)
+
+
+def children(plan: Any) -> list[Any]:
+    """List the children of a node of the JVM."""
+    found = plan.children()
+    return [found.apply(number) for number in range(found.size())]
 
 
 def read_sources(tree: Node, sources: Sequence[Source]) -> list[str]:
@@ -146,24 +182,37 @@ def unread_sources(tree: Node, sources: Sequence[Source]) -> list[str]:
 
 
 def prepare_events(
-    events: DataFrame, spec: Prepared, delay: timedelta, *, once: bool = False, is_only: bool = True
+    events: DataFrame,
+    spec: Prepared,
+    delay: timedelta | None,
+    *,
+    is_only: bool = True,
+    early: str | None = None,
 ) -> DataFrame:
-    """Prepare `events` (see `parse_events`) for the function of `spec`; `once` says that there are no duplicates.
+    """Prepare `events` (see `parse_events`) for the function of `spec`; those of history have no `delay`.
 
     For a query that keeps state the watermark stands `delay` behind the latest event or tick, and events that were
     written twice are there once; else they are as they are. With a window, `window` says which window an event belongs
     to (one row for each if they overlap); not where other sources are read as well (`is_only`): Spark takes one column
     with a watermark on each side of a join. Rows without an event time are left out. On a static DataFrame there is no
     watermark; the rest is the same.
+
+    Where a stream is to run, `early` is what the function asks of each event before all else, in SQL, or "". All copies
+    of an event pass it or none, so it is asked before duplicates are dropped. If state has one partition, events come
+    together there at once. Neither changes state, so plans are read without it.
     """
     timed = events
-    if events.isStreaming and spec.keeps_state:
+    if events.isStreaming and spec.keeps_state and delay is not None:
         timed = events.withWatermark("event_time", spark_interval(delay))
     # Ticks move the watermark, so they go after it. The predicate has to name event_time: Spark pushes any other below
     # the watermark, which then stands still while nothing but ticks arrives.
     timed = timed.where(F.col("tick").isNull() | F.col("event_time").isNull())
+    if early:
+        timed = timed.where(F.expr(early) | F.col("event_time").isNull())
     timed = timed.where(F.col("event_time").isNotNull())
-    if spec.keeps_state and not once:
+    if spec.keeps_state and delay is not None:
+        if early is not None and events.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1":
+            timed = timed.repartition(1)  # else duplicates take a shuffle, and an aggregate another
         timed = timed.dropDuplicates([*IDENTITY, "event_time"])
     if spec.window is not None and is_only:
         timed = add_window(timed, spec)

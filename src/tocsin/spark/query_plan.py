@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ from tocsin.declare.model.durations import exact_text
 from tocsin.declare.model.errors import Fault
 from tocsin.declare.model.source import Source
 from tocsin.platform.failures import first_line
-from tocsin.spark.events import unread_sources
+from tocsin.spark.events import children, unread_sources, walk
 from tocsin.spark.plan_traits import find_obstacle, has_stream_joins
 from tocsin.spark.plan_tree import Node, parse_tree
 from tocsin.spark.query.drain import Decision
@@ -126,7 +126,8 @@ def source_faults(
     ]
     reach = timedelta(0)
     if rows.isStreaming and has_stream_joins(tree):
-        joins = list(_joins(rows._jdf.queryExecution().analyzed()))
+        nodes = walk(rows._jdf.queryExecution().analyzed())
+        joins = [n for n in nodes if n.nodeName() == "Join" and all(side.isStreaming() for side in children(n))]
         for names in (_event_times(side) for join in joins for side in (join.left(), join.right())):
             if len(names) > 1:
                 faults.append(Fault(str(function[0]), f"joins {' and '.join(names)}{_TWO_TIMES}", key=function[1]))
@@ -148,14 +149,6 @@ def refusal_of(rows: DataFrame, output: str) -> str:
     except (AnalysisException, Py4JJavaError) as error:
         return f"Spark refuses its plan: {first_line(error)}"
     return ""
-
-
-def _joins(plan: Any) -> Iterator[Any]:
-    children = plan.children()
-    if plan.nodeName() == "Join" and all(children.apply(side).isStreaming() for side in range(2)):
-        yield plan
-    for number in range(children.size()):
-        yield from _joins(children.apply(number))
 
 
 def _event_times(plan: Any) -> list[str]:

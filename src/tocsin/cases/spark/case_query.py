@@ -28,7 +28,7 @@ from tocsin.detect.spark.ranges import EventReader, Range, features_in_range, fi
 from tocsin.detect.spark.seen_entities import Silence
 from tocsin.detect.spark.step_query import detector_function
 from tocsin.history.spark.model_training import train_on, without_comparison
-from tocsin.spark.events import no_records, parse_events, prepare_events, used_columns
+from tocsin.spark.events import filter_early, no_records, parse_events, prepare_events, used_columns
 from tocsin.spark.plan_tree import STRUCT, Node
 from tocsin.spark.query_plan import analyse
 from tocsin.spark.tables.model_files import ModelFiles
@@ -103,7 +103,7 @@ class CaseQuery:
 
     def stream(self, records: DataFrame, delay: timedelta, *, ladder: bool = False) -> DataFrame:
         """Make findings of a stream of records of the events topic, as the detector's job does; see `written`."""
-        rows = self._rows(records, delay, self.used)
+        rows = filter_early(lambda early: self._rows(records, delay, self.used, early))
         return rows if self.spec.expect is not None else make_findings(rows, self.spec, Emission(ladder=ladder))
 
     def written(self, rows: DataFrame, batch: int, checkpoint: Path) -> list[str]:
@@ -130,9 +130,11 @@ class CaseQuery:
             row.value for row in find_in_range(self._spark, read, self.spec, [self.source], wanted).collect()
         )
 
-    def _rows(self, records: DataFrame, delay: timedelta, used: frozenset[str] | None) -> DataFrame:
+    def _rows(
+        self, records: DataFrame, delay: timedelta, used: frozenset[str] | None, early: str | None = None
+    ) -> DataFrame:
         events = parse_events(records, self.source, used)
-        return self.function(prepare_events(events, self.spec, delay), self.tables)
+        return self.function(prepare_events(events, self.spec, delay, early=early), self.tables)
 
     def _frame(self, spec: TableSpec, rows: list[TableRow]) -> DataFrame:
         kinds = spec.columns | {FROM: "timestamp", UNTIL: "timestamp"}

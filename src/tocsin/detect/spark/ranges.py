@@ -110,7 +110,7 @@ def _events(
         if not read.is_exact:
             first = wanted.start - spec.looks_back
             events = events.where((time >= F.lit(first)) & (time < F.lit(last)))
-        return prepare_events(events, spec, source.lateness, once=True, is_only=len(sources) == 1)
+        return prepare_events(events, spec, None, is_only=len(sources) == 1)
 
     return by_source(sources, spec.path, spec, events_of)
 

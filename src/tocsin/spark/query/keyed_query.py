@@ -27,7 +27,7 @@ from tocsin.platform.kafka.topic_set import TopicSet
 from tocsin.platform.storage.job_folders import JobFolders
 from tocsin.platform.time_limit import time_limit
 from tocsin.spark.declared_function import Declared, QueryFunction
-from tocsin.spark.events import by_source, count_ticks, parse_events, prepare_events, used_columns
+from tocsin.spark.events import by_source, count_ticks, filter_early, parse_events, prepare_events, used_columns
 from tocsin.spark.query import gaps
 from tocsin.spark.query.checkpoint import Checkpoint
 from tocsin.spark.query.drain import FEW_RECORDS, Decision, FeederLag, WatermarkDelay
@@ -129,16 +129,19 @@ class KeyedQuery(ABC, Generic[_Plan]):
         if checkpoint is None:
             return self._apply(read)
         is_only = len(self.sources) == 1
-        counted = self._apply(lambda topics: count_ticks(read(topics), "" if is_only else topics[0]))
-        return self._records(counted, mode, checkpoint)
 
-    def _apply(self, read: Read) -> DataFrame:
+        def count(topics: Sequence[str]) -> DataFrame:
+            return count_ticks(read(topics), "" if is_only else topics[0])
+
+        return self._records(filter_early(lambda early: self._apply(count, early)), mode, checkpoint)
+
+    def _apply(self, read: Read, early: str | None = None) -> DataFrame:
         declared, is_only = self._declared, len(self.sources) == 1
 
         def events_of(source: Source) -> DataFrame:
             events = parse_events(read(self._topics_of(source)), source, self.used.get(source.name), is_only=is_only)
             delay = self.decision.delay + source.lateness - self._shortest  # it was chosen for the shortest
-            return self.select(prepare_events(events, declared, delay, is_only=is_only))
+            return self.select(prepare_events(events, declared, delay, is_only=is_only, early=early))
 
         events = by_source(self.sources, declared.path, declared, events_of)
         return self._call(events, self.tables.newest())

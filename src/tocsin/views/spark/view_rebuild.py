@@ -214,7 +214,7 @@ class _Drafting:
         if window is not None and len(read) > len(days):
             events = events.where(F.col("event_time") < F.lit(last + window))
         tables = tables_of_days(self._spark, self._settings, look.spec, read)
-        rows = self._call(prepare_events(events, look.spec.computed, look.source.lateness, once=True), tables)
+        rows = self._call(prepare_events(events, look.spec.computed, None), tables)
         if window is None:
             return rows
         start = F.col("window.start")
