@@ -106,7 +106,8 @@ def engine_session(settings: Settings, job: str, latency: str, java: Sequence[st
         "spark.ui.retainedStages": "200",  # whose costs are counted
         "spark.default.parallelism": "2",  # else the number of slots, and as many threads for messages
         "spark.rpc.netty.dispatcher.numThreads": "8",
-        # A task that fails for want of memory or stack fails alone; Spark would end the JVM, and the tasks of all.
+        # A task that fails for want of memory or stack fails alone; Spark would end the JVM at once, and the tasks of
+        # all, before the job is known that is to blame: a heap that ran out isolated its neighbours.
         "spark.executor.killOnFatalError.depth": "0",
         f"{_STATE}rocksdb.boundedMemoryUsage": "true",
         f"{_STATE}rocksdb.maxMemoryUsageMB": str(max(_LEAST_STATE_MB, _STATE_MB * engine.jobs)),
