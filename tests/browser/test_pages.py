@@ -46,7 +46,7 @@ def fits(frame: FrameLocator) -> bool:
     return found
 
 
-def test_it_shows_all_jobs_and_what_status_knows_of_them_soon_also_with_fifty_detectors(
+def test_it_shows_all_jobs_and_what_status_knows_of_them_soon_also_with_many_detectors(
     running: Running, visits: Visits
 ) -> None:
     visit = visits.of("viewer")
@@ -69,7 +69,7 @@ def test_it_shows_all_jobs_and_what_status_knows_of_them_soon_also_with_fifty_de
     expect(frame.locator("#problem .badge.problem")).to_have_text("broken")
     expect(frame.locator("#problem")).to_contain_text(f"detectors/{BROKEN}.py:1")
     expect(row(frame, "indexer").locator('[data-label^="Today"]')).to_contain_text("CPU")
-    shot(visit.page, "fifty")
+    shot(visit.page, "many")
 
 
 def test_the_filter_leaves_what_was_asked_for(visits: Visits) -> None:

@@ -24,7 +24,7 @@ from tocsin.declare.settings import Settings
 from tocsin.history.backfill.parity.comparison import DifferenceReason, compare
 from tocsin.history.backfill.parity.parity_report import ParityReport, keep, summed
 
-DRAFTS = [f"draft_{number:02}" for number in range(50)]
+DRAFTS = [f"draft_{number:02}" for number in range(15)]
 BROKEN = "worse"
 DETECTOR, DAY, RUN = "failed_logins", date(2026, 1, 31), "20260201T020000Z"
 """Of what there is a report."""

@@ -169,6 +169,7 @@ def test_an_event_that_exhausts_the_heap_is_set_aside_after_a_few_lives(job: Det
     assert "1 record was set aside" in told.reason
 
 
+@pytest.mark.long  # test_topics.py has the follower that notices it, test_landing.py a reader that begins anew
 def test_a_topic_that_was_recreated_beyond_its_former_length_is_read_from_its_start(job: DetectJob) -> None:
     """While the job is away, and while it runs."""
     topic, name = job.make_topics(), job.settings.names.events(SOURCE)

@@ -134,19 +134,7 @@ def told(spark: SparkSession, history: Settings, project: Path) -> dict[str, Tol
         "evaluate": ["evaluate", "failed_logins", "--json"],
         "two days": ["evaluate", "failed_logins", "--days", "2"],
         "limits": [*AGAINST, str(project / "drafts" / "limits.py")],
-        "window": [
-            "evaluate",
-            "failed_logins",
-            "--against",
-            str(project / "drafts" / "window.py"),
-            "--json",
-        ],
-        "itself": [
-            "evaluate",
-            "failed_logins",
-            "--against",
-            str(project / "detectors" / "failed_logins.py"),
-        ],
+        "window": [*AGAINST, str(project / "drafts" / "window.py"), "--json"],
         "again": ["evaluate", "again", "--json", "--days", "1"],
         "sessions": ["evaluate", "sessions"],
         "labels": [*labelled(project), "--alerts-a-day", "0.4", "--out", str(project / "limits.png"), "--json"],
@@ -293,11 +281,6 @@ def test_another_window_makes_other_findings(told: dict[str, Told]) -> None:
     assert sorted(found["changes"], key=order) == sorted(gone + new, key=order)
     assert (found["same"], found["days"]) == (0, 3)
     assert found["before"] != found["after"]
-
-
-def test_a_version_does_not_differ_from_itself(told: dict[str, Told]) -> None:
-    assert told["itself"].code == 0, told["itself"].err
-    assert "both versions find the same on 3 days" in told["itself"].out
 
 
 def test_a_session_window_is_refused_in_words(told: dict[str, Told], project: Path) -> None:
