@@ -27,7 +27,7 @@ from tocsin.declare.settings import Settings
 from tocsin.history.backfill.backfill_ledger import Backfills
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
-from tocsin.supervise.runners.job_command import job_environment
+from tocsin.supervise.installed_jobs import job_environment
 
 DETECTOR, SOURCE = "failed_logins", "logins"
 BACKFILL, AGAIN = "tocsin backfill", "tocsin backfill, nothing due"

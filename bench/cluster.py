@@ -34,7 +34,7 @@ from tocsin.declare.settings import Settings
 from tocsin.history.backfill.backfill_ledger import Backfills
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
-from tocsin.supervise.runners.job_command import job_environment
+from tocsin.supervise.installed_jobs import job_environment
 
 _PARTITIONS, _SHUFFLE = 16, 4
 _SLOTS = _PARTITIONS + 2 * _SHUFFLE

@@ -31,7 +31,7 @@ from tocsin.dev.state_folder import read_running
 from tocsin.platform.heartbeat import read_beat
 from tocsin.supervise.job_kinds import desired_jobs
 from tocsin.supervise.job_states import Past, memory_of, read_history
-from tocsin.supervise.runners.process_labels import Labels, instance_of
+from tocsin.supervise.runners.runner import Labels, instance_of
 
 REAL, LIGHT = 4, 26
 _READY_SECONDS = 300.0

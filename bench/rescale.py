@@ -29,7 +29,7 @@ from tocsin.platform.kafka.record_writer import RecordWriter
 from tocsin.platform.kafka.topics import ensure_topics
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
-from tocsin.supervise.runners.job_command import job_environment
+from tocsin.supervise.installed_jobs import job_environment
 from tocsin.views.row_store import RowStore, store_path
 from tocsin.views.stored_row import ViewRow
 

@@ -26,8 +26,8 @@ from tocsin.platform.heartbeat import read_beat
 from tocsin.platform.kafka.topics import ensure_topics
 from tocsin.setup.java import Java, find_java
 from tocsin.setup.paths import here
-from tocsin.supervise.runners.job_command import job_launch
-from tocsin.supervise.runners.process_labels import Labels
+from tocsin.supervise.installed_jobs import job_launch
+from tocsin.supervise.runners.runner import Labels
 
 _SOURCE = "logins"
 

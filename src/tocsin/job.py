@@ -31,8 +31,8 @@ from tocsin.declare.settings import Settings, load_settings
 from tocsin.platform import logs, private, process_exit
 from tocsin.platform.environments import READERS, by_their_pythons
 from tocsin.platform.failures import Unwritable, cause_of, in_a_line, is_disk
-from tocsin.platform.kafka.access_check import check_access
 from tocsin.platform.kafka.reporter import Reporter
+from tocsin.platform.kafka.topics import check_access
 from tocsin.platform.lock import Lead, LockHeld
 from tocsin.platform.process_exit import ExitCode, on_signals
 

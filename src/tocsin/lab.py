@@ -145,8 +145,7 @@ class Scores:
         return highest_scores(self.table, self.detector)
 
     def _ladder(self, highest: list[ScoredWindow], labels: str | Path | None) -> list[LimitQuality]:
-        from tocsin.alerts.evaluation.evaluation_run import is_within
-        from tocsin.alerts.evaluation.labels import read_incidents
+        from tocsin.alerts.evaluation.evaluation_run import is_within, read_incidents
         from tocsin.alerts.evaluation.scoring import Labels, evaluate, ladder_of
         from tocsin.history.backfill.trial_report import declared_limits
 

@@ -18,7 +18,7 @@ from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
 from tocsin.declare.catalog import read_catalog
 from tocsin.history.verdict_index import write_index
-from tocsin.quality.finding_gate import FindingGate, FoundOn
+from tocsin.quality.judging import FindingGate, FoundOn
 
 # tests/browser/setup.sh looks for the same.
 BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")

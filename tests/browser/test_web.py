@@ -31,8 +31,7 @@ from tocsin.dev.servers.ports import free_ports
 from tocsin.platform.heartbeat import beat
 from tocsin.supervise.incidents.event_log import EventKind, JobEvent, record
 from tocsin.supervise.runners.local import LocalRunner
-from tocsin.supervise.runners.process_labels import Labels, instance_of
-from tocsin.supervise.runners.runner import Launch
+from tocsin.supervise.runners.runner import Labels, Launch, instance_of
 from tocsin.views.rest.view_api import OpenViews
 from tocsin.web.passwords import first_password_file
 from tocsin.web.server import application

@@ -26,7 +26,7 @@ from tocsin.declare.settings import Settings
 from tocsin.dev.state_folder import read_running
 from tocsin.ingest.quarantine import Selection, list_quarantined
 from tocsin.ingest.quarantined_record import QuarantinedRecord
-from tocsin.supervise.runners.process_labels import of_environment
+from tocsin.supervise.runners.runner import of_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO_SECONDS = 280

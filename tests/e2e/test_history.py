@@ -35,7 +35,7 @@ from tocsin.platform.storage.s3a import VARIABLES, prepare_s3a
 from tocsin.platform.storage.stored_path import find_all, open_stored
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
-from tocsin.supervise.runners.job_command import job_environment
+from tocsin.supervise.installed_jobs import job_environment
 
 JOBS, RUN_PROGRAMS = here().root / "spark_jobs", here().root / "tests" / "rig" / "run_programs.py"
 NOW = datetime.now(UTC)

@@ -35,7 +35,7 @@ from tocsin.history.places import Places, begin
 from tocsin.platform.process_exit import ExitCode
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
-from tocsin.supervise.runners.job_command import job_environment
+from tocsin.supervise.installed_jobs import job_environment
 
 
 @pytest.fixture(scope="module")

@@ -48,8 +48,8 @@ from tocsin.platform.process_exit import ExitCode
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
 from tocsin.spark.tables.published_table import TableFolder
-from tocsin.supervise.runners.job_command import job_launch
-from tocsin.supervise.runners.process_labels import Labels
+from tocsin.supervise.installed_jobs import job_launch
+from tocsin.supervise.runners.runner import Labels
 
 READY = 150.0
 LINES = """title = "Lines"

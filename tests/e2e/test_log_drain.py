@@ -32,7 +32,7 @@ from tocsin.platform.heartbeat import read_beat
 from tocsin.platform.kafka.reader import TopicReader
 from tocsin.platform.kafka.topics import ensure_topics
 from tocsin.platform.process_exit import ExitCode
-from tocsin.supervise.runners.job_command import job_environment
+from tocsin.supervise.installed_jobs import job_environment
 
 ROOT = Path(__file__).parents[2]
 REQUEST = b'at=info method=GET path="/%d" connect=1ms service=%dms status=200'

@@ -16,8 +16,7 @@ from tocsin.declare.setting_blocks import StorageSettings
 from tocsin.declare.settings import Settings
 from tocsin.platform import state_file
 from tocsin.platform.kafka.topic_set import place_of
-from tocsin.platform.storage.claim import claim
-from tocsin.platform.storage.job_folders import JobFolders, checkpoint_root, stored_folder
+from tocsin.platform.storage.job_folders import JobFolders, checkpoint_root, claim, stored_folder
 from tocsin.platform.storage.stored_path import StoredPath, modified_at, remove_tree
 from tocsin.spark.query.checkpoint import begin_at, whole_since
 from tocsin.spark.query.gaps import Cause, Gap, read_gaps, record

@@ -28,7 +28,7 @@ from tocsin.platform.kafka.reader import TopicReader
 from tocsin.platform.kafka.record_writer import RecordWriter
 from tocsin.platform.kafka.topics import ensure_topics
 from tocsin.setup.java import find_java
-from tocsin.supervise.runners.job_command import job_environment
+from tocsin.supervise.installed_jobs import job_environment
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60.0

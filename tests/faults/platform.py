@@ -27,8 +27,7 @@ from tocsin.spark.engine.deaths import FOLDER
 from tocsin.supervise.incidents.event_log import read_events
 from tocsin.supervise.job_states import History, Past, memory_of, read_history, write_history
 from tocsin.supervise.runners.local import LocalRunner
-from tocsin.supervise.runners.process_labels import instance_of
-from tocsin.supervise.runners.runner import Process
+from tocsin.supervise.runners.runner import Process, instance_of
 from tocsin.supervise.switches import read_switches
 
 # They find what the first finds and notify nobody.

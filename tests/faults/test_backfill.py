@@ -24,7 +24,7 @@ from tocsin.declare.source_file import read_source
 from tocsin.history.backfill.backfill_ledger import Backfills, BrokenFindings
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
-from tocsin.supervise.runners.job_command import job_environment
+from tocsin.supervise.installed_jobs import job_environment
 
 DETECTOR = "failed_logins"
 DAYS = 12

@@ -23,7 +23,7 @@ from tocsin.history.landing_ledger import read_ledger
 from tocsin.history.places import Places, begin
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
-from tocsin.supervise.runners.job_command import job_environment
+from tocsin.supervise.installed_jobs import job_environment
 
 NOW = datetime.now(UTC)
 DAY = NOW.date() - timedelta(days=1)

@@ -11,7 +11,7 @@ import pytest
 from tests.faults.watch import Watch
 from tests.rig.waiting import await_that
 from tocsin.supervise.runners.local import LocalRunner
-from tocsin.supervise.runners.process_labels import Labels
+from tocsin.supervise.runners.runner import Labels
 
 INSTANCE = f"watched-{uuid.uuid4().hex[:8]}"
 

@@ -24,8 +24,7 @@ from tocsin.declare.settings import Settings
 from tocsin.platform.heartbeat import beat
 from tocsin.supervise.job_states import Condition, Desired, Start, Timing
 from tocsin.supervise.runners.cluster_runner import ClusterRunner, Slot, slot_names, stateful_set
-from tocsin.supervise.runners.process_labels import Labels, instance_of
-from tocsin.supervise.runners.runner import Launch, Process
+from tocsin.supervise.runners.runner import Labels, Launch, Process, instance_of
 from tocsin.supervise.supervisor import JobGroup, Supervisor
 
 pytestmark = pytest.mark.filterwarnings("ignore:Unverified HTTPS request")

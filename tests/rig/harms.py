@@ -12,13 +12,12 @@ from tocsin.declare.model.job_report import JobReport
 from tocsin.declare.settings import Settings
 from tocsin.platform.heartbeat import read_beat
 from tocsin.setup.java import find_java
+from tocsin.supervise.installed_jobs import job_launch
 from tocsin.supervise.job_kinds import desired_jobs
 from tocsin.supervise.job_states import Action, Change, Past, Start, Timing, memory_of, read_history
-from tocsin.supervise.runners.job_command import job_launch
 from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.log_files import rotate
-from tocsin.supervise.runners.process_labels import Labels, instance_of
-from tocsin.supervise.runners.runner import Launch
+from tocsin.supervise.runners.runner import Labels, Launch, instance_of
 from tocsin.supervise.supervisor import JobGroup, Supervisor
 
 _DETECTOR = '''"""Harms what runs it."""

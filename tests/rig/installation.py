@@ -33,11 +33,10 @@ from tocsin.dev.servers.ports import free_ports
 from tocsin.platform.heartbeat import read_beat
 from tocsin.platform.kafka.topics import ensure_topics
 from tocsin.setup.java import find_java
+from tocsin.supervise.installed_jobs import job_environment, job_launch
 from tocsin.supervise.job_states import Start
-from tocsin.supervise.runners.job_command import job_environment, job_launch
 from tocsin.supervise.runners.local import LocalRunner
-from tocsin.supervise.runners.process_labels import Labels, instance_of
-from tocsin.supervise.runners.runner import Launch, Process
+from tocsin.supervise.runners.runner import Labels, Launch, Process, instance_of
 
 READY_SECONDS = 120.0
 STOP_SECONDS = 20.0

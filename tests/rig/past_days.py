@@ -29,7 +29,7 @@ from tocsin.platform import child_process
 from tocsin.platform.storage.stored_path import open_stored
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
-from tocsin.supervise.runners.job_command import job_environment
+from tocsin.supervise.installed_jobs import job_environment
 
 WINDOWED, STEPPED = "failed_logins", "quick_failures"
 Row = tuple[int, str, datetime, int, str]

@@ -21,8 +21,8 @@ from unittest.mock import patch
 
 from tocsin.cases.case_events import starts_of
 from tocsin.cases.case_language import Case, CaseEvent, Timeline
-from tocsin.cases.case_presence import has_cases
 from tocsin.cases.case_report import Way
+from tocsin.cases.mutation import has_cases
 from tocsin.cases.spark.case_lab import open_lab
 from tocsin.cases.spark.prepared_case import read_cases
 from tocsin.declare.catalog import read_catalog

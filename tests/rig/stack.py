@@ -19,8 +19,7 @@ from tocsin.declare.settings import Settings, load_settings
 from tocsin.dev.launcher import servers_instance, sweep
 from tocsin.platform.heartbeat import read_beat
 from tocsin.supervise.runners.local import LocalRunner
-from tocsin.supervise.runners.process_labels import instance_of
-from tocsin.supervise.runners.runner import Process
+from tocsin.supervise.runners.runner import Process, instance_of
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_SECONDS = 240.0

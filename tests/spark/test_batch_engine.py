@@ -18,7 +18,7 @@ from tocsin.declare.settings import Settings
 from tocsin.history.backfill.backfill_ledger import Backfills
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
-from tocsin.supervise.runners.job_command import job_environment
+from tocsin.supervise.installed_jobs import job_environment
 
 DAY = datetime.now(UTC).date() - timedelta(days=2)
 EACH = '''"""Each login."""

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.raw_records import ROOT
-from tocsin.cases.case_presence import has_cases
 from tocsin.cases.case_report import DetectorOutcome, Way
+from tocsin.cases.mutation import has_cases
 from tocsin.cases.spark.case_lab import run_mutants
 from tocsin.cases.spark.case_run import CaseRun
 from tocsin.cases.spark.stream_ways import RealTimeWay

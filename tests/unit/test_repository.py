@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.cases.case_presence import faults_of_cases
+from tocsin.cases.mutation import faults_of_cases
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.declaration import read_spec
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from tocsin.declare.code.case_code import without_cases
+from tocsin.declare.code.case_code import CASES, case_kinds, without_cases
 from tocsin.declare.code.python_syntax import parse
+from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.durations import parse_duration
+from tocsin.declare.model.errors import Fault
 
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -175,3 +177,27 @@ def _name(function: ast.expr) -> str:
 def _short(node: ast.expr) -> str:
     text = ast.unparse(node)
     return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def has_cases(spec: DetectorSpec) -> bool:
+    """Return whether the file of `spec` has a case."""
+    return any(case_kinds(_tree(spec)))
+
+
+def faults_of_cases(specs: Iterable[DetectorSpec]) -> list[Fault]:
+    """List the detectors of one source in stage shadow or live without a case that fires, or without a silent one."""
+    faults: list[Fault] = []
+    for spec in specs:
+        if not (spec.stage.runs and spec.has_one_source):  # cases are timelines of one source
+            continue
+        fires, is_silent = case_kinds(_tree(spec))
+        lacks = [] if fires else ["one that fires, expect=[email(...)]"]
+        lacks += [] if is_silent else ["one that stays silent, expect=[]"]
+        if lacks:
+            what = f"needs at least {' and '.join(lacks)}; docs/write/testing.md shows how"
+            faults.append(Fault(str(spec.path), what, key=CASES))
+    return faults
+
+
+def _tree(spec: DetectorSpec) -> ast.Module:
+    return parse(spec.path.read_text(encoding="utf-8"))

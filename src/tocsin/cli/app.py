@@ -22,7 +22,6 @@ from tocsin.cli.data import (
     quarantine_command,
     replay_command,
     send_command,
-    table_command,
     view_command,
 )
 from tocsin.cli.detectors import (
@@ -31,20 +30,16 @@ from tocsin.cli.detectors import (
     detectors_command,
     evaluate_command,
     explain_command,
-    findings_command,
     model_command,
     parity_command,
     run_command,
     test_command,
-    versions_command,
 )
 from tocsin.cli.operate import (
     alerts_command,
     dev_command,
-    doctor_command,
     plan_command,
     status_command,
-    web_command,
 )
 from tocsin.cli.output import note
 from tocsin.declare.model.errors import ConfigError, TocsinError
@@ -67,13 +62,13 @@ app.command("replay")(replay_command.replay)
 app.command("status")(status_command.status)
 app.command("usage")(status_command.usage)
 app.command("detectors")(detectors_command.detectors)
-app.command("findings")(findings_command.findings)
+app.command("findings")(detectors_command.findings)
 app.add_typer(alerts_command.app, name="alerts")
 app.command("quarantine")(quarantine_command.quarantine)
 app.command("view")(view_command.view)
-app.add_typer(web_command.app, name="web")
+app.add_typer(dev_command.web_app, name="web")
 app.command("rebuild")(view_command.rebuild)
-app.command("table")(table_command.table)
+app.command("table")(view_command.tables)
 app.add_typer(model_command.app, name="model")
 app.add_typer(history_command.app, name="history")
 app.command("quality")(quality_command.quality)
@@ -84,12 +79,12 @@ app.command("evaluate")(evaluate_command.evaluate)
 app.command("scores")(evaluate_command.scores)
 app.command("parity")(parity_command.parity)
 app.command("explain")(explain_command.explain)
-app.command("skip-backlog")(versions_command.skip_backlog)
+app.command("skip-backlog")(detectors_command.skip_backlog)
 app.add_typer(packages_command.app, name="packages")
 app.command("check")(check_command.check)
 app.command("plan")(plan_command.plan)
-app.command("topics")(doctor_command.topics)
-app.command("doctor")(doctor_command.doctor)
+app.command("topics")(dev_command.topics)
+app.command("doctor")(dev_command.doctor)
 
 
 def _say_version(wanted: bool) -> None:

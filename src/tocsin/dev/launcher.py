@@ -35,7 +35,7 @@ from tocsin.platform.lock import LockHeld, hold
 from tocsin.setup.java import find_java
 from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.log_files import rotate
-from tocsin.supervise.runners.process_labels import instance_of
+from tocsin.supervise.runners.runner import instance_of
 
 LOG = "launcher"
 _TICK_SECONDS = 1.5

@@ -23,7 +23,7 @@ from tocsin.history.day_versions import DayVersion
 from tocsin.history.places import Places, begin, end
 from tocsin.platform.lock import Lock, try_lead
 from tocsin.platform.state_file import write_whole
-from tocsin.platform.storage.claim import claim_history
+from tocsin.platform.storage.job_folders import claim_history
 from tocsin.platform.storage.stored_path import StoredPath, find_all, read_each, remove_tree
 from tocsin.quality.day_facts import Hole, PartitionFacts
 

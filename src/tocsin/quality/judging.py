@@ -6,18 +6,22 @@ import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from tocsin.declare.model.finding import Finding, canonical_entity
+from tocsin.declare.model.source import Source
+from tocsin.declare.settings import Settings
 from tocsin.quality.data_drift import Usual
 from tocsin.quality.day_facts import DayFacts
 from tocsin.quality.day_profile import Profile, bounds
+from tocsin.quality.report_page import day_page
 from tocsin.quality.suites.row_rules import RowRule
 from tocsin.quality.suites.suite import DAY_HOURS, Rule, Suite, shown, usual
-from tocsin.quality.suites.suite_catalog import FINDING_COLUMNS
-from tocsin.quality.verdict import MAX_SAMPLES, Check, CheckStage, Severity
+from tocsin.quality.suites.suite_catalog import FINDING_COLUMNS, read_suites
+from tocsin.quality.verdict import MAX_SAMPLES, Check, CheckStage, Severity, Verdict
+from tocsin.quality.verdict_files import Records, VerdictRecord, subject_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -268,3 +272,48 @@ def _error(info: Mapping[str, Any]) -> str:
     """The first message of an exception inside Great Expectations, which it tells in two shapes."""
     infos = [info] if "raised_exception" in info else [one for one in info.values() if isinstance(one, dict)]
     return next((str(one.get("exception_message")).strip() for one in infos if one.get("raised_exception")), "")
+
+
+@dataclass(frozen=True)
+class FoundOn:
+    """The findings of one detector that are about to be published for one UTC day, on which their windows begin.
+
+    `run_id` is unique for detector and day; `before` has the number published on each known day of the 28 before.
+    Findings are judged in memory: some thousands at most.
+    """
+
+    detector: str
+    day: date
+    run_id: str
+    findings: Sequence[Finding]
+    before: Sequence[int] = ()
+
+
+class FindingGate:
+    """Judges findings of detectors of one source.
+
+    Making it raises ConfigError if a suite of the source has faults. A retry does not help.
+    """
+
+    def __init__(self, settings: Settings, source: Source) -> None:
+        self._source = source
+        self._suite = read_suites(settings.project, source).findings
+        self._records = Records(settings.state)
+
+    def judge(self, found: FoundOn) -> Verdict:
+        """Judge `found`; the verdict is kept below `<state>/quality/findings.<detector>/<day>/`.
+
+        OSError if the report cannot be written; a retry helps once there is room.
+        """
+        subject = subject_of(found.detector)
+        verdict = Verdict(
+            subject=subject,
+            day=found.day,
+            run_id=found.run_id,
+            judged_at=datetime.now(UTC),
+            checks=tuple(finding_checks(self._suite, found.findings, found.day, found.before)),
+            report=self._records.place(subject, found.day, found.run_id),
+        )
+        record = VerdictRecord(verdict=verdict)
+        self._records.write(record, day_page(record, self._records, [], self._source))
+        return verdict

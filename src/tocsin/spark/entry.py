@@ -11,7 +11,7 @@ from tocsin.declare.model.job_report import JobState
 from tocsin.declare.settings import Settings
 from tocsin.job import Job
 from tocsin.platform.kafka.retry import Retry
-from tocsin.platform.storage.claim import claim
+from tocsin.platform.storage.job_folders import claim
 from tocsin.spark.engine import jvm
 from tocsin.spark.query.query_loop import QueryLoop
 from tocsin.spark.query.stream_job import StreamJob

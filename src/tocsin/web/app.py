@@ -14,7 +14,7 @@ from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from tocsin.declare.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.declare.settings import Settings
 from tocsin.web.access import Access
-from tocsin.web.pages import alert, alerts, answer, detectors, jobs, receivers, reports, silences
+from tocsin.web.pages import alert, alerts, answer, jobs
 from tocsin.web.site import Site
 
 _Message = MutableMapping[str, Any]
@@ -45,7 +45,7 @@ def pages(settings: Settings, access: Access, opened: tuple[str, ...] = ()) -> F
     app.state.site = Site(settings, access)
     app.add_middleware(RequestBodyLimitMiddleware, max_body_size=_LONGEST_BODY)
     app.add_middleware(Gate, access=access, opened=(*_OPEN, *opened))
-    for page in (alerts, alert, answer, detectors, silences, jobs, reports, receivers):
+    for page in (alerts, alert, answer, jobs):
         app.include_router(page.routes)
     app.add_api_route("/", _first_page, methods=["GET"], include_in_schema=False)
     for kind in (TocsinError, HTTPException, RequestValidationError, ValueError, Exception):

@@ -19,7 +19,7 @@ from tocsin.declare.model.job_report import BUSY_CORES, JobReport
 from tocsin.declare.model.names import DETECTOR, PLATFORM_DAG, JobName, dag_of
 from tocsin.declare.settings import Settings
 from tocsin.supervise.dag_specs import declared_facts
-from tocsin.supervise.incidents.process_ends import ProcessEnd, Restart, last_restart
+from tocsin.supervise.incidents.event_log import ProcessEnd, Restart, last_restart
 from tocsin.supervise.job_kinds import declared
 from tocsin.supervise.job_status import JobStatus, Severity, Snapshot
 

@@ -31,8 +31,7 @@ from tocsin.history.model_versions import ModelVersion, model_versions
 from tocsin.history.seal_outcomes import refusal
 from tocsin.platform.code_versions import FollowedCatalog
 from tocsin.spark.tables.dated_versions import DatedVersions, RefusedVersion
-from tocsin.supervise.incidents.event_log import event_log_path, read_events
-from tocsin.supervise.incidents.process_ends import ProcessEnd, process_ends
+from tocsin.supervise.incidents.event_log import ProcessEnd, event_log_path, process_ends, read_events
 from tocsin.supervise.installed_jobs import process_reader
 from tocsin.supervise.job_status import Severity, Snapshot, look, unsupervised_reason
 from tocsin.supervise.planning.desired_inputs import memory_limit

@@ -19,7 +19,7 @@ from starlette.datastructures import FormData
 
 from tocsin.alerts.actions import Silence, list_silences
 from tocsin.alerts.links import Links
-from tocsin.alerts.notify.mail.plain_text import duration, named, plain, times, value
+from tocsin.alerts.notify.mail.letter import duration, named, plain, times, value
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import alerts, silences
 from tocsin.declare.model.detector_guide import link_of

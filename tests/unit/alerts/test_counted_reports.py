@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.alerts import job_usage
-from tocsin.alerts.job_usage import CountedReports
+from tocsin.alerts.notify import notifier_job
+from tocsin.alerts.notify.notifier_job import CountedReports
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import list_usage
 from tocsin.declare.model.errors import TransientError
@@ -54,7 +54,7 @@ class Topic:
 @pytest.fixture
 def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
     made = Topic()
-    monkeypatch.setattr(job_usage, "ReportReader", made.reader)
+    monkeypatch.setattr(notifier_job, "ReportReader", made.reader)
     return made
 
 

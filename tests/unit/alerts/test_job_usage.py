@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import update
 
 from tests.unit.alerts.scene import RULES, finding
-from tocsin.alerts.job_usage import UsageTally
+from tocsin.alerts.notify.notifier_job import UsageTally
 from tocsin.alerts.recording import record
 from tocsin.alerts.store.alert_rows import JobUsage
 from tocsin.alerts.store.database import Database

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.samples.cases import SPEC
-from tocsin.cases.case_presence import faults_of_cases, has_cases
+from tocsin.cases.mutation import faults_of_cases, has_cases
 from tocsin.declare.model.detector import Stage
 
 FIRES, SILENT = "Case('a', events=x, expect=[email()])", "Case('b', events=x, expect=[])"

@@ -14,7 +14,7 @@ from tocsin.alerts.evidence.alert_evidence import AlertEvidence, SourceEvidence,
 from tocsin.alerts.finding_feed import FindingRecord
 from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.indexer import Indexer
-from tocsin.alerts.job_usage import UsageTally
+from tocsin.alerts.notify.notifier_job import UsageTally
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, JobUsage
 from tocsin.alerts.store.database import Database

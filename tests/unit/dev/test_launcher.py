@@ -13,7 +13,7 @@ from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.settings import Settings
 from tocsin.dev.launcher import Options, servers_instance, sweep, up
 from tocsin.supervise.runners.local import LocalRunner
-from tocsin.supervise.runners.process_labels import Labels, instance_of
+from tocsin.supervise.runners.runner import Labels, instance_of
 
 
 @pytest.mark.parametrize("jobs", [True, False])

@@ -10,8 +10,7 @@ import pytest
 from tests.rig.waiting import await_that
 from tocsin.platform import private
 from tocsin.supervise.runners.local import LocalRunner
-from tocsin.supervise.runners.process_labels import Labels
-from tocsin.supervise.runners.runner import Launch
+from tocsin.supervise.runners.runner import Labels, Launch
 
 
 @pytest.fixture(autouse=True)

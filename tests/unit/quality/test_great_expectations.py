@@ -20,8 +20,7 @@ from tocsin.declare.settings import Settings
 from tocsin.declare.source_file import read_source
 from tocsin.quality.data_drift import Usual
 from tocsin.quality.day_facts import DayFacts
-from tocsin.quality.finding_gate import FindingGate, FoundOn
-from tocsin.quality.judging import day_checks, finding_checks, quarantine_checks
+from tocsin.quality.judging import FindingGate, FoundOn, day_checks, finding_checks, quarantine_checks
 from tocsin.quality.suites.expectations import KNOWN
 from tocsin.quality.suites.suite import Suite
 from tocsin.quality.suites.suite_catalog import read_suites

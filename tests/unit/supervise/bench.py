@@ -9,8 +9,7 @@ from pathlib import Path
 from tests.unit.supervise.dummies import SLEEP, launch
 from tocsin.supervise.job_states import Action, Change, Condition, Desired, Start, Timing
 from tocsin.supervise.runners.local import LocalRunner
-from tocsin.supervise.runners.process_labels import Labels
-from tocsin.supervise.runners.runner import Launch
+from tocsin.supervise.runners.runner import Labels, Launch
 from tocsin.supervise.supervisor import JobGroup, Supervisor
 
 QUICK = Timing(

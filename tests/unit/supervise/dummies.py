@@ -6,8 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from tocsin.supervise.runners.process_labels import Labels
-from tocsin.supervise.runners.runner import Launch
+from tocsin.supervise.runners.runner import Labels, Launch
 
 SLEEP = "import time; time.sleep(600)"
 OBEDIENT = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); time.sleep(600)"

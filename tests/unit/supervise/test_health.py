@@ -8,8 +8,7 @@ from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.platform.heartbeat import Beat
 from tocsin.supervise.job_states import Condition, Past
 from tocsin.supervise.job_status import JobFacts, Severity, health
-from tocsin.supervise.runners.process_labels import Labels
-from tocsin.supervise.runners.runner import Process
+from tocsin.supervise.runners.runner import Labels, Process
 
 PROCESS = Process(Labels("shop-1", "notifier", "v1"), 7, 900.0)
 

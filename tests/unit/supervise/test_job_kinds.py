@@ -17,10 +17,10 @@ from tocsin.platform import private
 from tocsin.setup.paths import Paths
 from tocsin.supervise import job_kinds
 from tocsin.supervise.incidents.watch import owners
+from tocsin.supervise.installed_jobs import job_launch
 from tocsin.supervise.job_kinds import desired_jobs, forget_code
-from tocsin.supervise.runners.job_command import job_launch
 from tocsin.supervise.runners.local import LocalRunner
-from tocsin.supervise.runners.process_labels import Labels, instance_of
+from tocsin.supervise.runners.runner import Labels, instance_of
 
 ROOT = Path(__file__).resolve().parents[3]
 EVERY_JOB_RUNS = {"declare", "platform", "setup", "stats", "job.py"}

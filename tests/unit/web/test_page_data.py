@@ -24,7 +24,7 @@ from tocsin.supervise.incidents.event_log import EventKind, JobEvent, record
 from tocsin.supervise.job_states import Condition, History, Past, memory_of, write_history
 from tocsin.supervise.job_status import Severity, Snapshot, look
 from tocsin.supervise.runners.local import LocalRunner
-from tocsin.supervise.runners.process_labels import Labels, instance_of
+from tocsin.supervise.runners.runner import Labels, instance_of
 from tocsin.supervise.switches import ask_switches
 from tocsin.web import page_data as module
 from tocsin.web.job_rows import JobActivity, JobRow, Today

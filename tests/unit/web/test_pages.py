@@ -39,7 +39,7 @@ from tocsin.alerts.evidence.alert_evidence import (
     store_evidence,
 )
 from tocsin.alerts.links import LinkAction, Links
-from tocsin.alerts.notify.alert_facts import AlertFacts
+from tocsin.alerts.notify.channel import AlertFacts
 from tocsin.alerts.recording import record
 from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
@@ -223,7 +223,7 @@ def test_what_is_sent_is_bounded(pages: Pages) -> None:
 def test_what_nobody_foresaw_is_said_with_the_headers_of_every_page(
     pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tocsin.web.pages.detectors.count_alerts", lambda database: 1 / 0)
+    monkeypatch.setattr("tocsin.web.pages.jobs.count_alerts", lambda database: 1 / 0)
     client = TestClient(pages.app, "http://127.0.0.1:8431", raise_server_exceptions=False)
     client.cookies = pages.log_in("eve").cookies
     answer = client.get("/detectors", headers={"Accept": "text/html"})

@@ -32,7 +32,7 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
     that fires and one that is silent (docs/write/testing.md); those in shadow are listed, since only an edit of the
     stage lets them notify people.
     """
-    from tocsin.cases.case_presence import faults_of_cases
+    from tocsin.cases.mutation import faults_of_cases
     from tocsin.cli.json_shapes import FaultShape
     from tocsin.ingest.network_ranges import faults_of_networks
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.detectors.findings_command import window
+from tocsin.cli.detectors.detectors_command import window
 from tocsin.cli.output import as_json, counted, line, table, utc
 from tocsin.declare.model.sizes import entity_text, number, score_text
 
@@ -47,7 +47,7 @@ def explain(
     With --versions a copy of each version is named: to go back to one, copy it over the file in the project. Comments
     `# carries lib/...` at its end hold the modules that it reached: remove them, and revert lib/ where it differs.
     """
-    from tocsin.cli.detectors.versions_command import list_versions
+    from tocsin.cli.detectors.detectors_command import list_versions
     from tocsin.declare.catalog import load_project
 
     if versions:

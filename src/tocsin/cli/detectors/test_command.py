@@ -63,7 +63,7 @@ def test(
 
 
 def _names(names: list[str]) -> list[str]:
-    from tocsin.cases.case_presence import has_cases
+    from tocsin.cases.mutation import has_cases
     from tocsin.declare.catalog import load_project
     from tocsin.declare.model.errors import ConfigError
 

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from tocsin.cli.output import line, note
+from tocsin.cli import options
+from tocsin.cli.output import as_json, counted, line, note, table
 from tocsin.declare.model.sizes import printable
 from tocsin.platform.process_exit import on_signals
 
@@ -88,3 +89,82 @@ def _follow(path: Path) -> None:
             time.sleep(_FOLLOW_SECONDS)
     except KeyboardInterrupt:
         return
+
+
+def doctor(json: options.Json = False) -> None:
+    """Check Java, archives, disk, ports, Kafka, mail server and alerts DB, and say what to do.
+
+    Changes nothing. Exit code 1 when there is a problem, not for warnings.
+    """
+    from tocsin.dev.diagnosis import diagnose
+    from tocsin.supervise.job_status import Severity
+
+    found = list(diagnose())
+    if json:
+        as_json(found)
+    else:
+        table(("", "WHAT", "FOUND"), ((each.standing, each.name, each.what) for each in found), empty="")
+        for diagnosis in found:
+            if diagnosis.advice:
+                line(f"\n{diagnosis.name}: {diagnosis.what}\n  -> {printable(diagnosis.advice)}", style="yellow")
+    if any(diagnosis.standing is Severity.PROBLEM for diagnosis in found):
+        raise typer.Exit(1)
+
+
+def topics() -> None:
+    """Create the topics that the sources of this project need; harmless when they exist.
+
+    `tocsin dev up` does this too. Nothing is ever deleted or reconfigured: differences are listed.
+    """
+    from tocsin.declare.catalog import load_project
+    from tocsin.platform.kafka.topics import ensure_topics, wanted_topics
+
+    settings, catalog = load_project()
+    operator = settings.kafka.for_role("operator")
+    report = ensure_topics(settings.model_copy(update={"kafka": operator}), catalog)
+    for name in report.created:
+        line(f"created {name}")
+    for sentence in report.grown:
+        line(sentence)
+    for sentence in report.differences:
+        line(sentence, style="yellow")
+    line(f"{counted(len(wanted_topics(settings, catalog)), 'topic')} at {settings.kafka.bootstrap_servers}")
+
+
+web_app = typer.Typer(
+    help="Show the address of the pages and who may log in; hash passwords.", invoke_without_command=True
+)
+
+
+@web_app.callback()
+def web(context: typer.Context) -> None:
+    """Show the address of the pages, and who may log in."""
+    if context.invoked_subcommand is not None:
+        return
+    from tocsin.declare.settings import load_settings
+    from tocsin.dev.servers.ports import accepts
+    from tocsin.web.passwords import FIRST_USER, first_password_file
+
+    settings = load_settings()
+    if not accepts(settings.web.port):
+        what = f"nothing serves the pages on port {settings.web.port}"
+        note(f"{what}; start it: tocsin dev up, or python -m tocsin.job web")
+    line(settings.web.public_address)
+    names = ", ".join(f"{name} ({user.role})" for name, user in settings.web.users.items())
+    if settings.web.oidc:
+        names = ", ".join(filter(None, (names, f"users of {settings.web.oidc.issuer}")))
+    if file := first_password_file(settings):
+        names = f"{FIRST_USER}, with the password in {file}"
+    line(f"log in as {names}")
+
+
+@web_app.command("hash-password")
+def hash_password(
+    password: str = typer.Option(
+        ..., prompt=True, hide_input=True, confirmation_prompt=True, help="Asked for if not given."
+    ),
+) -> None:
+    """Hash a password for `web.users` in tocsin.toml; it is asked for, so that no history of a shell has it."""
+    from tocsin.web import passwords
+
+    line(passwords.hash_password(password))

@@ -21,9 +21,8 @@ from tocsin.declare.settings import Settings
 from tocsin.dev.servers.ports import LOOPBACK
 from tocsin.platform.state_file import write_whole
 from tocsin.setup.paths import here
-from tocsin.supervise.runners.job_command import job_environment
-from tocsin.supervise.runners.process_labels import Labels, leading
-from tocsin.supervise.runners.runner import Launch
+from tocsin.supervise.installed_jobs import job_environment
+from tocsin.supervise.runners.runner import Labels, Launch, leading
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 PREFIX = "airflow-"

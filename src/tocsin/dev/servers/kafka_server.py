@@ -23,8 +23,7 @@ from tocsin.dev.servers.ports import LOOPBACK, accepts, free_ports
 from tocsin.setup.java import Java, find_java
 from tocsin.setup.paths import here
 from tocsin.supervise.runners.local import LocalRunner
-from tocsin.supervise.runners.process_labels import Labels
-from tocsin.supervise.runners.runner import Launch
+from tocsin.supervise.runners.runner import Labels, Launch
 
 NAME = "kafka"
 _FORMAT_SECONDS, _START_SECONDS = 60, 120

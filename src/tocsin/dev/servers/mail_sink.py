@@ -12,8 +12,7 @@ from pathlib import Path
 
 from tocsin.declare.model.errors import TransientError
 from tocsin.dev.servers.ports import LOOPBACK, accepts
-from tocsin.supervise.runners.process_labels import Labels
-from tocsin.supervise.runners.runner import Launch
+from tocsin.supervise.runners.runner import Labels, Launch
 
 NAME = "mail"
 _ANSWER_SECONDS = 5.0

@@ -30,8 +30,7 @@ from tocsin.declare.setting_blocks import ViewSettings
 from tocsin.declare.settings import Settings
 from tocsin.dev.servers.ports import LOOPBACK, accepts
 from tocsin.platform.state_file import write_whole
-from tocsin.supervise.runners.process_labels import Labels, leading
-from tocsin.supervise.runners.runner import Launch
+from tocsin.supervise.runners.runner import Labels, Launch, leading
 
 _PRIVATE = 0o600
 _INHERITED = ("PATH", "HOME", "TMPDIR", "LANG")

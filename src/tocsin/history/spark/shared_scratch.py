@@ -14,7 +14,7 @@ from tocsin.declare.blocks.spark_settings import LOCAL
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.settings import Settings
 from tocsin.history.places import history_root, stamp
-from tocsin.platform.storage.claim import claim_history
+from tocsin.platform.storage.job_folders import claim_history
 from tocsin.platform.storage.stored_path import StoredPath, remove_tree
 from tocsin.spark.session import scratch_folder
 

@@ -34,10 +34,10 @@ from tocsin.platform.failures import (
     root_cause,
     store_failure,
 )
-from tocsin.platform.kafka.access_check import check_access
 from tocsin.platform.kafka.reader import TopicReader
 from tocsin.platform.kafka.reporter import Reporter
 from tocsin.platform.kafka.topic_set import Position, lag_of, partition_of
+from tocsin.platform.kafka.topics import check_access
 from tocsin.platform.process_exit import on_signals
 from tocsin.spark.engine import jvm
 from tocsin.spark.engine.attachment import Attachment, attach

@@ -28,7 +28,7 @@ from tocsin.platform.kafka.reporter import Reporter, ReportReader
 from tocsin.platform.kafka.retry import Retry
 from tocsin.platform.kafka.topic_follower import TopicFollower
 from tocsin.platform.state_db import TOPIC_ID
-from tocsin.platform.storage.claim import claim
+from tocsin.platform.storage.job_folders import claim
 from tocsin.spark.tables.published_table import PublishedRows, TableFolder
 from tocsin.spark.tables.table_row import UnusableRow, read_row
 from tocsin.spark.tables.version_store import RowChange, VersionStore

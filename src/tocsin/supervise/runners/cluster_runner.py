@@ -30,8 +30,7 @@ from tocsin.declare.sinks import SINKS
 from tocsin.platform.heartbeat import NUMBER, heartbeat_file
 from tocsin.supervise.job_states import Timing
 from tocsin.supervise.planning.job_inputs import pod_resources
-from tocsin.supervise.runners.process_labels import Labels, instance_of
-from tocsin.supervise.runners.runner import Launch, Process
+from tocsin.supervise.runners.runner import Labels, Launch, Process, instance_of
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient, V1ContainerStatus, V1ObjectMeta, V1Pod

@@ -15,10 +15,9 @@ import psutil
 import structlog
 
 from tocsin.platform import child_process, private, process_exit
-from tocsin.supervise.runners import process_labels
+from tocsin.supervise.runners import runner
 from tocsin.supervise.runners.log_files import rotate, tail
-from tocsin.supervise.runners.process_labels import Labels
-from tocsin.supervise.runners.runner import Launch, Process
+from tocsin.supervise.runners.runner import Labels, Launch, Process
 
 _SAME_START_SECONDS = 1.0
 
@@ -29,7 +28,7 @@ class LocalRunner:
     """Starts each process in a session of its own, found again by its labels in the live process list."""
 
     def __init__(self, instance: str, log: Callable[[str], Path], *, tethered: bool = False) -> None:
-        """Run the processes labelled `instance`, see `process_labels.instance_of`; `log` gives the log file of a job.
+        """Run the processes labelled `instance`, see `runner.instance_of`; `log` gives the log file of a job.
 
         If `tethered` they end with the caller (Linux); then call `start` from its main thread alone, since they end
         with the thread. Otherwise they outlive it.
@@ -194,11 +193,11 @@ class ProcessList:
         if process.uids().real != os.getuid():
             return None
         try:
-            written = process_labels.of_command(process.cmdline())
+            written = runner.of_command(process.cmdline())
             inherited = {} if written is not None else process.environ()
         except (psutil.Error, OSError):  # it ends, or may not be looked at, as those of the kernel
             return None
-        found = written or process_labels.of_environment(inherited)
+        found = written or runner.of_environment(inherited)
         if found is None or found.instance != self._instance:
             return None
-        return found, written is not None or inherited.get(process_labels.LEADER) == str(process.pid)
+        return found, written is not None or inherited.get(runner.LEADER) == str(process.pid)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, HTTPException, Request, Response
 from sqlalchemy import Connection, select
+from starlette.concurrency import run_in_threadpool
 
 from tocsin.alerts import actions
 from tocsin.alerts.actions import Actor
 from tocsin.alerts.alert_states import Verdict
 from tocsin.alerts.links import SILENCED_FOR, Answer, LinkAction, LinkRefused
+from tocsin.alerts.notify.receivers import pagerduty
 from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.queries import alert_details
 from tocsin.alerts.store.schema import alerts
@@ -86,3 +88,23 @@ def _act(connection: Connection, details: AlertDetails, answer: Answer, now: dat
         actions.silence(connection, matcher_of(alert), by, now + SILENCED_FOR)
     else:
         actions.resolve(connection, [alert.id], by, Verdict.FALSE)
+
+
+@routes.post("/receivers/pagerduty")
+async def take_pagerduty(request: Request, site: Here) -> Response:
+    """Answer alerts as their incidents were: 204, also if there is nothing to do; 403 if PagerDuty has not signed it.
+
+    An error of 5xx lets PagerDuty send it again.
+    """
+    await run_in_threadpool(_act_by_webhook, site, dict(request.headers), await request.body())
+    return Response(status_code=204)
+
+
+def _act_by_webhook(site: Site, headers: dict[str, str], body: bytes) -> None:
+    try:
+        answers = pagerduty.read_any_webhook(site.settings, headers, body)
+    except pagerduty.WebhookRefused as error:
+        raise HTTPException(403, str(error)) from error
+    if answers:
+        with site.write() as connection:
+            pagerduty.act(connection, answers, datetime.now(UTC))

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
+from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, HTTPException, Query, Request
-from fastapi.responses import FileResponse, HTMLResponse
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
+from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
+from markdown_it import MarkdownIt
+from markupsafe import Markup
 
 from tocsin.alerts.actions import Silence
-from tocsin.declare.model.names import DETECTOR
+from tocsin.alerts.store.queries import COUNTED_DAYS, AlertCounts, count_alerts
+from tocsin.declare.model.detector_guide import link_of
+from tocsin.declare.model.names import DETECTOR, backfill_dag, history_dag
 from tocsin.web.access import Rights, User, Visitor
 from tocsin.web.job_rows import GROUPS, JobRow
 from tocsin.web.page_data import JobList, LogTail, tail_of
+from tocsin.web.pages.alerts import seen_detectors
 from tocsin.web.site import Here, Site
 
 _STATIC = Path(__file__).parents[1] / "static"
@@ -100,3 +108,83 @@ def _for(row: JobRow, own: Rights) -> JobRow:
     switched = row.dag in own.switched
     may = {"may_switch": row.may_switch and switched, "may_restart": row.may_restart and switched and own.runs}
     return row.model_copy(update=may)
+
+
+@routes.get("/detectors")
+def show_detectors(request: Request, site: Here, user: Visitor) -> Response:
+    """The page of all detectors that are declared or have alerts."""
+    with site.read():  # says so if there is no DB yet
+        counted = count_alerts(site.database)
+    rows = {row.name: row for row in site.installation.jobs({}).rows if row.kind == DETECTOR}
+    specs = site.installation.detectors()
+    names = sorted(seen_detectors(site, user, counted.keys() | rows.keys()))
+    lines = [(name, counted.get(name, AlertCounts()), rows.get(name), specs.get(name)) for name in names]
+    return site.page(request, "detectors.html", lines=lines, days=COUNTED_DAYS)
+
+
+@routes.get("/runbooks/{detector}")
+def runbook(request: Request, site: Here, user: Visitor, detector: str) -> Response:
+    """The runbook of a detector: rendered if it is a file of the project, else where it is."""
+    spec = site.installation.detectors().get(detector)
+    if spec is None or not seen_detectors(site, user, {detector}):
+        raise HTTPException(404, f"There is no detector {detector} with a file that can be read.")
+    if link := link_of(spec.runbook):
+        return RedirectResponse(link)
+    try:
+        text = (site.settings.project / spec.runbook.partition("#")[0]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise HTTPException(404, f"{spec.runbook}, the runbook of {detector}, cannot be read: {error}") from error
+    return site.page(request, "runbook.html", detector=detector, spec=spec, text=Markup(_markdown().render(text)))
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    # Without HTML of its own: whoever writes a runbook must not script the page of who reads it.
+    return MarkdownIt("commonmark", {"html": False}).enable("table")
+
+
+_FOLDER, _INDEX = "quality", "index.html"
+_OF_FINDINGS = "findings."
+_SUBJECT = re.compile(r"(?:findings\.)?[A-Za-z0-9_-]+")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+-]*\.(html|json)")
+_REPORT_TYPES = {"html": "text/html", "json": "application/json"}
+# They are our own rendering, without scripts: their style is within them, and nothing is loaded.
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    )
+}
+
+
+@routes.get("/quality/index.html")
+def index(request: Request, user: Visitor, site: Here) -> Response:
+    """The report on all days; for those who may see every DAG of which it tells."""
+    folder = site.settings.state / _FOLDER
+    dags = {_dag_of(path.name) for path in folder.glob("*") if path.is_dir()}
+    if dags - site.access.rights(user, dags).seen:
+        raise HTTPException(403, "It names DAGs that you may not see")
+    if not (folder / _INDEX).exists():
+        return site.message(request, "No day has been judged yet.")
+    return FileResponse(folder / _INDEX, media_type="text/html", headers=_HEADERS)
+
+
+@routes.get("/quality/{subject}/{day}/{name}")
+def report(user: Visitor, site: Here, subject: str, day: date, name: str) -> Response:
+    """One report, or the same as JSON."""
+    found = _NAME.fullmatch(name)
+    if found is None or _SUBJECT.fullmatch(subject) is None:
+        raise HTTPException(404)
+    dag = _dag_of(subject)
+    if dag not in site.access.rights(user, [dag]).seen:
+        raise HTTPException(403, f"You may not see {dag}")
+    path: Path = site.settings.state / _FOLDER / subject / str(day) / name
+    if not path.is_file():
+        raise HTTPException(404, "There is no such report, or it has expired")
+    return FileResponse(path, media_type=_REPORT_TYPES[found[1]], headers=_HEADERS)
+
+
+def _dag_of(subject: str) -> str:
+    """The DAG whose gate judges `subject`: a source, or the findings of a detector."""
+    if subject.startswith(_OF_FINDINGS):
+        return backfill_dag(subject.removeprefix(_OF_FINDINGS))
+    return history_dag(subject)

@@ -12,7 +12,7 @@ from tests.rig.samples.backfills import SPEC
 from tests.unit.alerts.scene import NOON, RULES, finding
 from tocsin.alerts import actions
 from tocsin.alerts.alert_states import Verdict
-from tocsin.alerts.evaluation.labels import beside, read_incidents, read_verdicts
+from tocsin.alerts.evaluation.evaluation_run import beside, read_incidents, read_verdicts
 from tocsin.alerts.evaluation.scoring import Label
 from tocsin.alerts.recording import record
 from tocsin.alerts.store.database import Database

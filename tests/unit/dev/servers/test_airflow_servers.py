@@ -18,7 +18,7 @@ from tocsin.declare.settings import Settings
 from tocsin.dev.servers.airflow_servers import COMPONENTS, Airflow
 from tocsin.dev.servers.ports import free_ports
 from tocsin.setup.paths import here
-from tocsin.supervise.runners.process_labels import Labels, of_environment
+from tocsin.supervise.runners.runner import Labels, of_environment
 
 BEGAN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

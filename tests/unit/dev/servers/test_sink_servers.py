@@ -17,8 +17,7 @@ from tocsin.dev.servers.kafka_server import NAME
 from tocsin.dev.servers.server_set import Servers
 from tocsin.dev.servers.sink_servers import KINDS, SinkServers, needed_kinds
 from tocsin.supervise.runners.local import LocalRunner
-from tocsin.supervise.runners.process_labels import Labels
-from tocsin.supervise.runners.runner import Launch
+from tocsin.supervise.runners.runner import Labels, Launch
 
 PORTS = dict.fromkeys(KINDS, 1)
 

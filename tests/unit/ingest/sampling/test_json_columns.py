@@ -9,8 +9,7 @@ import pytest
 from tocsin.declare.model.source import Source
 from tocsin.declare.scaffold import source_text
 from tocsin.declare.source_file import read_source
-from tocsin.ingest.sampling.json_columns import name_columns
-from tocsin.ingest.sampling.sample import read_schema
+from tocsin.ingest.sampling.sample import name_columns, read_schema
 
 TIME = "2026-01-31T14:05:{n:02}.5Z"
 

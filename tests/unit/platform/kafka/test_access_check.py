@@ -12,8 +12,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.declare.settings import Settings
-from tocsin.platform.kafka import access_check
-from tocsin.platform.kafka.access_check import check_access
+from tocsin.platform.kafka import topics
+from tocsin.platform.kafka.topics import check_access
 from tocsin.setup.paths import here
 
 KAFKA = KafkaSettings(
@@ -42,8 +42,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any] | None]:
                 future.set_result(SimpleNamespace(authorized_operations=found.get(name, ALL)))
             return futures
 
-    monkeypatch.setattr(access_check, "AdminClient", Admin)
-    monkeypatch.setattr(access_check, "TopicCollection", list)
+    monkeypatch.setattr(topics, "AdminClient", Admin)
+    monkeypatch.setattr(topics, "TopicCollection", list)
     monkeypatch.setattr(type(SETTINGS.kafka), "for_librdkafka", lambda _: {})
     return found
 

@@ -10,7 +10,7 @@ from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.setting_blocks import StorageSettings
 from tocsin.declare.settings import Settings
 from tocsin.platform import state_file
-from tocsin.platform.storage.claim import claim
+from tocsin.platform.storage.job_folders import claim
 
 
 def named(folder: Path, instance: str) -> Settings:

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tocsin.supervise.incidents.event_log import EventKind, JobEvent
-from tocsin.supervise.incidents.process_ends import Restart, last_restart, process_ends
+from tocsin.supervise.incidents.event_log import EventKind, JobEvent, Restart, last_restart, process_ends
 from tocsin.supervise.job_states import Condition
 
 

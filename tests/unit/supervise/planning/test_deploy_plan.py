@@ -15,8 +15,7 @@ from tocsin.supervise.job_kinds import desired_jobs
 from tocsin.supervise.job_status import look
 from tocsin.supervise.planning.deploy_plan import Deploy, Effect, JobPlan, StateNames, plan_job
 from tocsin.supervise.planning.desired_inputs import StartRecord
-from tocsin.supervise.runners.process_labels import Labels
-from tocsin.supervise.runners.runner import Process
+from tocsin.supervise.runners.runner import Labels, Process
 
 JOB = "detector:failed_logins"
 

@@ -20,8 +20,7 @@ from tocsin.declare.setting_blocks import (
 )
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.supervise.runners.cluster_runner import Slot, slot_names, stateful_set
-from tocsin.supervise.runners.process_labels import Labels, instance_of
-from tocsin.supervise.runners.runner import Launch
+from tocsin.supervise.runners.runner import Labels, Launch, instance_of
 
 VERSIONS = ("1.36", "1.37")
 RUNNER = {"kind": "kubernetes", "image": "registry.example.com/tocsin:1", "secret": "tocsin-secrets"}

@@ -16,8 +16,7 @@ from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.setting_blocks import AlertSettings, HistorySettings, RunnerSettings, ViewSettings
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.supervise.runners.cluster_runner import ClusterRunner
-from tocsin.supervise.runners.process_labels import Labels, instance_of
-from tocsin.supervise.runners.runner import Launch
+from tocsin.supervise.runners.runner import Labels, Launch, instance_of
 
 JOB = "detector:failed_logins"
 BEGAN = datetime(2026, 5, 1, tzinfo=UTC)

@@ -14,8 +14,8 @@ from tocsin.declare.setting_blocks import (
     ViewSettings,
 )
 from tocsin.declare.settings import Settings, load_settings
-from tocsin.supervise.runners.job_command import job_environment, job_launch
-from tocsin.supervise.runners.process_labels import Labels, of_command
+from tocsin.supervise.installed_jobs import job_environment, job_launch
+from tocsin.supervise.runners.runner import Labels, of_command
 
 
 @pytest.fixture

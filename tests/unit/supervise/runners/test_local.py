@@ -14,7 +14,7 @@ import pytest
 from tests.rig.waiting import await_that
 from tests.unit.supervise.dummies import OBEDIENT, SLEEP, STUBBORN, WITH_CHILD, WITH_GRANDCHILD, launch
 from tocsin.supervise.runners.local import LocalRunner
-from tocsin.supervise.runners.process_labels import Labels
+from tocsin.supervise.runners.runner import Labels
 
 JOB = "detector:failed_logins"
 Start = Callable[[str], int]
@@ -228,7 +228,7 @@ def test_tethered_processes_end_with_a_starter_that_is_killed(
         import time
         from pathlib import Path
         from tests.unit.supervise.dummies import STUBBORN, launch
-        from tocsin.supervise.runners.process_labels import Labels
+        from tocsin.supervise.runners.runner import Labels
         from tocsin.supervise.runners.local import LocalRunner
         runner = LocalRunner({instance!r}, lambda _: Path({str(tmp_path)!r}), tethered=True)
         runner.start(launch(Path({str(tmp_path)!r}), Labels({instance!r}, {JOB!r}, "abc"), STUBBORN))

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from tocsin.declare.settings import Settings
-from tocsin.supervise.runners.process_labels import Labels, instance_of, of_command, of_environment
+from tocsin.supervise.runners.runner import Labels, instance_of, of_command, of_environment
 
 LABELS = Labels("local-1a2b", "detector:failed_logins", "abc123")
 

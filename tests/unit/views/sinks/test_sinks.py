@@ -23,7 +23,7 @@ from tocsin.declare.setting_blocks import ViewSettings
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.declare.sinks import SINKS, SinkKind
 from tocsin.dev.servers.sink_servers import KINDS
-from tocsin.supervise.runners.job_command import setting_variables
+from tocsin.supervise.installed_jobs import setting_variables
 from tocsin.views.sinks.sink import Sink, SinkBatch, SinkLost, missing_address, open_sink
 from tocsin.views.stored_row import StoredRow
 

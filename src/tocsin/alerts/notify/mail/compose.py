@@ -19,8 +19,7 @@ from tocsin.alerts.evidence.alert_evidence import AlertEvidence, SourceEvidence
 from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.links import LinkAction, Links
 from tocsin.alerts.notify import grouping
-from tocsin.alerts.notify.alert_facts import AlertFacts
-from tocsin.alerts.notify.channel import PICTURE, Message
+from tocsin.alerts.notify.channel import PICTURE, AlertFacts, Message
 from tocsin.alerts.notify.mail import chart
 from tocsin.alerts.notify.mail.letter import (
     Buttons,
@@ -35,8 +34,11 @@ from tocsin.alerts.notify.mail.letter import (
     Section,
     Shares,
     Table,
+    named,
+    plain,
+    times,
+    value,
 )
-from tocsin.alerts.notify.mail.plain_text import named, plain, times, value
 from tocsin.alerts.notify.outbox import Overview
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, alert_parts, message_id
 from tocsin.declare.model.detector_guide import link_of

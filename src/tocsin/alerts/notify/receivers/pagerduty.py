@@ -14,8 +14,7 @@ from sqlalchemy import Connection
 from tocsin.alerts import actions
 from tocsin.alerts.actions import ActionResult, Actor
 from tocsin.alerts.alert_states import Action, AlertState
-from tocsin.alerts.notify.alert_facts import AlertFacts, find_by_key
-from tocsin.alerts.notify.channel import Delivery, Message, Result
+from tocsin.alerts.notify.channel import AlertFacts, Delivery, Message, Result, find_by_key
 from tocsin.alerts.notify.receivers.named_target import NamedTargetChannel
 from tocsin.declare.blocks.receiver_settings import PagerDutyTarget
 from tocsin.declare.model.sizes import entity_text, printable

@@ -34,8 +34,7 @@ from tocsin.platform.failures import in_a_line, is_disk
 from tocsin.platform.lock import LockHeld, try_lead
 from tocsin.platform.process_exit import ExitCode
 from tocsin.platform.progress import report_progress
-from tocsin.quality.finding_gate import FindingGate, FoundOn
-from tocsin.quality.judging import DAYS
+from tocsin.quality.judging import DAYS, FindingGate, FoundOn
 from tocsin.spark.batch_session import running_batch
 
 log = structlog.get_logger()

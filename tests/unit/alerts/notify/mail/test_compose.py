@@ -15,9 +15,8 @@ import pytest
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding
 from tocsin.alerts.evidence.alert_evidence import AlertEvidence, SourceEvidence, UnusualColumn, ValueShare
 from tocsin.alerts.links import LinkAction, Links
-from tocsin.alerts.notify.alert_facts import AlertFacts, find_by_key
-from tocsin.alerts.notify.channel import Message
-from tocsin.alerts.notify.mail import chart, compose, plain_text
+from tocsin.alerts.notify.channel import AlertFacts, Message, find_by_key
+from tocsin.alerts.notify.mail import chart, compose, letter
 from tocsin.alerts.notify.mail.chart import draw
 from tocsin.alerts.notify.mail.compose import Envelope, Notice
 from tocsin.alerts.notify.outbox import Overview
@@ -242,9 +241,9 @@ def test_a_hostile_name_stays_text_in_one_line(sqlite: Database, name: str) -> N
 
 
 def test_a_readable_name_is_shown_as_it_is() -> None:
-    assert plain_text.plain("M\u00fcller \U0001f600 O'Neil <x>") == "M\u00fcller \U0001f600 O'Neil <x>"
-    assert plain_text.plain("a\tb\u202e") == "a\\tb\\u202e"
-    assert plain_text.plain("x" * 300, 10) == "xxxxxxxxxx… (300 characters)"
+    assert letter.plain("M\u00fcller \U0001f600 O'Neil <x>") == "M\u00fcller \U0001f600 O'Neil <x>"
+    assert letter.plain("a\tb\u202e") == "a\\tb\\u202e"
+    assert letter.plain("x" * 300, 10) == "xxxxxxxxxx… (300 characters)"
 
 
 @pytest.mark.parametrize("runbook", ["javascript:alert(1)", "docs/runbooks/x.md"])
