@@ -31,7 +31,7 @@ from tocsin.history.care import verify
 from tocsin.history.day_status import DayState, known, statuses
 from tocsin.history.day_table import DayTable
 from tocsin.history.places import begin
-from tocsin.platform.storage.s3a import VARIABLES, prepare_s3a
+from tocsin.platform.storage.s3_store import VARIABLES, prepare_s3a
 from tocsin.platform.storage.stored_path import find_all, open_stored
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here

@@ -37,7 +37,7 @@ from tocsin.dev.servers.ports import free_ports
 from tocsin.history.places import begin
 from tocsin.platform.kafka.topics import ensure_topics
 from tocsin.platform.storage.job_folders import stored_folder
-from tocsin.platform.storage.s3a import CREDENTIALS
+from tocsin.platform.storage.s3_store import CREDENTIALS
 from tocsin.setup.java import find_java
 from tocsin.spark.tables.published_table import TableFolder
 from tocsin.spark.tables.version_store import RowVersion

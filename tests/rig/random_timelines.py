@@ -137,7 +137,7 @@ def disagreements(project: Path, count: int, seed: int = 1) -> dict[str, list[st
     with (
         patch("tocsin.cases.spark.case_run.read_cases", read_random),
         patch("tocsin.cases.spark.case_run.CaseRun._add_boundaries", lambda _: None),
-        patch("tocsin.cases.case_verdicts._unexpected", lambda *_: []),
+        patch("tocsin.cases.case_report._unexpected", lambda *_: []),
         open_lab() as lab,
     ):
         names = [name for name, spec in sorted(catalog.detectors.items()) if has_cases(spec)]

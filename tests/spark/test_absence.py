@@ -22,11 +22,10 @@ from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.detector import DetectorSpec, Entities, Levels, ScoreKind
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.source import tick_value
-from tocsin.detect.spark.expected_windows import ClosedByBatch, fill_in
+from tocsin.detect.spark.expected_windows import ClosedByBatch, Silence, fill_in
 from tocsin.detect.spark.findings import Emission
 from tocsin.detect.spark.plan import DetectorPlan, detector_plans
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
-from tocsin.detect.spark.seen_entities import Silence
 from tocsin.spark.events import parse_events, prepare_events
 
 START = datetime(2026, 11, 24, 12, tzinfo=UTC)

@@ -18,10 +18,9 @@ from tests.spark.conftest import Feed
 from tests.spark.plans import SOURCE, SPEC
 from tocsin.declare.model.detector import DetectorSpec, Entities, Levels
 from tocsin.declare.model.finding import Finding
-from tocsin.detect.spark.expected_windows import fill_in
+from tocsin.detect.spark.expected_windows import Silence, fill_in
 from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
-from tocsin.detect.spark.seen_entities import Silence
 from tocsin.history.backfill.backfill_planning import inputs
 from tocsin.spark.events import parse_events, prepare_events
 

@@ -40,7 +40,7 @@ from tocsin.history.backfill.trial_report import Diff
 from tocsin.history.day_status import DayStatus
 from tocsin.history.day_versions import DayVersion
 from tocsin.ingest.quarantined_record import QuarantinedRecord
-from tocsin.ingest.replay.outcomes import ReplayReport
+from tocsin.ingest.replay.replay_run import ReplayReport
 from tocsin.quality.day_profile import ProfileRow
 from tocsin.quality.verdict import DaySummary, Verdict
 from tocsin.supervise.job_status import JobStatus

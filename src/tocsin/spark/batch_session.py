@@ -20,7 +20,7 @@ from tocsin.declare.blocks.spark_settings import LOCAL
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.setting_blocks import LOOPBACK
 from tocsin.declare.settings import Settings
-from tocsin.platform.storage.s3a import prepare_s3a
+from tocsin.platform.storage.s3_store import prepare_s3a
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
 from tocsin.spark.engine import cluster

@@ -22,7 +22,7 @@ from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.model.sizes import FINDING_BYTES
 from tocsin.declare.setting_blocks import LOOPBACK
 from tocsin.declare.settings import Settings
-from tocsin.platform.storage.s3a import prepare_s3a
+from tocsin.platform.storage.s3_store import prepare_s3a
 from tocsin.setup.java import find_java, use_archive
 from tocsin.setup.paths import here
 from tocsin.spark.engine import cluster, jvm

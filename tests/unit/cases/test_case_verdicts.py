@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tocsin import Case, at, email, urgent
-from tocsin.cases.case_report import CaseFinding, CaseOutcome, Way, case_lines
-from tocsin.cases.case_verdicts import judge
+from tocsin.cases.case_report import CaseFinding, CaseOutcome, Way, case_lines, judge
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 

@@ -17,7 +17,7 @@ from tocsin.airflow.component import BACKFILL_POOL
 from tocsin.airflow.dags.mail_dag import LostDaysMail
 from tocsin.declare.settings import load_settings
 from tocsin.platform.process_exit import ExitCode
-from tocsin.platform.storage.s3a import prepare_s3a
+from tocsin.platform.storage.s3_store import prepare_s3a
 from tocsin.setup.java import use_archive
 from tocsin.setup.paths import here
 

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import BaseModel, computed_field
 from sqlalchemy import ColumnElement, Connection, FromClause, Select, case, func, or_, select
 
-from tocsin.alerts.backfilled.staging import visible
+from tocsin.alerts.backfilled.published_day import visible
 from tocsin.alerts.evidence.alert_evidence import read_evidence
 from tocsin.alerts.finding_merging import StoredFinding
 from tocsin.alerts.store.alert_rows import (

@@ -147,7 +147,7 @@ findings = Table(
 staged_findings = Table(
     "staged_findings",
     metadata,
-    # Rows as they will be in `findings`, of one detector and day at a time; see `tocsin.alerts.backfilled.staging`.
+    # Rows as they will be in `findings`, of one detector and day at a time; see `published_day`.
     Column("position", Integer, primary_key=True),
     Column("finding_id", String(64), nullable=False, unique=True),
     *_finding_columns(),

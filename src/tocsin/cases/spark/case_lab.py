@@ -17,8 +17,7 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from tocsin.cases.case_report import DetectorOutcome, FileReport, FileRequest, MutantOutcome, TestReport, Way
-from tocsin.cases.case_verdicts import is_met
+from tocsin.cases.case_report import DetectorOutcome, FileReport, FileRequest, MutantOutcome, TestReport, Way, is_met
 from tocsin.cases.mutation import mutants_of
 from tocsin.cases.spark.case_query import CaseQuery
 from tocsin.cases.spark.case_run import CaseRun

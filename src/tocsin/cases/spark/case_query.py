@@ -21,11 +21,10 @@ from tocsin.declare.model.detector import DetectorSpec, Span
 from tocsin.declare.model.durations import EPOCH
 from tocsin.declare.model.finding import Finding, Origin
 from tocsin.declare.model.table import FROM, UNTIL, TableSpec
-from tocsin.detect.spark.expected_windows import ClosedByBatch
+from tocsin.detect.spark.expected_windows import ClosedByBatch, Silence
 from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
 from tocsin.detect.spark.ranges import EventReader, Range, features_in_range, find_in_range
-from tocsin.detect.spark.seen_entities import Silence
 from tocsin.detect.spark.step_query import detector_function
 from tocsin.history.spark.model_training import train_on, without_comparison
 from tocsin.spark.events import filter_early, no_records, parse_events, prepare_events, used_columns

@@ -25,9 +25,9 @@ from tocsin.cases.case_report import (
     Way,
     WayOutcome,
     clock,
+    judge,
     window_text,
 )
-from tocsin.cases.case_verdicts import judge
 from tocsin.cases.spark.case_query import CaseQuery, LatestFindings
 from tocsin.cases.spark.prepared_case import (
     Lanes,

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from tocsin.declare.catalog import Catalog
     from tocsin.declare.model.source import Source
     from tocsin.declare.settings import Settings
-    from tocsin.ingest.replay.outcomes import Counted, Progress, ReplayReport
     from tocsin.ingest.replay.pace import ReplayPace
-    from tocsin.ingest.replay.replay_run import Replay, Target
+    from tocsin.ingest.replay.replay_run import Counted, Progress, Replay, ReplayReport, Target
 
 _Source = Annotated[str, typer.Argument(help="The source whose events are sent again.")]
 _From = Annotated[str, typer.Option("--from", metavar="SPAN|TIME", help="Event times from here, such as 1h or a time.")]
@@ -57,9 +56,8 @@ def replay(
     same call. Exit code 1 when one had no answer, or one of 500 or more, or could not be written.
     """
     from tocsin.declare.catalog import load_project
-    from tocsin.ingest.replay.outcomes import Progress
     from tocsin.ingest.replay.pace import ReplayPace
-    from tocsin.ingest.replay.replay_run import Replay, name_of
+    from tocsin.ingest.replay.replay_run import Progress, Replay, name_of
 
     if (to_url is None) == (to_topic is None):
         raise typer.BadParameter("give one of --to-url and --to-topic")

@@ -22,10 +22,9 @@ from tocsin.declare.model.job_report import JobState
 from tocsin.declare.model.names import detector_job
 from tocsin.declare.settings import Settings
 from tocsin.detect.spark.exact_scores import ExactScores
-from tocsin.detect.spark.expected_windows import ClosedByBatch
+from tocsin.detect.spark.expected_windows import ClosedByBatch, Silence
 from tocsin.detect.spark.findings import FAULTS, OBSERVATION, STEPS, WRITTEN, Emission, make_findings
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
-from tocsin.detect.spark.seen_entities import Silence
 from tocsin.detect.spark.step_query import NULL_ENTITY, detector_function
 from tocsin.ingest.spark.mover import PassedOn
 from tocsin.job import Job

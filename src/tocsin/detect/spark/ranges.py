@@ -13,11 +13,10 @@ from tocsin.declare.model.detector import DetectorSpec, Span
 from tocsin.declare.model.durations import EPOCH, MICROSECOND, last_number, reach, start
 from tocsin.declare.model.finding import Origin
 from tocsin.declare.model.source import Source
-from tocsin.detect.spark.expected_windows import Known, fill_in
+from tocsin.detect.spark.expected_windows import Known, Silence, fill_in
 from tocsin.detect.spark.findings import Emission, make_findings, make_scores
 from tocsin.detect.spark.model_scores import feature_function, features_of
 from tocsin.detect.spark.plan import check_range, read_plan
-from tocsin.detect.spark.seen_entities import Silence
 from tocsin.detect.spark.step_query import detector_function
 from tocsin.spark.events import SourceEvents, by_source, prepare_events
 from tocsin.spark.tables.spark.joined_tables import JoinedTables

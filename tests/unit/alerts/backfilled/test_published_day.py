@@ -12,7 +12,7 @@ from sqlalchemy.event import listen
 from tests.rig.samples.backfills import list_backfilled
 from tests.unit.alerts.backfilled_days import DAY, MORNING, apply, days_of, drain, published, stored
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding
-from tocsin.alerts.backfilled import published_day, staging
+from tocsin.alerts.backfilled import published_day
 from tocsin.alerts.backfilled.published_day import UnusableDay
 from tocsin.alerts.recording import Recorded, Rules, record
 from tocsin.alerts.store import queries
@@ -168,7 +168,7 @@ def seen(database: Database) -> set[tuple[str, float, str]]:
 
 def large_day(database: Database, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
     """A day of many chunks: half of it known from the stream, which has found others, too."""
-    monkeypatch.setattr(staging, "CHUNK", 7)
+    monkeypatch.setattr(published_day, "CHUNK", 7)
     stream(
         database, *[finding(60, user=f"user-{n}") for n in range(25)], *[finding(80, user=f"x-{n}") for n in range(20)]
     )
@@ -213,7 +213,7 @@ def test_a_process_that_dies_anywhere_leaves_nothing_half_done(
         drain(days_of(database).settle())
         assert seen(database) == (after if is_shown else before)
         with database.read() as connection:
-            assert staging.visible(connection) is findings
+            assert published_day.visible(connection) is findings
             assert connection.execute(select(func.count()).select_from(staged_findings)).scalar() == 0
         if is_shown:
             break
@@ -233,7 +233,7 @@ def test_no_transaction_grows_with_the_day(database: Database, monkeypatch: pyte
     listen(database.engine, "begin", lambda _: written.append(0))
     drain(days_of(database).apply(published_day.read_day("failed_logins", DAY, published(), day)))
     assert len(written) > 20
-    assert max(written) <= 6 * staging.CHUNK  # of it: findings, alerts, their history, notifications
+    assert max(written) <= 6 * published_day.CHUNK  # of it: findings, alerts, their history, notifications
 
 
 def test_what_the_stream_says_while_a_day_comes_in_is_not_lost(
@@ -265,7 +265,7 @@ def test_a_finding_that_cannot_be_merged_is_told_and_holds_no_other_back(
             raise ValueError("a string may not contain NUL")
         return record(connection, batch, *rest)
 
-    monkeypatch.setattr(staging, "record", refuse)
+    monkeypatch.setattr(published_day, "record", refuse)
     apply(database, day, published())
     assert seen(database) == {(f"user-{n}", 70.0, "backfill") for n in range(50) if n != 30}
     assert [line["finding_id"] for line in logged if line["log_level"] == "error"] == [day[30].finding_id]

@@ -26,7 +26,7 @@ from tocsin.alerts.alert_states import Action
 from tocsin.alerts.notify.channel import Channels, Message, Result
 from tocsin.alerts.notify.mail import chart, compose
 from tocsin.alerts.notify.mail.compose import Envelope
-from tocsin.alerts.notify.receivers import named_target, pagerduty
+from tocsin.alerts.notify.receivers import messenger, named_target, pagerduty, webhook
 from tocsin.alerts.notify.receivers.pagerduty import Answered, WebhookRefused, read_any_webhook, read_webhook
 from tocsin.alerts.recording import record
 from tocsin.alerts.store import queries
@@ -54,7 +54,7 @@ def receiver() -> Iterator[WebReceiver]:
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chart, "draw", lambda _: b"\x89PNG\r\n\x1a\n")
     monkeypatch.setattr(named_target, "_TIMEOUT", httpx.Timeout(0.3))
-    monkeypatch.setattr(named_target, "_SECONDS", 0.3)
+    monkeypatch.setattr(messenger, "_SECONDS", 0.3)
 
 
 @pytest.fixture
@@ -244,7 +244,7 @@ def test_of_a_message_about_several_alerts_each_is_an_incident_that_ends_with_it
     ], "a summary pages nobody"
     assert len(sent) == events
     assert ["more alerts]" in event["payload"]["summary"] for event in sent] == [alerts > 2, False]
-    body = named_target.body_of(grouped)
+    body = webhook.body_of(grouped)
     assert (body["alert"], body["alerts"]) == (None, alerts)
     assert [each["key"] for each in json.loads(json.dumps(body))["several"]] == ["a", "b"]
 

@@ -9,7 +9,7 @@ import pytest
 from tests.rig.command_line import invoke
 from tests.rig.played_kafka import played_kafka
 from tocsin.declare.model.errors import ConfigError
-from tocsin.ingest.replay.outcomes import ReplayReport
+from tocsin.ingest.replay.replay_run import ReplayReport
 from tocsin.platform.kafka.reader import TopicReader
 
 ROOT = Path(__file__).parents[4]

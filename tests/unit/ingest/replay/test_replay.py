@@ -15,10 +15,9 @@ from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.model.source import Format, Source, tick_value
 from tocsin.declare.settings import Settings
 from tocsin.ingest.parsing_rules import BATCH_HEADER
-from tocsin.ingest.replay.outcomes import Counted, Progress
 from tocsin.ingest.replay.pace import ReplayPace
 from tocsin.ingest.replay.recorded import RecordedEvent
-from tocsin.ingest.replay.replay_run import HttpTarget, Replay, Requests, TopicTarget
+from tocsin.ingest.replay.replay_run import Counted, HttpTarget, Progress, Replay, Requests, TopicTarget
 from tocsin.platform.kafka.reader import TopicReader
 from tocsin.platform.kafka.record_writer import RecordWriter
 

@@ -9,8 +9,7 @@ import pytest
 
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.setting_blocks import StorageSettings
-from tocsin.platform.storage.s3_store import read_credentials
-from tocsin.platform.storage.s3a import CREDENTIALS, VARIABLES, prepare_s3a
+from tocsin.platform.storage.s3_store import CREDENTIALS, VARIABLES, prepare_s3a, read_credentials
 
 CLASS_PATH = "SPARK_DIST_CLASSPATH"
 

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
-import logging
-import re
 import ssl
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
-import apprise
 import httpx
 
 from tocsin.alerts.notify.channel import Delivery, Message, Result
-from tocsin.declare.blocks.receiver_settings import AppriseTarget, ReceiverTarget, WebhookTarget
+from tocsin.declare.blocks.receiver_settings import ReceiverTarget
 from tocsin.declare.model.errors import ConfigError
-from tocsin.declare.model.sizes import printable
 from tocsin.declare.setting_blocks import secret_in
 from tocsin.declare.settings import Settings
 
@@ -130,78 +121,3 @@ def _seconds(after: str) -> float | None:
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split())[:500] or type(error).__name__
-
-
-SIGNATURE = "X-Tocsin-Signature"
-_PREFIX = "webhook:"
-
-
-class WebhookChannel(NamedTargetChannel[WebhookTarget]):
-    """Posts each message to the address of its recipient."""
-
-    secret = "secret_file"
-
-    def send(self, message: Message) -> Delivery:
-        """See `HttpPost.send`; a message to a NAME is signed, one to an address is not."""
-        address = message.recipient.removeprefix(_PREFIX)
-        return self._post(address, message) if "://" in address else super().send(message)
-
-    def send_to(self, target: WebhookTarget, secret: str, message: Message) -> Delivery:
-        """Post a signed message."""
-        return self._post(target.url, message, secret)
-
-    def _post(self, url: str, message: Message, secret: str | None = None) -> Delivery:
-        headers = {"Idempotency-Key": re.sub(r"[^\x21-\x7e]", "_", message.id)}
-        body = json.dumps(body_of(message), ensure_ascii=False).encode()
-        if secret is not None:
-            headers[SIGNATURE] = signature(secret, body, int(time.time()))
-        return self._http.send(url, body, headers)
-
-
-def body_of(message: Message) -> dict[str, object]:
-    """Make the JSON object of a message; `alert` is null for one about several alerts, shown in `several`, or none."""
-    shown = {"id", "date", "urgent", "subject", "text", "facts", "several", "alerts"}
-    values = message.model_dump(mode="json", include=shown)
-    return {"alert": values.pop("facts"), **values}
-
-
-def signature(secret: str, body: bytes, at: int) -> str:
-    """Sign `body` at a time, epoch seconds: HMAC-SHA256 of `TIME.BODY`, in hex."""
-    signed = hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
-    return f"t={at},v1={signed}"
-
-
-# It logs a URL that it cannot read, with its password; of messages a `Delivery` says the same.
-logging.getLogger("apprise").propagate = False
-_OTHERS = 0o077
-_SECONDS = 60.0
-
-
-class AppriseChannel(NamedTargetChannel[AppriseTarget]):
-    """Hands each message to the service in the file of its recipient, as plain text."""
-
-    secret = "url_file"
-
-    def send_to(self, target: AppriseTarget, secret: str, message: Message) -> Delivery:
-        """Hand over one message. Apprise does not say whether a service refuses it, so it is tried again later."""
-        service = _service(secret, target.url_file)
-        sender = apprise.Apprise(asset=apprise.AppriseAsset(service_timeout=_SECONDS, app_id="Tocsin"))
-        sender.add(service)
-        kind = apprise.NotifyType.FAILURE if message.urgent else apprise.NotifyType.WARNING
-        result = sender.notify(message.text, printable(message.subject), kind, apprise.NotifyFormat.TEXT)
-        if result:
-            return Delivery(Result.SENT)
-        # The URL itself holds the password; what Apprise logs does not.
-        why = " ".join(printable(entry.message) for entry in result.logs())[:500]
-        return Delivery(Result.FAILED, f"{message.recipient}: {why or 'Apprise does not say why'}")
-
-
-def _service(url: str, file: Path) -> apprise.NotifyBase:
-    if file.stat().st_mode & _OTHERS:
-        raise ConfigError.one(file, f"can be read by others; run: chmod 600 {file}")
-    service = apprise.Apprise.instantiate(url)
-    if service is None or "\n" in url:
-        raise ConfigError.one(file, "must hold one URL that Apprise knows (github.com/caronc/apprise/wiki)")
-    if "overflow=" not in url:  # a service refuses what is too long
-        service.overflow_mode = apprise.OverflowMode.TRUNCATE
-    return service
