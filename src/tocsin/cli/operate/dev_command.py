@@ -48,9 +48,9 @@ def up(
 def down() -> None:
     """Stop what `tocsin dev up` runs in another terminal, and wait until it is gone."""
     from tocsin.declare.settings import load_settings
-    from tocsin.dev import state_folder
+    from tocsin.dev import control
 
-    line("stopped" if state_folder.down(load_settings()) else "no stack runs here")
+    line("stopped" if control.down(load_settings()) else "no stack runs here")
 
 
 @app.command("logs")
@@ -61,10 +61,10 @@ def logs(
 ) -> None:
     """Show the log of one component."""
     from tocsin.declare.settings import load_settings
-    from tocsin.dev import state_folder
+    from tocsin.dev import control
     from tocsin.supervise.runners.log_files import tail
 
-    path = Path(state_folder.component_log(load_settings(), component))
+    path = Path(control.component_log(load_settings(), component))
     if not path.exists():
         note(f"{component} has written nothing yet ({path})")
     for text in tail(path, lines):

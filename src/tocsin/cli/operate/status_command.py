@@ -35,7 +35,7 @@ def status(job: _Job = None, watch: _Watch = False, json: options.Json = False) 
     the jobs for two, and, without JOB, when the quality gate refuses a day.
     """
     from tocsin.declare.settings import load_settings
-    from tocsin.dev.state_folder import servers
+    from tocsin.dev.control import servers
     from tocsin.platform.kafka.reporter import read_reports
     from tocsin.supervise.job_status import Severity
     from tocsin.web.metrics.reported_jobs import StatusReader
@@ -73,7 +73,7 @@ def _watch(settings: Settings, job: str | None) -> None:
     from rich.text import Text
 
     from tocsin.declare.model.sizes import printable
-    from tocsin.dev.state_folder import servers
+    from tocsin.dev.control import servers
     from tocsin.platform.kafka.reporter import ReportReader
     from tocsin.web.metrics.reported_jobs import StatusReader
 
@@ -110,7 +110,8 @@ def _remarks(reading: StatusReading) -> Iterator[tuple[str, str]]:
 
 
 def _addresses(settings: Settings, job: str | None) -> Iterator[tuple[str, str]]:
-    from tocsin.dev.state_folder import launcher_pid, read_running
+    from tocsin.dev.control import launcher_pid
+    from tocsin.dev.state_folder import read_running
 
     running = None if job or launcher_pid(settings) is None else read_running(settings.state)
     if running is not None:

@@ -12,7 +12,7 @@ from tocsin.declare.model.errors import ConfigError, Fault, TocsinError, Transie
 from tocsin.declare.model.job_report import JobReport
 from tocsin.declare.model.names import DETECTOR, JobName
 from tocsin.declare.settings import Settings
-from tocsin.dev.state_folder import wanted_jobs
+from tocsin.dev.control import wanted_jobs
 from tocsin.platform.code_versions import FollowedCatalog
 from tocsin.supervise.installed_jobs import process_reader
 from tocsin.supervise.job_kinds import desired_jobs
