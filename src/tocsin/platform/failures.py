@@ -25,7 +25,8 @@ _KAFKA = (
 _STORE = ("software.amazon.awssdk.", "org.apache.hadoop.fs.s3a.")
 _NO_KEY = "NoAuthWithAWSException"
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]+")
-_MISSING = re.compile(r"ModuleNotFoundError: No module named '([^'\n]+)'|Cannot run program \"([^\"\n]+)\"")
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
+_NO_PYTHON = re.compile(r"^(?:Caused by: |: )?java\.io\.IOException: Cannot run program \"([^\"\n]+)\"", re.MULTILINE)
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 _CAUSE = "Caused by: "
 _BY_PY4J = "An error occurred while calling "
@@ -75,11 +76,16 @@ def raised(traceback: str) -> str:
 def root_cause(error: Exception) -> str:
     """Say in one line what lies under a failure of Spark: the error of a Python worker, or the last of Java's chain."""
     text = str(error)
-    frames = list(_FRAME.finditer(text))
-    if frames and (named := raised(text[frames[-1].end() :])):
+    if named := _raised_last(text):
         return named
     causes = _causes(text)
     return causes[-1][:_MOST] if causes else in_a_line(error)
+
+
+def _raised_last(text: str) -> str:
+    """Read the error behind the last frame of Python in `text`; "" without one."""
+    frames = list(_FRAME.finditer(text))
+    return raised(text[frames[-1].end() :]) if frames else ""
 
 
 def _causes(text: str) -> list[str]:
@@ -155,9 +161,13 @@ def store_failure(error: str) -> TocsinError | None:
 
 def missing_in_workers(error: str) -> str:
     """Say in a line what a Python worker has not found, by the text of an error: a module, or Python; else ""."""
-    if (found := _MISSING.search(error)) is None:
+    # Only what was raised counts: a value of an event may read like it.
+    if module := _NO_MODULE.match(_raised_last(error)):
+        what = f"find no module '{module[1]}'"
+    elif python := _NO_PYTHON.search(error):
+        what = f"cannot run {python[1]}"
+    else:
         return ""
-    what = f"find no module '{found[1]}'" if found[1] else f"cannot run {found[2]}"
     return f"Python workers {what}; executors need what is installed here, at the same path (docs/write/packages.md)"
 
 

@@ -20,6 +20,7 @@ from tocsin.platform.failures import (
     in_a_line,
     is_disk,
     is_store,
+    missing_in_workers,
     refusal,
     root_cause,
     store_failure,
@@ -106,19 +107,26 @@ def test_what_lies_under_an_error_with_a_name_is_read_too() -> None:
     assert is_store(cause(query))
 
 
+WORKER = 'org.apache.spark.api.python.PythonException: Traceback:\n  File "/worker.py", line 7, in main\n'
+
+
 @pytest.mark.parametrize(
     ("error", "what"),
     [
-        ("ModuleNotFoundError: No module named 'tiny.deep'", "find no module 'tiny.deep'"),
+        (f"{WORKER}ModuleNotFoundError: No module named 'tiny.deep'", "find no module 'tiny.deep'"),
         (
             'java.io.IOException: Cannot run program "/env/bin/python": error=2, No such file',
             "cannot run /env/bin/python",
         ),
+        (f"{WORKER}ValueError: 'ModuleNotFoundError: No module named 'x''", ""),  # as a hostile event may make one say
+        ('java.lang.X: java.io.IOException: Cannot run program "x"', ""),
     ],
 )
 def test_what_python_workers_lack_is_said_with_what_to_do(error: str, what: str) -> None:
-    said = in_a_line(RuntimeError(f"[STREAM_FAILED] Query [id = 1] terminated.\n{ABORTED}\nCaused by: {error}\n\tat x"))
-    assert said.startswith(f"Python workers {what}; executors need what is installed here")
+    text = f"[STREAM_FAILED] Query [id = 1] terminated.\n{ABORTED}\nCaused by: {error}\n\tat x"
+    needs = "executors need what is installed here, at the same path (docs/write/packages.md)"
+    assert missing_in_workers(text) == (f"Python workers {what}; {needs}" if what else "")
+    assert in_a_line(RuntimeError(text)).startswith("Python workers") == bool(what)
 
 
 def test_executors_without_a_key_are_a_setting_to_be_put_right() -> None:

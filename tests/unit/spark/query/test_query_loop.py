@@ -49,7 +49,7 @@ def test_an_error_that_reads_like_a_full_disk_is_counted_while_there_is_room(tmp
 
 
 def test_a_package_that_executors_lack_is_a_setting_to_be_put_right_and_no_record(tmp_path: Path) -> None:
-    lacking = "ModuleNotFoundError: No module named 'tiny'"
+    lacking = "Traceback:\n  File \"/a.py\", line 1, in detect\nModuleNotFoundError: No module named 'tiny'"
     with pytest.raises(ConfigError, match=r"spark\.master: Python workers find no module 'tiny'; executors"):
         end(tmp_path, tries_again=True, error=lacking, on_cluster=True)
     assert end(tmp_path, tries_again=True, error=lacking) == [lacking]
