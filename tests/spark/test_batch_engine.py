@@ -16,6 +16,7 @@ from tests.rig.waiting import await_that
 from tests.spark.sealing import login
 from tocsin.declare.settings import Settings
 from tocsin.history.backfill.backfill_ledger import Backfills
+from tocsin.platform import fork_server
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
 from tocsin.supervise.installed_jobs import job_environment
@@ -47,25 +48,33 @@ def test_programs_side_by_side_start_one_engine_and_keep_their_output(tmp_path: 
     copy_project(settings.project, "sources")
     (settings.project / "detectors").mkdir(exist_ok=True)
     seal_day(settings, DAY, [login(1, 60, day=DAY, user_id="ann")])
-    jars = ",".join(map(str, sorted(here().jars("spark").glob("*.jar"))))
-    programs = {}
-    for name in ("first", "second"):
+    names = ("first", "second", "third")
+    for name in names:
         (settings.project / "detectors" / f"{name}.py").write_text(EACH.replace("NAME", name))
-        programs[name] = subprocess.Popen(
-            [jobs / "submit.sh", "--master", "local[2]", "--jars", jars, jobs / "backfill.py", name],
-            env=job_environment(settings, find_java().home),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+    environment = job_environment(settings, find_java().home)
+    environment[fork_server.VARIABLE] = str(settings.state / fork_server.FOLDERS)
+
+    def start(name: str, **more: str) -> subprocess.Popen[str]:
+        jars = ",".join(map(str, sorted(here().jars("spark").glob("*.jar"))))
+        options = ["--master", "local[2]", "--jars", jars]
+        command = [str(jobs / "submit.sh"), *options, str(jobs / "backfill.py"), name]
+        return subprocess.Popen(command, env=environment | more, stdout=-1, stderr=subprocess.STDOUT, text=True)
+
+    programs = {name: start(name) for name in names[:2]}
     said = {name: program.communicate()[0] for name, program in programs.items()}
-    assert [program.returncode for program in programs.values()] == [0, 0], said
-    assert {name: f"{name} saw ann" in text for name, text in said.items()} == dict.fromkeys(said, True), said
-    for name in said:
+    (log,) = (settings.state / fork_server.FOLDERS).glob("*/engine.log")
+    await_that((log.parent / fork_server.SOCKET).exists, 60)
+    without_spark = {"SPARK_HOME": "/nowhere"}  # spark-submit ends at once
+    programs["third"] = start("third", **without_spark)
+    said["third"] = programs["third"].communicate()[0]
+    assert [program.returncode for program in programs.values()] == [0, 0, 0], said
+    assert {name: f"{name} saw ann" in text for name, text in said.items()} == dict.fromkeys(names, True), said
+    for name in names:
         backfills = Backfills(settings, name)
         assert [one.score for one in backfills.findings(DAY, backfills.read().published[DAY])] == [1]
-    (log,) = (settings.state / "batches").glob("*/engine.log")
-    assert log.read_text().count("job attached") == 2
+    assert log.read_text().count("job attached") == 3
+    other = start("third", **without_spark, TOCSIN_SPARK__SHUFFLE_PARTITIONS="3")
+    assert "/nowhere" in other.communicate()[0], "an engine of other settings is not for it"
     shutil.rmtree(log.parent)
     await_that(lambda: not _engines(settings), 60)
 

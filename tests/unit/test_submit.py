@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 from tocsin.setup.paths import here
@@ -16,6 +17,8 @@ def test_nothing_of_airflow_reaches_a_batch(tmp_path: Path) -> None:
     script.write_bytes((JOBS / "submit.sh").read_bytes())
     program = tmp_path / ".venv" / "bin" / "spark-submit"
     program.parent.mkdir(parents=True)
+    program.with_name("python").symlink_to(sys.executable)
+    (tmp_path / "src").symlink_to(here().root / "src")
     program.write_text('#!/bin/sh\necho "$@"\nenv\n')
     for path in (script, program):
         path.chmod(0o755)

@@ -19,13 +19,18 @@ def prefix() -> list[str]:
     return [sys.executable, "-I", "-S", __file__, str(os.getpid())]
 
 
-def main() -> None:
-    """Take the place of this process by the command."""
-    parent, command = int(sys.argv[1]), sys.argv[2:]
+def end_with(parent: int) -> None:
+    """Let this process be killed when the thread of `parent` that has started it ends; SystemExit if it has ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             sys.exit("the parent ended before the command began")
+
+
+def main() -> None:
+    """Take the place of this process by the command."""
+    command = sys.argv[2:]
+    end_with(int(sys.argv[1]))
     try:
         os.execvp(command[0], command)
     except OSError as error:

@@ -20,6 +20,7 @@ from tocsin.declare.blocks.spark_settings import LOCAL
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.setting_blocks import LOOPBACK
 from tocsin.declare.settings import Settings
+from tocsin.platform.fork_server import CHILD, FOLDERS
 from tocsin.platform.storage.s3_store import prepare_s3a
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
@@ -134,7 +135,7 @@ def _running(settings: Settings, job: str) -> Iterator[SparkSession]:
 
 def _attach(settings: Settings, job: str, master: str) -> Attachment | None:
     """Attach to the engine of batches, or start it; None if `job` has to have, or has to do with, a JVM of its own."""
-    if not settings.engine.enabled or master != MASTER or not _is_submitted():
+    if not settings.engine.enabled or master != MASTER or not (_is_submitted() or CHILD in os.environ):
         return None
     own = engine_settings(settings)
     # Without PYTHONPATH, where spark-submit puts a PySpark that does not find its Spark.
@@ -153,7 +154,7 @@ def _attach(settings: Settings, job: str, master: str) -> Attachment | None:
 def engine_settings(settings: Settings) -> Settings:
     """Give the settings of the engine of batches, whose state is a folder of its own: one for each code and storage."""
     code = hashlib.sha256(f"{engine_code(settings)} {settings.storage}".encode()).hexdigest()[:16]
-    return settings.model_copy(update={"state": settings.state / "batches" / code})
+    return settings.model_copy(update={"state": settings.state / FOLDERS / code})
 
 
 def batch_session(settings: Settings, job: str, master: str) -> SparkSession:
@@ -207,6 +208,6 @@ def _is_submitted() -> bool:
 def _master(settings: Settings) -> str:
     """Read the master of the setting, or the one that spark-submit was given while that is `local`."""
     if settings.spark.master != LOCAL or not _is_submitted():
-        return settings.spark.master
+        return MASTER if CHILD in os.environ else settings.spark.master
     SparkContext._ensure_initialized()  # before it no setting of the JVM is seen
     return SparkConf().get("spark.master") or LOCAL

@@ -16,6 +16,7 @@ from tocsin.airflow.addresses import REPORTS, address_of
 from tocsin.airflow.component import BACKFILL_POOL
 from tocsin.airflow.dags.mail_dag import LostDaysMail
 from tocsin.declare.settings import load_settings
+from tocsin.platform import fork_server
 from tocsin.platform.process_exit import ExitCode
 from tocsin.platform.storage.s3_store import prepare_s3a
 from tocsin.setup.java import use_archive
@@ -59,7 +60,9 @@ class Program(SparkSubmitOperator):
 
     def execute(self, context: Any) -> None:
         """See `SparkSubmitOperator.execute`."""
-        storage = load_settings().storage
+        settings = load_settings()
+        os.environ[fork_server.VARIABLE] = str(settings.state / fork_server.FOLDERS)
+        storage = settings.storage
         prepare_s3a(storage, storage.remote_uri, Path())  # by the environment; the program gives its session options
         self.conf = {"spark.driver.extraJavaOptions": " ".join(_java_options())}
         try:

@@ -56,8 +56,12 @@ def engine_code(settings: Settings) -> str:
     Of the settings only those that replace both: a job that goes on with older ones would find no engine any more.
     """
     shared = settings.spark.model_dump(include=SHARED), settings.storage.model_dump(exclude={"history"})
-    digest = hashlib.sha256(f"{pyspark.__version__} {shared}".encode())
-    root = Path(__file__).parents[1]
+    return hashed_code(Path(__file__).parents[1], pyspark.__version__, shared)
+
+
+def hashed_code(root: Path, *more: object) -> str:
+    """Hash the modules below `root`, and `more`."""
+    digest = hashlib.sha256(str(more).encode())
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]

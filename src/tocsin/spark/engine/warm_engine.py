@@ -3,33 +3,43 @@
 It is an engine like any other (`tocsin.spark.engine.engine_job`), but for supervision: it runs detached, with its state
 in a folder of its own that it removes at its end, and reports to nobody. The name of that folder has the identity of
 code and settings, so that programs of two versions work side by side.
+
+Beside it may live a process that has imported what its programs need, and runs them in children (`fork_server`), as
+long as the code is still the same.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
+import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 
 from pyspark.sql import SparkSession
 
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.names import JobName
 from tocsin.declare.settings import Settings
-from tocsin.platform import private
+from tocsin.job import exit_code_of
+from tocsin.platform import fork_server, private
 from tocsin.platform.lock import LockHeld, hold
 from tocsin.platform.process_exit import ExitCode, on_signals
 from tocsin.setup.java import find_java
+from tocsin.setup.paths import here
 from tocsin.spark.engine import jvm
-from tocsin.spark.engine.attachment import Attachment, attach
+from tocsin.spark.engine.attachment import Attachment, attach, hashed_code, short_path
 from tocsin.spark.engine.engine_job import Engine
 from tocsin.spark.entry import offer_to_the_kernel
-from tocsin.spark.session import clean_scratch
+from tocsin.spark.session import clean_scratch, prepare_python
 
 ENGINE_LOG = "engine.log"
 """The file in the folder of an engine that has what it writes."""
@@ -65,10 +75,27 @@ def attach_or_start(own: Settings, pool: str, job: str, command: Sequence[str]) 
         time.sleep(_LOOK_SECONDS)
 
 
-def run_until_idle(own: Settings, pool: str, start: Callable[[str], SparkSession], seconds: float) -> None:
+@dataclass(frozen=True)
+class Programs:
+    """The programs that run in children of an engine's process.
+
+    Attributes:
+        modules: what they need, to be imported once.
+        choose: finds a program and its arguments in the command of a client, with its environment and in its folder;
+            none if it must not run here.
+    """
+
+    modules: Sequence[str]
+    choose: Callable[[Sequence[str]], Sequence[str]]
+
+
+def run_until_idle(
+    own: Settings, pool: str, start: Callable[[str], SparkSession], seconds: float, programs: Programs | None = None
+) -> None:
     """Run the engine of `pool` in the folder `own.state`, until it has had no program for `seconds`.
 
-    `start` starts the session of the job that it is given, in a JVM that this process starts.
+    `start` starts the session of the job that it is given, in a JVM that this process starts; before, it must have no
+    threads.
 
     Raises LockHeld if another process runs it, an OSError if the folder cannot be written, and a RuntimeError when the
     JVM has ended, or cannot go on.
@@ -78,6 +105,8 @@ def run_until_idle(own: Settings, pool: str, start: Callable[[str], SparkSession
     name, stop = f"{pool}-1", threading.Event()
     with hold(own.state / _LOCK):
         _remove_dead(own.state.parent)
+        if programs is not None:
+            _fork(own.state, programs, sys.argv[-1])
         try:
             os.environ["JAVA_HOME"] = str(find_java().home)
             clean_scratch(own, str(JobName("engine", name)))
@@ -114,12 +143,49 @@ def _await_idle(engine: Engine, folder: Path, stop: threading.Event, seconds: fl
             since = time.monotonic()
 
 
+def _fork(folder: Path, programs: Programs, code: str) -> None:
+    """Fork the process that runs `programs`, which must be of `code`; it takes none when this one has ended."""
+    parent, _ = os.pipe()
+    if not os.fork():
+        os.closerange(3, parent)
+        os.closerange(parent + 1, os.sysconf("SC_OPEN_MAX"))  # with that of the lock, which is the engine's alone
+        os._exit(exit_code_of(lambda: _serve(folder, programs, code, parent)))
+    os.close(parent)
+
+
+def _serve(folder: Path, programs: Programs, code: str, parent: int) -> int:
+    for module in programs.modules:
+        resolve_name(module)
+    prepare_python()
+    if _code() != code:  # it has changed since this process was started
+        return ExitCode.FAILED
+    gc.freeze()  # children share these objects as long as nobody writes to them
+    (path := folder / fork_server.SOCKET).unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        with short_path(path) as name:
+            listener.bind(name)
+        listener.listen(256)
+        fork_server.serve(listener, parent, lambda command: programs.choose(command) if _code() == code else ())
+    return ExitCode.OK
+
+
+def _code() -> str:
+    """Hash all that programs run: Tocsin's modules, and when packages were last installed beside them."""
+    paths = here()
+    return hashed_code(paths.root / "src", paths.package("pyspark").parent.stat().st_mtime_ns)
+
+
 def _start(folder: Path, command: Sequence[str]) -> subprocess.Popen[bytes]:
     # Labelled like a job's child it would be ended with that job, as what is left of it.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_LABELS)}
     with _log(folder).open("ab") as log:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+            [*command, _code()],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
         )
 
 

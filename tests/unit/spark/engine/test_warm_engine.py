@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.settings import Settings
+from tocsin.platform import fork_server
 from tocsin.platform.lock import hold
+from tocsin.platform.process_exit import ExitCode
 from tocsin.spark.engine import warm_engine
-from tocsin.spark.engine.warm_engine import attach_or_start
+from tocsin.spark.engine.warm_engine import Programs, attach_or_start
 
 # It ends as one does that meets another, then as one that cannot start.
 STARTS = """
@@ -93,3 +96,33 @@ def test_it_is_idle_when_no_program_came_for_the_time_and_does_not_outlive_its_j
     monkeypatch.setattr(warm_engine, "jvm", SimpleNamespace(is_alive=lambda: True))
     with pytest.raises(RuntimeError, match="gone has been removed"):
         warm_engine._await_idle(engine, tmp_path / "gone", threading.Event(), 35.0)
+
+
+def test_programs_run_in_children_as_long_as_the_code_is_what_was_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, served, programs = ["old"], [], Programs(["json"], lambda command: command)
+    monkeypatch.setattr(warm_engine, "_code", lambda: code[0])
+    monkeypatch.setattr(warm_engine, "prepare_python", lambda: None)
+    monkeypatch.setattr(warm_engine, "gc", SimpleNamespace(freeze=lambda: None))
+    monkeypatch.setattr(fork_server, "serve", lambda listener, parent, choose: served.append(choose))
+    assert warm_engine._serve(tmp_path, programs, "older", 0) == ExitCode.FAILED, "it has changed while it was imported"
+    assert served == []
+    assert warm_engine._serve(tmp_path, programs, "old", 0) == ExitCode.OK
+    assert served[0](["backfill"]) == ["backfill"]
+    code[0] = "new"
+    assert served[0](["backfill"]) == ()
+
+
+def test_the_code_of_programs_is_all_modules_and_what_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (module := tmp_path / "src" / "tocsin" / "history" / "seal.py").parent.mkdir(parents=True)
+    (packages := tmp_path / "packages").mkdir()
+    monkeypatch.setattr(warm_engine, "here", lambda: SimpleNamespace(root=tmp_path, package=packages.joinpath))
+    codes = [warm_engine._code()]
+    module.write_text("seal")
+    codes.append(warm_engine._code())
+    os.utime(packages, (1, 1))
+    codes.append(warm_engine._code())
+    assert len(set(codes)) == 3
