@@ -267,7 +267,7 @@ def test_every_expectation_is_possible_somewhere() -> None:
 
 def test_no_part_of_the_room_loads_great_expectations_before_it_judges() -> None:
     names = [f"tocsin.quality.{path.stem}" for path in (ROOT / "src/tocsin/quality").glob("[!_]*.py")]
-    assert len(names) > 8
+    assert len(names) > 5
     code = f"import sys, {', '.join(names)}; print({{'great_expectations', 'pandas', 'pyspark'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "set()\n"
