@@ -26,7 +26,7 @@ UNSENT_SECONDS = 1.0
 """Under load there is always something that was not acknowledged yet; what was polled so long ago was."""
 
 _GUARD_SECONDS = 0.5
-_CONSUMERS = "kafka.consumer:type=consumer-fetch-manager-metrics,partition=*,*"
+_CONSUMERS = 'kafka.consumer:type=consumer-fetch-manager-metrics,client-id="consumer-{group}*",partition=*,*'
 _PRODUCERS = "kafka.producer:type=producer-metrics,*"
 
 Leads = Mapping[tuple[str, Place], float]
@@ -86,17 +86,18 @@ class Clients:
 
     def __init__(self, topics: tuple[str, ...], group: str) -> None:
         """See those consumers of `topics` whose group's name begins with `group`: a batch has others."""
-        self._tags, self._group = {f"topic={name.replace('.', '_')},": name for name in topics}, group
+        self._tags = {f"topic={name.replace('.', '_')},": name for name in topics}
+        self._consumers = _CONSUMERS.format(group=group)  # an engine has those of many jobs
         self._beans: _Beans | None = None
 
     def leads(self) -> Leads:
         """Read the leads of all consumers of the topics; those that have not polled are left out."""
         found: dict[tuple[str, Place], float] = {}
-        for name in self._ask().find(_CONSUMERS):
+        for name in self._ask().find(self._consumers):
             partition = re.search(r"[:,]partition=(\d+)", name)
             # The client writes a dot in the name of a topic as another character.
             topic = next((topic for tag, topic in self._tags.items() if tag in f"{name},"), None)
-            if partition is not None and topic is not None and self._group in name:
+            if partition is not None and topic is not None:
                 lead = self._ask().read(name, "records-lead")
                 if not math.isnan(lead):
                     found[name, place_of(topic, int(partition[1]))] = lead
