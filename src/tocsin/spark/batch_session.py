@@ -179,7 +179,8 @@ def batch_session(settings: Settings, job: str, master: str) -> SparkSession:
         os.environ |= {"SPARK_LOCAL_IP": address, "SPARK_LAUNCHER_OPTS": QUICK_START}
         builder = builder.master(MASTER)
         options |= {"spark.driver.memory": "1g", "spark.driver.extraClassPath": connector()}
-        options["spark.driver.extraJavaOptions"] = " ".join(log_and_archive(settings))
+        # With G1 a sealed day of a million events took 57 and 59 CPU-seconds, with Serial 51 and 51.
+        options["spark.driver.extraJavaOptions"] = " ".join(["-XX:+UseSerialGC", *log_and_archive(settings)])
     if spark.master != LOCAL:
         builder = builder.master(spark.master)
         options["spark.sql.shuffle.partitions"] = str(max(spark.shuffle_partitions, spark.resources.slots))
