@@ -19,6 +19,8 @@ from tocsin.setup.project_packages import python_of
 
 _Spec = TypeVar("_Spec", bound=Spec)
 
+_GATEWAY = "PYSPARK_GATEWAY"
+"""How the variables begin by which a program of spark-submit finds its JVM."""
 READERS: Mapping[str, Callable[[Path], Spec]] = {"detectors": read_spec, "flows": read_flow, "views": read_view}
 """By the folders of files that may name an environment."""
 
@@ -70,9 +72,10 @@ def python_in(project: Path, environment: str) -> Path | None:
 
 
 def run_by(python: Path, arguments: Sequence[str]) -> int:
-    """Run another program of Python, in the JVM of the spark-submit that runs this one if any; give its exit code."""
+    """Run another program of Python, and give its exit code."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(_GATEWAY)}
     command = [*child_process.prefix(), str(python), *arguments]
-    return subprocess.run(command, env=os.environ | _variables(python), check=False).returncode
+    return subprocess.run(command, env=variables | _variables(python), check=False).returncode
 
 
 def is_elsewhere(environment: str) -> bool:

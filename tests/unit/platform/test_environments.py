@@ -62,11 +62,9 @@ def test_each_group_runs_by_its_python(
     assert (found, runs) == ((own, 3 if ran else 0), ran)
 
 
-def test_another_program_of_python_finds_the_jvm_of_spark_submit(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_another_program_of_python_finds_no_jvm_of_this_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     python = tmp_path / "python"
-    python.write_text('#!/bin/sh\ntest "$PYSPARK_GATEWAY_PORT" = 1 && test "$PYSPARK_PYTHON" = "$0" && exit $1\n')
+    python.write_text('#!/bin/sh\ntest -z "$PYSPARK_GATEWAY_PORT" && test "$PYSPARK_PYTHON" = "$0" && exit $1\n')
     python.chmod(0o755)
     assert environments.run_by(python, ["7"]) == 7
