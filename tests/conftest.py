@@ -49,8 +49,8 @@ TIME_LIMIT, TIME_LIMIT_OF_LONG = 600, 2100
 TOGETHER = ("spark", "browser")
 # What takes longest begins first, behind the unit tests, so that both processes end together.
 LONGEST = (
-    *("e2e/test_airflow.py", "spark", "e2e/test_ingest.py", "e2e/test_detect.py"),
-    *("e2e/test_detect_gaps.py", "browser", "e2e/test_hand_over.py"),
+    *("browser", "spark", "e2e/test_ingest.py", "e2e/test_detect.py"),
+    *("e2e/test_detect_gaps.py", "e2e/test_hand_over.py"),
     *("faults/test_kills.py", "e2e/test_parity.py", "faults/test_bad_input.py"),
     *("e2e/test_stack.py", "airflow"),
 )

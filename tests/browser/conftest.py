@@ -5,31 +5,42 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
 
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.browser.visiting import BROKEN, DAY, DETECTOR, DRAFTS, RUN, Running, Visits
-from tests.rig.airflow_api import Api
+from tests.browser.visiting import BROKEN, DAY, DETECTOR, DRAFTS, RUN, Metrics, Visits
 from tests.rig.sink_servers import emptied
 from tests.rig.sink_servers import running as running_server
 from tests.rig.stack import Stack
+from tests.rig.under_airflow import Running
 from tests.rig.waiting import await_that
 from tocsin.declare.catalog import read_catalog
 from tocsin.history.verdict_index import write_index
 from tocsin.quality.judging import FindingGate, FoundOn
+from tocsin.supervise.switches import ask_switches
 
 # tests/browser/setup.sh looks for the same.
 BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 LOOPBACK = {"127.0.0.1", "localhost"}
-DAG_SECONDS = 120
+DAG, DAG_SECONDS = "detector__failed_logins", 120
 WAIT_SECONDS = 180
 
 
 @pytest.fixture(scope="package")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Its metadata is in PostgreSQL, as anything that is kept should have it."""
+def metrics_url() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/api/v1/otlp/v1/metrics"
+        server.shutdown()
+
+
+@pytest.fixture(scope="package")
+def running(tmp_path_factory: pytest.TempPathFactory, metrics_url: str) -> Iterator[Running]:
+    """At its first start it meets a detector that is switched off and a file that is not Python."""
     parent = tmp_path_factory.mktemp("pages")
     stack = Stack(parent)
     folder = stack.project / "detectors"
@@ -40,7 +51,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with running_server("postgres") as server:
         file = parent / "address"
         file.write_text(emptied(server.address).replace("postgresql://", "postgresql+psycopg2://"))
-        (stack.project / "tocsin.toml").write_text(f'[airflow]\ndatabase_file = "{file}"\n')
+        places = f'database_file = "{file}"\nmetrics_url = "{metrics_url}"\n'
+        (stack.project / "tocsin.toml").write_text(f"[airflow]\n{places}")
+        ask_switches(stack.state, [DAG], lambda _: True)
         try:
             stack.up("--free-ports", "--airflow")
             stack.ready()
@@ -90,11 +103,11 @@ def visits(browser: Browser, running: Running) -> Iterator[Visits]:
 
 @pytest.fixture(scope="package")
 def all_read(running: Running) -> None:
-    """Airflow has read the DAG of each detector."""
-    api = Api(running.url, running.passwords, "viewer")
+    """Airflow has read the DAG of each detector, and the one that may run does."""
 
     def read() -> bool:
-        total: int = api.call("GET", "/api/v2/dags?tags=detector&limit=1")["total_entries"]
+        total: int = running.admin.call("GET", "/api/v2/dags?tags=detector&limit=1")["total_entries"]
         return total == len(DRAFTS) + 2
 
     await_that(read, DAG_SECONDS)
+    running.admin.pause(DAG, False)

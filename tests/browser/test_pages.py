@@ -12,8 +12,9 @@ from contextlib import closing
 import pytest
 from playwright.sync_api import FrameLocator, Locator, expect
 
-from tests.browser.visiting import BROKEN, DRAFTS, RUN, Running, Visits, compared, find, shot
+from tests.browser.visiting import BROKEN, DRAFTS, RUN, Visits, compared, find, shot
 from tests.rig.airflow_api import Api
+from tests.rig.under_airflow import Running
 from tests.rig.waiting import await_that, patient
 from tocsin.alerts.store.database import Database
 
@@ -108,6 +109,8 @@ def test_pause_stops_and_unpause_starts_by_keyboard_too(running: Running, visits
     row(frame, DETECTOR).get_by_role("button", name="Pause").click()
     await_that(lambda: running.stack.pid(DETECTOR) is None, SECONDS)
     await_state(frame, DETECTOR, "paused")
+    desired = json.loads((running.stack.state / "supervision" / "desired.json").read_text())
+    assert desired["off"][DAG] is True
     expect(row(frame, DETECTOR).get_by_role("button")).to_have_count(1)
     button = row(frame, DETECTOR).get_by_role("button", name="Unpause")
     button.focus()
@@ -170,12 +173,12 @@ def test_a_viewer_has_nothing_to_press_and_is_refused(running: Running, visits: 
 def test_an_operator_answers_an_alert_and_a_viewer_reads_who_did(running: Running, visits: Visits) -> None:
     settings = running.stack.settings
     with closing(Database(settings.alerts_database)) as database:
-        find(settings, database, 60, {"entity": {"user_id": "mallory"}})
+        find(settings, database, 60, {"entity": {"user_id": "trudy"}})
     visit = visits.of("operator")
     visit.page.goto(f"{visit.url}/plugin/alerts")
     frame = visit.page.frame_locator("iframe")
-    frame.get_by_role("link", name="mallory").click()
-    expect(frame.get_by_role("heading", name="mallory")).to_be_visible()
+    frame.get_by_role("link", name="trudy").click()
+    expect(frame.get_by_role("heading", name="trudy")).to_be_visible()
     frame.get_by_label("Why").first.fill("looking")
     frame.get_by_role("button", name="Acknowledge").click()
     expect(frame.locator(".note").first).to_contain_text("Acknowledged by operator")
@@ -183,7 +186,7 @@ def test_an_operator_answers_an_alert_and_a_viewer_reads_who_did(running: Runnin
     viewer = visits.of("viewer")
     viewer.page.goto(f"{viewer.url}/plugin/alerts")
     frame = viewer.page.frame_locator("iframe")
-    frame.get_by_role("link", name="mallory").click()
+    frame.get_by_role("link", name="trudy").click()
     expect(frame.locator(".timeline")).to_contain_text("looking")
     assert frame.get_by_role("button", name="Acknowledge").count() == 0
 

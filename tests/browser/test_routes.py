@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.visiting import DAY, DETECTOR, RUN, Running
+from tests.browser.visiting import DAY, DETECTOR, RUN
 from tests.rig.airflow_api import Api
+from tests.rig.under_airflow import Running
 from tocsin.setup.paths import here
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")

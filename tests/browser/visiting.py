@@ -1,4 +1,4 @@
-"""People who look at the pages of a running stack with a browser."""
+"""What looks at a running stack from outside: people with a browser, and what takes its metrics."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import os
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, ConsoleMessage, FrameLocator, Page, Request, StorageState
+from playwright.sync_api import Browser, ConsoleMessage, FrameLocator, Page, Request
 
 from tests.rig.samples.findings import NOON, V1, found, streamed
-from tests.rig.stack import Stack
+from tests.rig.under_airflow import Running
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.database import Database
@@ -30,18 +31,18 @@ DETECTOR, DAY, RUN = "failed_logins", date(2026, 1, 31), "20260201T020000Z"
 """Of what there is a report."""
 
 
-class Running:
-    """A stack that is up, and how to log in."""
+class Metrics(BaseHTTPRequestHandler):
+    """Takes what OpenTelemetry exports: a protobuf, in which names stand as they are."""
 
-    def __init__(self, stack: Stack) -> None:
-        self.stack = stack
-        self.url: str = json.loads((stack.state / "stack.json").read_text())["airflow_url"]
-        self.passwords = stack.state / "airflow" / "passwords.json"
-        self.logins: dict[str, StorageState] = {}  # what the browser of each user keeps
+    names: ClassVar[set[bytes]] = set()
 
-    def password(self, user: str) -> str:
-        found: str = json.loads(self.passwords.read_text())[user]
-        return found
+    def do_POST(self) -> None:
+        Metrics.names.update(re.findall(rb"airflow\.[a-z_.]+", self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
 
 
 @dataclass
@@ -107,7 +108,7 @@ class Visits:
         logins = self._running.logins
         visit = self._visit(theme, logins.get(user))
         if user not in logins:
-            visit.log_in(user, self._running.password(user))
+            visit.log_in(user, json.loads(self._running.passwords.read_text())[user])
             logins[user] = visit.page.context.storage_state()
         visit.watch()
         return visit
@@ -116,7 +117,7 @@ class Visits:
         """A visit of nobody in particular."""
         return self._visit("light", None)
 
-    def _visit(self, theme: str, login: StorageState | None) -> Visit:
+    def _visit(self, theme: str, login: Any) -> Visit:
         context = self._browser.new_context(viewport={"width": 1280, "height": 900}, storage_state=login)
         context.add_init_script(f"localStorage.setItem('theme', '{theme}')")
         context.set_default_timeout(180_000)

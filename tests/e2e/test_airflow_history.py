@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.e2e.under_airflow import BATCH_SECONDS, Running
 from tests.rig.stack import ROOT, Stack
+from tests.rig.under_airflow import BATCH_SECONDS, Running
 from tests.rig.waiting import await_that
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]

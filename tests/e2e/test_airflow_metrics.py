@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.under_airflow import Running
 from tests.rig.dashboard_files import AIRFLOW_PANELS
 from tests.rig.prometheus_server import program, prometheus
 from tests.rig.stack import ROOT, Stack
+from tests.rig.under_airflow import Running
 from tests.rig.waiting import await_that
 
 PROCESSES = 5  # of four components, one of them with another for triggers

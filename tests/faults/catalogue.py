@@ -132,7 +132,7 @@ FAULTS = (
         "nothing is left behind; what runs is adopted",
         (
             "tests/e2e/test_stack.py::test_killing_the_launcher_leaves_nothing_not_even_a_jvm",
-            "tests/e2e/test_airflow.py::test_all_of_airflow_killed_comes_back_and_adopts_the_jobs",
+            "tests/browser/test_supervision.py::test_all_of_airflow_killed_comes_back_and_adopts_the_jobs",
         ),
     ),
     Fault(

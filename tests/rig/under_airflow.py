@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import sqlite3
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import psutil
+import psycopg
 import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
 from sqlalchemy import func, select
@@ -38,6 +38,7 @@ from tocsin.platform.kafka.reader import Offsets, TopicReader
 from tocsin.supervise.job_states import memory_of
 
 DETECTOR = "detector:failed_logins"
+COMPONENTS = ["airflow-api-server", "airflow-dag-processor", "airflow-scheduler", "airflow-triggerer"]
 JOBS = [DETECTOR, "engine:live-1", "indexer", "ingest:logins", "notifier", "web"]
 BACKFILL = "backfill__failed_logins"
 HISTORY = "history__logins"
@@ -58,6 +59,14 @@ class Running:
         self.stack, self.mail_url, self.url = stack, about["mail_url"], about["airflow_url"]
         self.passwords = stack.state / "airflow" / "passwords.json"
         self.admin = Api(self.url, self.passwords, "admin")
+        self.logins: dict[str, Any] = {}  # what the browser of each user keeps
+
+    def ask_metadata(self, statement: str, *values: Any) -> Any:
+        """What Airflow's metadata in PostgreSQL answers first; None when a statement answers nothing."""
+        address = self.stack.settings.airflow.database(self.passwords.parent).replace("+psycopg2", "")
+        with psycopg.connect(address, autocommit=True) as connection:
+            done = connection.execute(statement, values)
+            return done.fetchone() if done.description else None
 
     def pids(self, *without: str) -> dict[str, int | None]:
         """The process of each job."""
@@ -104,11 +113,7 @@ class Running:
     def kill_task(self, dag: str, task: str) -> str:
         """Start a run of `dag`, kill the process of `task`, which has one try alone; the id of the run."""
 
-        def ask(statement: str, *values: Any) -> Any:
-            with contextlib.closing(sqlite3.connect(self.stack.state / "airflow" / "airflow.db", timeout=30)) as db, db:
-                return db.execute(statement, values).fetchone()
-
-        where = "WHERE run_id = ? AND task_id = ?"
+        ask, where = self.ask_metadata, "WHERE run_id = %s AND task_id = %s"
         # A scheduled run, of which there is one for each new DAG, is alone as well.
         await_that(lambda: not {"queued", "running"} & {*self.admin.runs(dag).values()}, BATCH_SECONDS, every=1)
         ask("UPDATE slot_pool SET slots = 0 WHERE pool = 'backfill'")

@@ -1,135 +1,43 @@
-"""Airflow keeps the jobs running: one start of everything, then what may happen. The tests build on each other."""
+"""Airflow keeps the jobs running, whatever happens. The tests build on each other; the last takes the stack down."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import signal
-import sqlite3
-import stat
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
 from datetime import date
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import psutil
 import pytest
 
-from tests.e2e.under_airflow import (
+from tests.rig.under_airflow import (
     BACKFILL,
     BATCH_SECONDS,
     BY_EVENT,
+    COMPONENTS,
     DETECTOR,
     GOOD,
     HELD,
     HISTORY,
-    JOBS,
     OWNER,
     REFUSED,
     SECONDS,
     Running,
 )
-from tests.rig.stack import Stack
 from tests.rig.waiting import await_that
 from tocsin.supervise.job_states import memory_of
-from tocsin.supervise.switches import ask_switches, read_switches
+from tocsin.supervise.switches import read_switches
 
 # Some run Spark for one day after the other, beside the jobs and all of Airflow.
 pytestmark = pytest.mark.timeout(1200)
-COMPONENTS = ["airflow-api-server", "airflow-dag-processor", "airflow-scheduler", "airflow-triggerer"]
 DAG = "detector__failed_logins"
-
-
-class Metrics(BaseHTTPRequestHandler):
-    """Takes what OpenTelemetry exports: a protobuf, in which names stand as they are."""
-
-    names: ClassVar[set[bytes]] = set()
-
-    def do_POST(self) -> None:
-        Metrics.names.update(re.findall(rb"airflow\.[a-z_.]+", self.rfile.read(int(self.headers["Content-Length"]))))
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-@pytest.fixture(scope="module")
-def metrics_url() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/api/v1/otlp/v1/metrics"
-        server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, metrics_url: str) -> Iterator[Running]:
-    """A stack that meets, at its first start, a detector that is switched off and a file that is not Python."""
-    stack = Stack(tmp_path_factory.mktemp("airflow"))
-    (stack.project / "tocsin.toml").write_text(f'[airflow]\nmetrics_url = "{metrics_url}"\n')
-    (stack.project / "detectors" / "worse.py").write_text("def detect(:")
-    ask_switches(stack.state, ["detector__failed_logins"], lambda _: True)
-    try:
-        stack.up("--free-ports", "--airflow")
-        stack.ready()
-        yield Running(stack)
-    finally:
-        stack.end()
-
-
-def test_a_new_metadata_db_starts_nothing_that_was_paused_and_to_unpause_is_to_start(running: Running) -> None:
-    others = running.pids(DETECTOR)
-    assert None not in others.values()
-    dag = running.admin.dag(DAG)
-    assert dag is not None
-    assert (dag["is_paused"], dag["owners"]) == (True, ["security@example.com"])
-    looked = read_switches(running.stack.state).read_at
-    running.await_look(lambda: read_switches(running.stack.state).read_at > looked, 90)
-    assert running.stack.pid(DETECTOR) is None
-    running.admin.pause(DAG, False)
-    running.await_new(DETECTOR, None, BY_EVENT)
-    assert running.pids(DETECTOR) == others
-
-
-def test_it_comes_up_with_all_components(running: Running) -> None:
-    said = running.stack.said()
-    assert f"Airflow    {running.url} (users admin, operator, viewer; passwords in {running.passwords})" in said
-    running.await_running()
-    found = {one["job"]: one for one in json.loads(running.stack.tocsin("status", "--json").stdout)}
-    assert not found.pop("detector:worse")["runs"]
-    assert sorted(found) == sorted([*COMPONENTS, "kafka", "mail", *JOBS])
-    assert {one["state"] for one in found.values()} == {"running"}
-
-
-def test_its_metrics_go_where_the_settings_say(running: Running) -> None:
-    wanted = {b"airflow.scheduler_heartbeat", b"airflow.dag_processing.import_errors", b"airflow.triggers.running"}
-    await_that(lambda: wanted <= Metrics.names, 90, lambda: str(Metrics.names))
-
-
-def test_its_secrets_are_readable_for_this_user_alone(running: Running) -> None:
-    secret = [*running.passwords.parent.glob("*.secret"), running.passwords]
-    assert len(secret) == 4
-    assert {stat.S_IMODE(path.stat().st_mode) for path in secret} == {0o600}
-
-
-def test_airflow_listens_on_loopback_only(running: Running) -> None:
-    listening = {(name, address) for name, address in running.stack.listening() if name in COMPONENTS}
-    assert ("airflow-api-server", "127.0.0.1") in listening
-    assert {address for _, address in listening} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}, listening
-
-
-def test_jobs_belong_to_no_process_of_airflow(running: Running) -> None:
-    for pid in running.pids().values():
-        assert pid is not None
-        assert os.getsid(pid) == pid
 
 
 def test_a_killed_job_comes_back_and_the_others_stay(running: Running) -> None:
@@ -159,13 +67,14 @@ def test_the_status_is_in_the_log_of_the_task(running: Running) -> None:
 
 
 def test_housekeeping_removes_old_runs_and_keeps_young_ones(running: Running) -> None:
-    young, old = running.admin.runs("platform")
-    with contextlib.closing(sqlite3.connect(running.stack.state / "airflow" / "airflow.db", timeout=30)) as db, db:
-        aged = db.execute("UPDATE dag_run SET start_date = '2020-01-01 00:00:00.000000' WHERE run_id = ?", (old,))
-        assert aged.rowcount == 1
+    young, *_, old = running.admin.runs("platform")
+    age = "UPDATE dag_run SET start_date = '2020-01-01 00:00:00+00' WHERE run_id = %s RETURNING 1"
+    assert running.ask_metadata(age, old) == (1,)
     run = running.admin.trigger("housekeeping")
     running.await_end("housekeeping", run, "success")
-    assert [*running.admin.runs("platform")] == [young]
+    left = running.admin.runs("platform")
+    assert young in left
+    assert old not in left
 
 
 def test_without_a_login_nothing_is_told(running: Running) -> None:
@@ -356,17 +265,9 @@ def test_a_crash_loop_is_one_mail(running: Running) -> None:
     (running.stack.project / "detectors" / "wrong.py").unlink()
 
 
-def test_pause_unpause_and_the_end_of_a_detector_touch_no_other_job(running: Running) -> None:
+def test_the_end_of_a_detector_touches_no_other_job(running: Running) -> None:
     others = running.pids(DETECTOR)
-    path = running.stack.project / "detectors" / "failed_logins.py"
-    running.admin.pause(DAG, True)
-    await_that(lambda: running.stack.pid(DETECTOR) is None, SECONDS)
-    kept = json.loads((running.stack.state / "supervision" / "desired.json").read_text())
-    assert kept["off"][DAG] is True
-    running.admin.pause(DAG, False)
-    running.await_new(DETECTOR, None, BY_EVENT)
-    running.await_version(running.declared_version())
-    path.unlink()
+    (running.stack.project / "detectors" / "failed_logins.py").unlink()
     await_that(lambda: running.stack.pid(DETECTOR) is None, SECONDS)
     assert running.pids(DETECTOR) == others
 
