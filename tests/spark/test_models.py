@@ -142,3 +142,17 @@ def test_stream_and_backfill_agree_where_the_model_changes(spark: SparkSession, 
     backfilled = sorted(taken(find_in_range(spark, reader, spec, [source], wanted)))
     assert sorted(streamed) == backfilled
     assert [score for _, score, _ in backfilled] == [3, 4, 3, 2], "each by the model of its day"
+
+
+def test_the_first_training_by_hand_is_accepted_as_later_ones_are(settings: Settings) -> None:
+    file = settings.project / "detectors" / "most.py"
+    file.write_text(DETECTOR.replace("min_rows=1", "min_rows=99"))
+    refused = invoke(("model", "train", "most"))
+    assert refused.exit_code == 1
+    assert "rows of features, and min_rows = 99" in " ".join(refused.output.split())
+    done = invoke(("model", "train", "most", "--accept"))
+    assert done.exit_code == 0, done.output[-3000:]
+    since = [line.partition(" from ")[2] for line in done.stdout.splitlines() if line.startswith("model ")]
+    assert since == [f"{begin(day):%Y-%m-%d %H:%M} UTC on" for day in (TODAY - ONE, TODAY, TODAY + ONE)]
+    again = invoke(("model", "train", "most", "--accept"))
+    assert again.stdout.count("judges windows that begin from") == 1, again.output[-3000:]

@@ -92,10 +92,10 @@ def train(detector: _Detector, accept: _Accept = False) -> None:
     go_on_by_its_python(settings, detector)
     table = models_of(catalog, detector)
     with writing_history(settings), running_batch(settings, refresh_job(table.name)) as spark:
-        train_now(spark, settings, table, catalog.source(str(table.history)), is_accepted=accept)
-    made = model_versions(settings, table)[-1]
-    rows = counted(made.facts.rows if made.facts else 0, "row")
-    line(f"model {made.text} of {rows} judges windows that begin from {utc(made.since)} on")
+        made = train_now(spark, settings, table, catalog.source(str(table.history)), is_accepted=accept)
+    for model in (known for known in model_versions(settings, table) if known.version in made):
+        rows = counted(model.facts.rows if model.facts else 0, "row")
+        line(f"model {model.text} of {rows} judges windows that begin from {utc(model.since)} on")
 
 
 @app.command("hold")

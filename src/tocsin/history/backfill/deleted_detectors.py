@@ -11,6 +11,7 @@ from pathlib import Path
 import structlog
 
 from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.detector import MODELS_OF
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.names import backfill_job, detector_job, evaluation_job, file_name, parity_job
 from tocsin.declare.settings import Settings
@@ -18,6 +19,8 @@ from tocsin.platform import state_file
 from tocsin.platform.lock import LockHeld, try_lead
 from tocsin.platform.storage.job_folders import stored_folder
 from tocsin.platform.storage.stored_path import remove_tree
+from tocsin.spark.tables.dated_versions import forget_table
+from tocsin.spark.tables.model_files import ModelFiles
 
 _JOBS = (detector_job, backfill_job, parity_job, evaluation_job)
 _LEFT = re.compile(rf"(?:{'|'.join(file_name(job('')) for job in _JOBS)})__([a-z][a-z0-9_]*)(?:\..*)?")
@@ -66,6 +69,8 @@ def _remove(settings: Settings, name: str) -> bool:
             for of, path in _leftovers(settings.state, _FOLDERS[1:]):
                 if of == name:
                     path.unlink(missing_ok=True)
+            forget_table(settings, f"{MODELS_OF}{name}")
+            remove_tree(ModelFiles.of(settings, name).folder())
     except (LockHeld, TransientError) as error:
         log.info("state of deleted detector left alone", detector=name, reason=str(error))
         return False

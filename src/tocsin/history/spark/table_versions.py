@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import reduce
 from operator import and_
@@ -34,7 +34,8 @@ from tocsin.platform.lock import try_lead
 from tocsin.platform.storage.stored_path import StoredPath
 from tocsin.spark.plan_traits import find_unrepeatable
 from tocsin.spark.query_plan import analyse
-from tocsin.spark.tables.dated_versions import DatedVersion, DatedVersions, anchor, days_of, lacking
+from tocsin.spark.tables.dated_versions import UNREAD_AFTER, DatedVersion, DatedVersions, anchor, days_of, lacking
+from tocsin.spark.tables.model_files import ModelFiles
 from tocsin.spark.tables.published_table import ROWS, TableFolder, arrow_schema, read_rows_of
 from tocsin.spark.tables.spark.joined_tables import DatedRows, JoinedTables, empty_table, open_tables
 
@@ -57,46 +58,82 @@ def refresh(
         LockHeld: they are being made for somebody else; a retry helps once that has ended.
     """
     with try_lead(settings, settings.checkpoint(refresh_job(spec.name)) / "lock"):
-        return _refresh(spark, settings, spec, source, sorted(wanted))
+        versions, wanted = DatedVersions(settings, spec), sorted({anchor(spec, day) for day in wanted})
+        due = {day: days_of(spec, day) for day in _due(versions, spec, datetime.now(UTC).date(), wanted)}
+        made = _make(spark, settings, versions, source, _Order(due, wanted))
+        if not wanted and versions.read():
+            _tidy(settings, versions, kept_from(settings, source))
+        return made
 
 
-def _refresh(
-    spark: SparkSession, settings: Settings, spec: TableSpec, source: Source, wanted: Sequence[date]
+def train_now(
+    spark: SparkSession, settings: Settings, spec: TableSpec, source: Source, *, is_accepted: bool
 ) -> list[DatedVersion]:
-    versions, made, refused = DatedVersions(settings, spec), list[DatedVersion](), list[str]()
-    today = datetime.now(UTC).date()
-    wanted = sorted({anchor(spec, day) for day in wanted})
-    due = _due(versions, spec, today, wanted)
-    published = published_days(settings, source) if due else {}
-    for day in due:
-        used = [one for one in days_of(spec, day) if one in published]
+    """Train a model on the newest days, which holds from now on, and end a hold; errors as for `refresh`.
+
+    The first time, train those that `refresh` would. With `is_accepted` the gate lets pass what has drifted, and what
+    finds far more or less than before.
+    """
+    with try_lead(settings, settings.checkpoint(refresh_job(spec.name)) / "lock"):
+        versions, today = DatedVersions(settings, spec), datetime.now(UTC).date()
+        due = {day: days_of(spec, day) for day in lacking(spec, [], today)}
+        if versions.read():
+            due = {today: days_of(spec.model_copy(update={"every": 1}), today)}
+        made = _make(spark, settings, versions, source, _Order(due, (), is_by_hand=True, is_accepted=is_accepted))
+        versions.release()
+        return made
+
+
+@dataclass(frozen=True)
+class _Order:
+    """The versions to make, each with the days that it is made of; those `wanted` by a backfill must not fail."""
+
+    due: Mapping[date, Sequence[date]]
+    wanted: Sequence[date]
+    is_by_hand: bool = False
+    is_accepted: bool = False
+
+
+def _make(
+    spark: SparkSession, settings: Settings, versions: DatedVersions, source: Source, order: _Order
+) -> list[DatedVersion]:
+    spec, made, refused, lost = versions.spec, list[DatedVersion](), list[str](), list[date]()
+    published = published_days(settings, source) if order.due else {}
+    takes_over = order.is_by_hand and bool(versions.read())
+    for day, days in order.due.items():
+        used = [one for one in days if one in published]
         if not used:
-            if day in wanted or (not made and day > today):
-                what = f"none of the {spec.days} days that table '{spec.name}' of {day} is made of is published"
-                raise TransientError(f"{what}; seal days of {source.name} first: tocsin history seal")
+            lost.append(day)
             continue
-        if len(used) < spec.days:
-            log.warning("days left out", table=spec.name, day=str(day), used=len(used), of=spec.days)
+        if len(used) < len(days):
+            log.warning("days left out", table=spec.name, day=str(day), used=len(used), of=len(days))
         events = sealed_events(spark, Places.of(settings, source.name), source, {one: published[one] for one in used})
         try:
             if spec.trains:
+                before = versions.read()[-1] if takes_over else versions.before(day)
                 joined = _joined_in_training(spark, settings, spec, used)
-                rows = model_of(spark, settings, spec, Training(day, events, used, versions.before(day), joined))
+                training = Training(day, events, used, before, joined, order.is_accepted)
+                rows = model_of(spark, settings, spec, training)
             else:
                 rows = _rows(run_query(spark, settings, spec, events), spec)
         except RefusedModel as error:
             versions.refuse(day, str(error), datetime.now(UTC))
             log.error("model refused", detector=spec.trains, day=str(day), reason=str(error))
-            refused += [f"{day}: {error}"] if not wanted or day in wanted else []
+            refused += [f"{day}: {error}"] if not order.wanted or day in order.wanted else []
             continue
-        version = versions.add(day, rows, used, datetime.now(UTC))
-        log.info("version made", table=spec.name, day=str(day), rows=version.rows, days=len(used))
-        made.append(version)
+        now = datetime.now(UTC)
+        # One by hand holds from now on; the day may be another by now, whose own version would go before it.
+        held = (now + spec.settle - spec.punctual).date() if takes_over else day
+        made.append(versions.add(held, rows, used, now))
+        log.info("version made", table=spec.name, day=str(held), rows=rows.num_rows, days=len(used))
     if made:
         versions.publish()
-        versions.forget(kept_from(settings, source))
     if refused:
         raise RefusedModel(f"model of {spec.trains} refused, the one before stays in force: {'; '.join(refused)}")
+    ahead = date.min if order.is_by_hand else datetime.now(UTC).date()
+    if needed := [day for day in lost if day in order.wanted or (not made and day > ahead)]:
+        what = f"none of the {spec.days} days that table '{spec.name}' of {needed[-1]} is made of is published"
+        raise TransientError(f"{what}; seal days of {source.name} first: tocsin history seal")
     return made
 
 
@@ -111,34 +148,11 @@ def _due(versions: DatedVersions, spec: TableSpec, today: date, wanted: Sequence
     return [day for day in due if day in wanted or not (is_held or day in left_out)]
 
 
-def train_now(
-    spark: SparkSession, settings: Settings, spec: TableSpec, source: Source, *, is_accepted: bool
-) -> DatedVersion:
-    """Train a model on the newest days, which holds from now on, and end a hold; errors as for `refresh`.
-
-    With `is_accepted` the gate lets pass what has drifted, and what finds far more or less than before.
-    """
-    with try_lead(settings, settings.checkpoint(refresh_job(spec.name)) / "lock"):
-        versions, today = DatedVersions(settings, spec), datetime.now(UTC).date()
-        nothing = f"no day of {source.name} is published to train on: tocsin history seal"
-        if not versions.read():
-            _refresh(spark, settings, spec, source, [])
-            if not (made := DatedVersions(settings, spec).read()):
-                raise TransientError(nothing)
-            return made[-1]
-        published = published_days(settings, source)
-        used = [day for day in days_of(spec.model_copy(update={"every": 1}), today) if day in published]
-        if not used:
-            raise TransientError(nothing)
-        events = sealed_events(spark, Places.of(settings, source.name), source, {day: published[day] for day in used})
-        joined = _joined_in_training(spark, settings, spec, used)
-        training = Training(today, events, used, versions.read()[-1], joined, is_accepted)
-        model, now = model_of(spark, settings, spec, training), datetime.now(UTC)
-        # Its day may be another by now, whose own version would go before it.
-        version = versions.add((now + spec.settle - spec.punctual).date(), model, used, now)
-        versions.release()
-        versions.publish()
-        return version
+def _tidy(settings: Settings, versions: DatedVersions, before: date) -> None:
+    versions.forget(before)
+    if versions.spec.trains:
+        named = {digest for rows in versions.all_rows() for digest in rows["hash"].to_pylist()}
+        ModelFiles.of(settings, versions.spec.trains).forget(named, datetime.now(UTC) - UNREAD_AFTER)
 
 
 def _joined_in_training(

@@ -17,9 +17,16 @@ from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.table import FROM, TableSpec
 from tocsin.declare.settings import Settings
 from tocsin.platform import state_file
-from tocsin.platform.storage.job_folders import TABLES, folder_at
+from tocsin.platform.storage.job_folders import TABLES, checkpoint_root, folder_at
 from tocsin.platform.storage.stored_path import StoredPath, find_all, read_each, remove_tree
-from tocsin.spark.tables.published_table import PublishedRows, TableFolder, arrow_schema, read_rows_of, write_rows
+from tocsin.spark.tables.published_table import (
+    PublishedRows,
+    TableFolder,
+    arrow_schema,
+    folders_with_rows,
+    read_rows_of,
+    write_rows,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +34,8 @@ if TYPE_CHECKING:
 _DAY = timedelta(days=1)
 _NOTE, _ROOT, _HELD, _REFUSED = "version.json", "versions", "held.json", "refused-"
 _DATE = len("2026-01-01")
-_READ_BACK = timedelta(days=8)  # a stream may have a backlog of as many days as Kafka keeps
+UNREAD_AFTER = timedelta(days=8)
+"""What no version names any more may still be read so long: a stream may have a backlog of what Kafka keeps."""
 _FEWEST = 3  # yesterday's for late events, today's, tomorrow's
 
 
@@ -99,10 +107,8 @@ class DatedVersions:
 
     def __init__(self, settings: Settings, spec: TableSpec) -> None:
         """Name the folders; nothing is read yet."""
-        self._spec, self._folder = spec, TableFolder(settings, spec)
-        uri, root = settings.storage.history, settings.state / TABLES / spec.name / "dated"
-        of_table: StoredPath = root if uri is None else folder_at(settings, uri) / _ROOT / spec.name
-        self._root = of_table / spec.made_by
+        self.spec, self._folder = spec, TableFolder(settings, spec)
+        self._root = _root_of(settings, spec.name) / spec.made_by
         self._known: dict[str, DatedVersion] | None = None
 
     def read(self) -> list[DatedVersion]:
@@ -136,7 +142,7 @@ class DatedVersions:
 
     def put_back(self, version: DatedVersion, now: datetime) -> DatedVersion:
         """Put `version` in force again, from where no job has looked yet; what would hold later never does."""
-        moment = now + self._spec.settle - self._spec.punctual
+        moment = now + self.spec.settle - self.spec.punctual
         for later in [known for known in self.read() if known.holds_from > moment]:
             remove_tree(self.place(later))
             del self._by_name()[_name(later)]
@@ -171,11 +177,11 @@ class DatedVersions:
         import pyarrow as pa
 
         taken: list[pa.Table] = []
-        rows, schema, spans = 0, arrow_schema(self._spec), self.spans()
+        rows, schema, spans = 0, arrow_schema(self.spec), self.spans()
         for version, until in reversed(spans):
             rows += version.rows
-            is_old = until is not None and until < datetime.now(UTC) - _READ_BACK
-            if len(taken) >= _FEWEST and (is_old or rows > self._spec.max_rows):
+            is_old = until is not None and until < datetime.now(UTC) - UNREAD_AFTER
+            if len(taken) >= _FEWEST and (is_old or rows > self.spec.max_rows):
                 break
             read = read_rows_of(self.place(version))
             moments = [pa.repeat(pa.scalar(moment, schema.field(FROM).type), read.num_rows)
@@ -199,11 +205,19 @@ class DatedVersions:
         """Remove the versions of days before `before`, but those that hold then, and those of other declarations."""
         self._known = None
         needed = {_name(version) for version, until in self.spans() if until is None or until > _begin(before)}
-        for folder in find_all(self._root.parent, "*/[0-9]*"):
-            is_ours = folder.parent == self._root
-            if not is_ours or (date.fromisoformat(folder.name[:_DATE]) < before and folder.name not in needed):
+        for folder in find_all(self._root.parent, "*"):
+            if folder != self._root:
                 remove_tree(folder)
+        for path in find_all(self._root, "*[0-9]*"):
+            day = date.fromisoformat(path.name.removeprefix(_REFUSED)[:_DATE])
+            if day < before and path.name not in needed:
+                remove_tree(path) if path.name[0].isdigit() else path.unlink(missing_ok=True)
         self._known = None
+
+    def all_rows(self) -> list[pa.Table]:
+        """Read the rows of all versions, also of other declarations, and those that streams may still read."""
+        folders = [*folders_with_rows(self._root.parent, "*/[0-9]*"), *self._folder.snapshots()]
+        return [read_rows_of(folder) for folder in folders]
 
     def _by_name(self) -> dict[str, DatedVersion]:
         if self._known is None:
@@ -219,7 +233,18 @@ class DatedVersions:
         known = self.read()
         if self._folder.current() is None or (known and day < known[0].day):
             return _begin(day)
-        return max(_begin(day), now + self._spec.settle - self._spec.punctual)
+        return max(_begin(day), now + self.spec.settle - self.spec.punctual)
+
+
+def forget_table(settings: Settings, name: str) -> None:
+    """Remove all that is kept of the table `name`, which is made of history and declared no more."""
+    for folder in (_root_of(settings, name), checkpoint_root(settings) / TABLES / name, settings.state / TABLES / name):
+        remove_tree(folder)
+
+
+def _root_of(settings: Settings, name: str) -> StoredPath:
+    uri = settings.storage.history
+    return settings.state / TABLES / name / "dated" if uri is None else folder_at(settings, uri) / _ROOT / name
 
 
 def _read_note(folder: StoredPath) -> DatedVersion | None:

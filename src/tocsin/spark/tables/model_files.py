@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import importlib.metadata
 import pickle
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -22,7 +23,7 @@ from tocsin.declare.setting_blocks import S3
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.platform import state_file
 from tocsin.platform.storage.job_folders import folder_at
-from tocsin.platform.storage.stored_path import StoredPath
+from tocsin.platform.storage.stored_path import StoredPath, find_all, modified_at
 
 _FOLDER, _MOST_LOADED = "models", 8
 _loaded: dict[str, Any] = {}
@@ -97,7 +98,7 @@ class ModelFiles:
 
     def add(self, content: bytes, digest: str, facts: ModelFacts | None = None) -> None:
         """Keep a model. TransientError if the disk or the store does not take it."""
-        folder = self._folder()
+        folder = self.folder()
         try:
             state_file.write_whole(folder / _name(digest), content)
             if facts is not None:
@@ -108,12 +109,12 @@ class ModelFiles:
     def facts(self, digest: str) -> ModelFacts | None:
         """Read the facts of a model; None if they are gone."""
         with contextlib.suppress(OSError, ValidationError):
-            return state_file.load(self._folder() / f"{digest}.json", ModelFacts)
+            return state_file.load(self.folder() / f"{digest}.json", ModelFacts)
         return None
 
     def read(self, digest: str) -> bytes:
         """Read the file of a model. UnusableModel if it is gone, or its contents are others."""
-        path = self._folder() / _name(digest)
+        path = self.folder() / _name(digest)
         remedy = "train it again, or go back to the one before: tocsin model train|revert"
         try:
             content = path.read_bytes()
@@ -143,7 +144,14 @@ class ModelFiles:
             _loaded[digest] = model
         return _loaded[digest]
 
-    def _folder(self) -> StoredPath:
+    def forget(self, named: Collection[str], before: datetime) -> None:
+        """Remove the files of models that are not `named` and were written before the moment `before`."""
+        for path in find_all(self.folder(), "*"):
+            if path.name.partition(".")[0] not in named and modified_at(path) < before.timestamp():
+                path.unlink(missing_ok=True)
+
+    def folder(self) -> StoredPath:
+        """Name the folder."""
         return folder_at(load_settings(), self.place) if self.place.startswith(S3) else Path(self.place)
 
 

@@ -1,6 +1,7 @@
 """The versions of a table as jobs that join it read them: whole Parquet files, and a note which one is in force.
 
-A file is never changed; one that was replaced stays for ten minutes, since a query may still be reading it.
+A file is never changed. The one that was replaced last stays, and others for ten minutes, since queries may still read
+them.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class TableFolder:
         self._local, self._spec = settings.state / TABLES / spec.name, spec
         is_elsewhere = settings.storage.checkpoints is not None
         self._root: StoredPath = checkpoint_root(settings) / TABLES / spec.name if is_elsewhere else self._local
-        self._declared = hashlib.sha256(repr([spec.key, spec.columns, spec.settle]).encode()).hexdigest()[:12]
+        # A model of other code gives other scores, or none.
+        declared = repr([spec.key, spec.columns, spec.settle, *([spec.made_by] if spec.trains else [])])
+        self._declared = hashlib.sha256(declared.encode()).hexdigest()[:12]
 
     @property
     def store(self) -> Path:
@@ -98,7 +101,7 @@ class TableFolder:
         snapshot = PublishedRows(number, table.num_rows, complete_at, self._declared, made_by)
         write_rows(self.place(snapshot), table)
         self._put_in_force(snapshot)
-        self._remove_old(snapshot)
+        self._remove_old(snapshot, before)
         return snapshot
 
     def confirm(self, snapshot: PublishedRows, complete_at: datetime) -> PublishedRows:
@@ -128,10 +131,14 @@ class TableFolder:
             [pa.array(column, field.type) for column, field in zip(values, schema, strict=True)], schema=schema
         )
 
-    def _remove_old(self, current: PublishedRows) -> None:
-        before = time.time() - _READERS_SECONDS
+    def snapshots(self) -> list[StoredPath]:
+        """List the folders of the snapshots that are whole."""
+        return folders_with_rows(self._root, "[0-9]*")
+
+    def _remove_old(self, *kept: PublishedRows | None) -> None:
+        places, before = {self.place(one) for one in kept if one is not None}, time.time() - _READERS_SECONDS
         for folder in find_all(self._root, "[0-9]*"):
-            if folder != self.place(current) and modified_at(folder) < before:
+            if folder not in places and modified_at(folder) < before:
                 remove_tree(folder)
 
 
@@ -146,6 +153,11 @@ def write_rows(folder: StoredPath, table: pa.Table) -> None:
     except OSError as error:
         remove_tree(folder)
         raise TransientError(f"{folder}: {error}") from error
+
+
+def folders_with_rows(root: StoredPath, pattern: str) -> list[StoredPath]:
+    """List the folders below `root` by `pattern` that `write_rows` has written."""
+    return [path.parent for path in find_all(root, f"{pattern}/{ROWS}")]
 
 
 def read_rows_of(folder: StoredPath) -> pa.Table:

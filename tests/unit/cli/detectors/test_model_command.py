@@ -21,7 +21,7 @@ from tocsin.detect.model_program import RefusedModel
 from tocsin.history.backfill.backfill_status import without_table
 from tocsin.history.spark import table_versions
 from tocsin.spark import batch_session
-from tocsin.spark.tables.dated_versions import DatedVersions
+from tocsin.spark.tables.dated_versions import DatedVersion, DatedVersions
 
 ONE = timedelta(days=1)
 TODAY = datetime.now(UTC).date()
@@ -125,9 +125,10 @@ def test_a_first_model_needs_a_day_of_history(models: Models, every: str) -> Non
 def test_training_says_from_when_on_the_model_judges_or_why_it_is_refused(
     models: Models, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], accepted: bool
 ) -> None:
-    def train(*_: Any, is_accepted: bool) -> None:
+    def train(*_: Any, is_accepted: bool) -> list[DatedVersion]:
         assert is_accepted is accepted
         models.add(TODAY, 7)
+        return models.versions.read()[-1:]
 
     def refuse(*_: Any, is_accepted: bool) -> None:
         raise RefusedModel("features have drifted")

@@ -172,6 +172,10 @@ def _leave(settings: Settings, name: str) -> list[Path]:
     left = [settings.checkpoint(job) / "0a1b" / "query" / "metadata" for job in jobs]
     left += [path for job in jobs for path in (settings.log(job), settings.log(job).with_suffix(".log.1"))]
     left += [settings.state / folder / f"detector__{name}.json" for folder in ("heartbeats", "supervision/starts")]
+    left += [
+        settings.state / "models" / name / "a.pickle",
+        settings.state / "tables" / f"model.{name}" / "current.json",
+    ]
     for path in left:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")

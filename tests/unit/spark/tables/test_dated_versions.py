@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from tocsin.declare.model.table import TableSpec
 from tocsin.declare.settings import Settings
 from tocsin.spark.tables.dated_versions import DatedVersions, days_of, lacking
+from tocsin.spark.tables.model_files import ModelFiles
+from tocsin.spark.tables.published_table import TableFolder, read_rows_of
 
 ONE = timedelta(days=1)
 MONDAY = date(2026, 1, 5)
@@ -58,6 +62,37 @@ def test_what_still_holds_is_not_forgotten_and_two_never_hold_at_once(tmp_path: 
     versions.publish()
     versions.add(now.date(), rows, [], now + 3 * ONE)  # made by hand later than the next one holds
     versions.add(now.date() + ONE, rows, [], now)
+    versions.refuse(now.date() - 11 * ONE, "why", now)
+    versions.forget(now.date() - 10 * ONE)
+    assert versions.refused() == []
     spans = versions.spans()
     assert spans[0] == (last, spans[-1][0].holds_from)
     assert spans[1][1] is not None and spans[1][1] < spans[1][0].holds_from
+
+
+def test_a_model_is_not_put_in_force_for_other_code_and_the_rows_before_it_stay(tmp_path: Path) -> None:
+    settings, rows, now = Settings(state=tmp_path), pa.table({"detector": ["made"], "hash": ["x"]}), datetime.now(UTC)
+    other = SPEC.model_copy(update={"sql": "other code"})
+    before = DatedVersions(settings, SPEC)
+    before.add(now.date(), rows, [], now)
+    read = TableFolder(settings, SPEC).place(before.publish() or pytest.fail("nothing published"))
+    os.utime(str(read), (0, 0))
+    assert TableFolder(settings, other).current() is None, "its job waits for its own model"
+    versions = DatedVersions(settings, other)
+    versions.add(now.date(), rows.set_column(1, "hash", pa.array(["y"])), [], now)
+    versions.publish()
+    versions.forget(now.date())
+    assert read_rows_of(read)["hash"].to_pylist() == ["x"], "the job of the version before may still read it"
+    assert {name for found in versions.all_rows() for name in found["hash"].to_pylist()} == {"x", "y"}
+    versions.publish()
+    assert not read.exists()
+
+
+def test_files_of_models_go_that_no_version_names_and_that_are_not_new(tmp_path: Path) -> None:
+    files, now = ModelFiles(str(tmp_path)), datetime.now(UTC)
+    for name in ("old", "new", "named"):
+        files.add(name.encode(), name)
+    os.utime(tmp_path / "old.pickle", (0, 0))
+    os.utime(tmp_path / "named.pickle", (0, 0))
+    files.forget({"named"}, now - 8 * ONE)
+    assert {path.stem for path in tmp_path.iterdir()} == {"new", "named"}
