@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from tocsin.declare.code.outside_code import lock_files
 from tocsin.declare.code.own_modules import lib_files
 from tocsin.declare.declaration import read_flow, read_spec, read_view
 from tocsin.declare.feeding import (
@@ -302,8 +303,10 @@ def _read(
 def _unless_same(path: Path, read: Callable[[Path], _Declared]) -> _Declared:
     """Read `path` unless it is the file that was read last: supervision reads the catalog each second."""
     try:
-        # Beside the file of a source may lie files of networks, of which it knows the digest; code may reach lib/.
-        files: list[Path] = lib_files(path.parent.parent) if path.suffix == ".py" else sorted(path.parent.glob("*.csv"))
+        # Beside the file of a source may lie files of networks, of which it knows the digest; code may reach others.
+        files: list[Path] = sorted(path.parent.glob("*.csv"))
+        if path.suffix == ".py":
+            files = [*lib_files(path.parent.parent), *lock_files(path.parent.parent)]
         stats = [file.stat() for file in (path, *files)]
         stamp = tuple(
             part for stat in stats for part in (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from tocsin.declare import keywords
 from tocsin.declare.code.case_code import without_cases
+from tocsin.declare.code.outside_code import locked_packages, used_statistics
 from tocsin.declare.code.outside_reads import TRAIN, outside_reads
 from tocsin.declare.code.own_modules import OwnModule, own_modules
 from tocsin.declare.code.python_syntax import parse
@@ -96,6 +97,9 @@ def _read(path: Path, kind: DeclaredKind) -> keywords.Spec:
         raise ConfigError(faults)
     title = doc.strip().splitlines()[0]
     own = [f"# {module.place}\n{normalised_code(module.tree, kind)}" for module in modules]
+    trees, environment = [running, *(module.tree for module in modules)], values.get("environment", "")
+    own += used_statistics(trees)
+    own += locked_packages(trees, path.parent.parent, environment, is_model=values.get("model") is not None)
     code = "\n".join([normalised_code(running, kind), *own])
     version = version_of(code, values, kind)
     if (expected := values.get("expect")) is not None and expected.table:
@@ -108,8 +112,8 @@ def _read(path: Path, kind: DeclaredKind) -> keywords.Spec:
 def version_of(code: str, values: dict[str, Any], kind: DeclaredKind) -> str:
     """12 hex digits that change when, and only when, the results may change.
 
-    Hash of the `normalised_code` of the file and of the modules of lib/ that it reaches, and the keywords that `kind`
-    names; owner, stage and others do not count.
+    Hash of the `normalised_code` of the file and of the modules of lib/ that it reaches, of what it uses besides (see
+    `tocsin.declare.code.outside_code`), and the keywords that `kind` names; owner, stage and others do not count.
     """
     meaning = [repr(values.get(key)) for key in kind.meaning]
     if len(sources := values.get("sources", ())) == 1:

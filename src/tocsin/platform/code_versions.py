@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from tocsin.declare.catalog import Catalog, read_catalog
+from tocsin.declare.code.outside_code import lock_files
 from tocsin.declare.code.own_modules import lib_files
 from tocsin.declare.declaration import read_spec
 from tocsin.declare.model.detector import DetectorSpec
@@ -41,7 +43,7 @@ def declared_files(settings: Settings) -> list[Path]:
     """List the files whose change may change the catalog; not all of them need be there."""
     project = settings.project
     code = [path for folder in ("flows", "detectors", "views") for path in project.glob(f"{folder}/*.py")]
-    code += lib_files(project)
+    code += lib_files(project) + lock_files(project)
     data = (path for folder in ("sources", "tables") for path in project.glob(f"{folder}/*.toml"))
     return [*data, *project.glob("sources/*.csv"), *code, project / ROUTES_FILE]
 
@@ -81,7 +83,8 @@ def kept_detector(settings: Settings, name: str, version: str) -> DetectorSpec:
     """Read the detector `name` as it was in a stored `version`. ConfigError if that is not kept, or cannot be read."""
     job = detector_job(name)
     known = {entry.version: entry for entry in kept_versions(settings, job)}
-    return read_spec(kept_file(settings, job, _known(name, known, version).version))
+    kept = _known(name, known, version).version
+    return replace(read_spec(kept_file(settings, job, kept)), version=kept)  # packages may be others by now
 
 
 def _known(job: str, known: dict[str, Version], version: str) -> Version:

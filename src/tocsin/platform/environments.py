@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -9,13 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from tocsin.declare.catalog import Catalog
+from tocsin.declare.code.outside_code import file_imports
 from tocsin.declare.declaration import read_flow, read_spec, read_view
 from tocsin.declare.keywords import Spec
-from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.errors import ConfigError, Fault
 from tocsin.declare.settings import Settings
 from tocsin.platform import child_process
 from tocsin.setup.paths import here
-from tocsin.setup.project_packages import python_of
+from tocsin.setup.project_packages import REQUIREMENTS, faults_of, python_of
 
 _Spec = TypeVar("_Spec", bound=Spec)
 
@@ -69,6 +72,37 @@ def python_in(project: Path, environment: str) -> Path | None:
         return None
     paths = here()
     return python_of(paths, project, environment) if environment else paths.venv / "bin" / "python"
+
+
+def package_faults(settings: Settings, catalog: Catalog) -> list[Fault]:
+    """Find locks that are missing or old, and imports of packages that are not installed where the code runs."""
+    project, imported = settings.project.absolute(), dict[str, dict[str, list[tuple[Path, int]]]]()
+    for spec in (*catalog.flows.values(), *catalog.detectors.values(), *catalog.views.values()):
+        assert isinstance(spec, Spec)
+        for file, line, name in file_imports(spec.path):
+            imported.setdefault(spec.environment, {}).setdefault(name, []).append((file, line))
+    faults = faults_of(here(), project)
+    for environment, names in imported.items():
+        try:
+            python = python_in(project, environment)
+        except ConfigError as error:
+            faults += error.faults
+            continue
+        asked = f"environments/{environment}.in" if environment else REQUIREMENTS
+        remedy = f"name its package in {asked}, then run: tocsin packages lock; tocsin packages install"
+        for name in _not_found(sorted(names), python):
+            what = f"imports {name}, which is not installed; {remedy}"
+            faults += [Fault(str(path), what, line=line) for path, line in names[name]]
+    return list(dict.fromkeys(faults))
+
+
+def _not_found(names: Sequence[str], python: Path | None) -> list[str]:
+    """List those of `names` that cannot be imported by `python`; None is the Python of this process."""
+    if python is None:
+        return [name for name in names if importlib.util.find_spec(name) is None]
+    code = "import sys; from importlib.util import find_spec; print(*filter(find_spec, sys.argv[1:]))"
+    found = subprocess.run([python, "-c", code, *names], capture_output=True, text=True, check=False).stdout.split()
+    return [name for name in names if name not in found]
 
 
 def run_by(python: Path, arguments: Sequence[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from pyspark import cloudpickle
 
 from tocsin.declare.catalog import read_catalog
+from tocsin.declare.code import outside_code
 from tocsin.declare.code.own_modules import carrying, code_of
 from tocsin.declare.declaration import read_spec
 from tocsin.declare.model.errors import ConfigError
@@ -100,6 +102,62 @@ def test_a_version_changes_with_the_modules_that_are_reached_and_with_no_other(t
         (tmp_path / "lib/text.py").write_text(text)
         after = read_catalog(tmp_path).detector("bursts").version
         assert (after != before) == (changes and REACHED[imports])
+
+
+LOCKED = {
+    "import sklearn": {"requirements.txt": True, "environments/torch.txt": False},
+    "from lib.learn import fit": {"requirements.txt": True, "environments/torch.txt": False},
+    "import sklearn\nENVIRONMENT = 'torch'": {"requirements.txt": False, "environments/torch.txt": True},
+    "import json": {"requirements.txt": False, "environments/torch.txt": False},
+    "import pandas": {"requirements.txt": False, "environments/torch.txt": False},  # Tocsin's own
+}
+
+
+@pytest.mark.parametrize("imports", LOCKED)
+def test_a_version_changes_with_the_packages_that_are_locked_where_it_runs(tmp_path: Path, imports: str) -> None:
+    path = project(tmp_path, imports, learn="from sklearn.svm import SVC\n\n\ndef fit():\n    return SVC()\n")
+    path.write_text(
+        path.read_text().replace("stage=", ("environment='torch', " if "torch" in imports else "") + "stage=")
+    )
+    (tmp_path / "environments").mkdir()
+    (tmp_path / "environments" / "torch.in").write_text("")
+    for lock, changes in LOCKED[imports].items():
+        versions = []
+        for text in ("scikit-learn==1.8 \\\n    --hash=sha256:00\n", "scikit-learn==1.8\n", "scikit-learn==1.9\n"):
+            (tmp_path / lock).write_text(text)
+            versions.append(read_catalog(tmp_path).detector("bursts").version)
+        assert versions[0] == versions[1], "another hash, or comment, is no other version"
+        assert (versions[1] != versions[2]) == changes
+
+
+@pytest.mark.parametrize(
+    ("imports", "changes"),
+    [
+        ("from tocsin.stats import Ewma", True),
+        ("from tocsin import stats", True),
+        ("import tocsin.stats as s", True),
+        ("from tocsin.stats import robust_z", True),  # which uses what changes
+        ("from tocsin.stats import hour_of_week", False),
+        ("from tocsin.stats.spark import robust_z", False),
+        ("import math", False),
+    ],
+)
+def test_a_version_changes_with_the_statistics_that_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imports: str, changes: bool
+) -> None:
+    path, versions = project(tmp_path, imports), list[str]()
+    for change in (("", ""), ("Return `value` within", "Give `value` within"), ("float(max(", "float(min(")):
+        copy = tmp_path / f"copy{len(versions)}" / "src" / "tocsin"
+        shutil.copytree(outside_code.__file__.partition("declare")[0] + "stats", copy / "stats")
+        file = copy / "stats" / "functions.py"
+        assert change[0] in file.read_text()
+        file.write_text(file.read_text().replace(*change))
+        monkeypatch.setattr(outside_code, "_TOCSIN", copy)
+        outside_code._definitions.cache_clear()
+        versions.append(read_spec(path).version)
+    outside_code._definitions.cache_clear()
+    assert versions[0] == versions[1], "a docstring counts for nothing"
+    assert (versions[1] != versions[2]) == changes
 
 
 REFUSED = {

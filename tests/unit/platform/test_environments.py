@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.rig.samples.models import TEXT
+from tests.rig.samples.project import copy_project
+from tocsin.declare.catalog import read_catalog
 from tocsin.declare.settings import Settings
 from tocsin.platform import environments
 
@@ -68,3 +72,38 @@ def test_another_program_of_python_finds_no_jvm_of_this_one(monkeypatch: pytest.
     python.write_text('#!/bin/sh\ntest -z "$PYSPARK_GATEWAY_PORT" && test "$PYSPARK_PYTHON" = "$0" && exit $1\n')
     python.chmod(0o755)
     assert environments.run_by(python, ["7"]) == 7
+
+
+def test_packages_that_are_missing_are_said_with_the_line_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_project(tmp_path, "sources")
+    (tmp_path / "detectors").mkdir()
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "environments").mkdir()
+    (tmp_path / "environments" / "torch.in").write_text("torch")
+    (tmp_path / "lib" / "own.py").write_text("import pandas\nfrom absent.deep import x\n")
+    optional = "try:\n    import quick\nexcept ImportError:\n    quick = None\n"
+    for name, functions, more in (
+        ("here", "import yaml\nfrom lib import own\nimport json\n" + optional, ""),
+        ("there", "import torch\n", ', environment="torch"'),
+    ):
+        text = TEXT.format(more=more, functions=functions, window='"1 hour"')
+        (tmp_path / "detectors" / f"{name}.py").write_text(text)
+
+    def found() -> list[str]:
+        faults = environments.package_faults(Settings(project=tmp_path), read_catalog(tmp_path))
+        return [str(fault).removeprefix(f"{tmp_path}/") for fault in faults]
+
+    monkeypatch.setattr(environments, "is_elsewhere", bool)
+    lock = "environments/torch.in: has no torch.txt; run: tocsin packages lock"
+    remedy = "then run: tocsin packages lock; tocsin packages install"
+    assert found() == [
+        lock,
+        f"lib/own.py:2: imports absent, which is not installed; name its package in requirements.in, {remedy}",
+    ]
+    monkeypatch.setattr(environments, "python_in", lambda _, name: Path(sys.executable) if name else None)
+    assert found()[2:] == [
+        "detectors/there.py:7: imports torch, which is not installed; name its package in environments/torch.in, "
+        + remedy
+    ]

@@ -26,18 +26,21 @@ _Plan = Annotated[bool, typer.Option("--plan", help="Also have Spark plan all th
 def check(plan: _Plan = False, json: options.Json = False) -> None:
     """Check all that is declared in the project, and list all faults. Exit code 1 when there is one.
 
-    The files are read, not imported, so this is quick. Runbooks and files of tables must be there. With --plan flows,
-    detectors and views are also imported and planned by Spark, as in their jobs: that finds missing columns and scores
-    of unknown kind, and shows the mode, and how long findings take. A detector in stage shadow or live needs a case
-    that fires and one that is silent (docs/write/testing.md); those in shadow are listed, since only an edit of the
-    stage lets them notify people.
+    The files are read, not imported, so this is quick. Runbooks, files of tables and packages must be there. With
+    --plan flows, detectors and views are also imported and planned by Spark, as in their jobs: that finds missing
+    columns and scores of unknown kind, and shows the mode, and how long findings take. A detector in stage shadow or
+    live needs a case that fires and one that is silent (docs/write/testing.md); those in shadow are listed, since only
+    an edit of the stage lets them notify people.
     """
     from tocsin.cases.mutation import faults_of_cases
     from tocsin.cli.json_shapes import FaultShape
+    from tocsin.declare.settings import load_settings
     from tocsin.ingest.network_ranges import faults_of_networks
+    from tocsin.platform.environments import package_faults
 
     catalog = project_catalog()
-    others = _faults_of_suites(catalog) + _faults_of_settings(catalog) + faults_of_cases(catalog.detectors.values())
+    others = package_faults(load_settings(), catalog)
+    others += _faults_of_suites(catalog) + _faults_of_settings(catalog) + faults_of_cases(catalog.detectors.values())
     others += faults_of_networks(catalog.sources.values()) + _faults_of_files(catalog) + _faults_of_receivers(catalog)
     faults = [fault for _, error in sorted(catalog.broken.items()) for fault in error.faults] + others
     files = len(catalog.broken) + len({fault.where for fault in others})

@@ -142,7 +142,7 @@ class _Reach:
             id(node) for outer in ast.walk(tree) if isinstance(outer, _Function) for node in ast.walk(outer)
         }  # fmt: skip
         for node in ast.walk(tree):
-            for name, names in _imports(node, package):
+            for name, names in imports_in(node, package):
                 root = name.partition(".")[0]
                 if root in _DECLARED:
                     self._fault(path, node, f"imports {name}; what several files use belongs into a module of lib/")
@@ -207,7 +207,8 @@ class _Reach:
         self.faults.append(Fault(str(path), what, line=getattr(node, "lineno", None), nearest=near))
 
 
-def _imports(node: ast.AST, package: str) -> Iterator[tuple[str, Sequence[str]]]:
+def imports_in(node: ast.AST, package: str) -> Iterator[tuple[str, Sequence[str]]]:
+    """Name what `node`, of a module of `package`, imports: modules, each with the names that are imported from it."""
     if isinstance(node, ast.Import):
         yield from ((alias.name, ()) for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
