@@ -18,7 +18,7 @@ from tocsin.declare.model.errors import ConfigError, Fault
 from tocsin.declare.settings import Settings
 from tocsin.platform import child_process
 from tocsin.setup.paths import here
-from tocsin.setup.project_packages import REQUIREMENTS, faults_of, python_of
+from tocsin.setup.project_packages import REQUIREMENTS, asked_for, faults_of, python_of
 
 _Spec = TypeVar("_Spec", bound=Spec)
 
@@ -81,7 +81,7 @@ def package_faults(settings: Settings, catalog: Catalog) -> list[Fault]:
         assert isinstance(spec, Spec)
         for file, line, name in file_imports(spec.path):
             imported.setdefault(spec.environment, {}).setdefault(name, []).append((file, line))
-    faults = faults_of(here(), project)
+    faults = faults_of(here(), asked_for(project).values())
     for environment, names in imported.items():
         try:
             python = python_in(project, environment)

@@ -142,13 +142,16 @@ def without_table(settings: Settings, catalog: Catalog | None = None) -> Callabl
         if spec.trains:
             model = in_force().detector(spec.trains).model
             if model is not None and model.before == "refuse":
-                return 'comes before the first model, and before="refuse" is declared'
+                train = f"has no model yet (tocsin model train {spec.trains})"
+                what = train if first(name) == date.max else "comes before the first model"
+                return f'{what}, and before="refuse" is declared'
             if refusal := refused(name).get(anchor(spec, day), ""):
                 return f"has no model, since the gate refused that of {anchor(spec, day)}: {refusal}"
         if not published(spec.history).isdisjoint(days_of(spec, day)):
             return ""
         until = days_of(spec, day)[-1]
-        return f"comes before table '{name}': none of the {spec.days} days of {spec.history} until {until} is published"
+        what = f"comes before table '{name}': none of the {spec.days} days of {spec.history} until {until} is published"
+        return f"{what}; seal these days first: tocsin history seal"
 
     return why
 

@@ -233,15 +233,17 @@ def _opened(settings: Settings, source: Source, specs: Sequence[DetectorSpec], c
     """Run the block with a session, the days of `choice` that all of `specs` can run, and a folder for its files."""
     days = Days(settings, source)
     able, left_out = _chosen(settings, source, days, specs, choice)
-    if not able and not choice.wants_today:
-        what = "no published day can run; `tocsin history list` says what the days wait for"
-        raise ConfigError.one(specs[0].name, what)
+    is_open = choice.wants_today and datetime.now(UTC).date() not in left_out
+    if not able and not is_open:
+        lost = [f"{day} {why}" for day, why in left_out.items()]
+        why = "; ".join(lost) or "`tocsin history list` says what the days wait for"
+        raise ConfigError.one(specs[0].name, f"no published day can run; {why}")
     job = evaluation_job(specs[0].name)
     run = TrialRun([DetectorTrial(spec) for spec in specs], left_out)
     try:
         with running_batch(settings, job) as spark, shared_scratch(spark, settings, job) as folder:
             parts = list(chunks(able, days.rows, ROWS_AT_ONCE, neighbours=True))
-            if choice.wants_today:
+            if is_open:
                 parts += _today(days.read_today(spark, folder), days, run)
             if not parts:
                 raise ConfigError.one(specs[0].name, "; ".join(f"{day} {why}" for day, why in left_out.items()))
@@ -254,16 +256,20 @@ def _chosen(
     settings: Settings, source: Source, days: Days, specs: Sequence[DetectorSpec], choice: DayChoice
 ) -> tuple[list[date], dict[date, str]]:
     """Choose the published days that all of `specs` can run, and say why others that were asked for cannot."""
-    sealed = Sealed(days.versions, days.rows, why_not(settings, source), without_table(settings))
+    no_table, today = without_table(settings), datetime.now(UTC).date()
+    sealed = Sealed(days.versions, days.rows, why_not(settings, source), no_table)
     able = [day for day in days.versions if not any(obstacle(day, spec, sealed) for spec in specs)]
-    if choice.first is None and choice.last is None:
-        return able[-choice.most :], {}
-    first = choice.first or min([*days.versions, choice.last or date.max])
-    last = min(choice.last or max([*days.versions, first]), datetime.now(UTC).date() - timedelta(days=1))
-    asked = [first + timedelta(days=number) for number in range((last - first).days + 1)]
+    asked = able[-choice.most :] or [*days.versions][-1:]
+    if choice.first is not None or choice.last is not None:
+        first = choice.first or min([*days.versions, choice.last or date.max])
+        last = min(choice.last or max([*days.versions, first]), today - timedelta(days=1))
+        asked = [first + timedelta(days=number) for number in range((last - first).days + 1)]
     lost = {
         day: next(filter(None, (obstacle(day, spec, sealed) for spec in specs))) for day in asked if day not in able
     }
+    tables = {name for spec in specs for name in spec.tables}
+    if choice.wants_today and (why := " and ".join(filter(None, (no_table(name, today) for name in sorted(tables))))):
+        lost[today] = why
     return [day for day in asked if day in able], lost
 
 
