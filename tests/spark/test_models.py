@@ -17,23 +17,18 @@ from tests.rig.samples.sealed_days import seal_day
 from tests.spark.conftest import Feed
 from tests.spark.sealing import login, project_of_batches
 from tocsin.cases.case_report import Way
-from tocsin.cases.file_report import FileRequest
 from tocsin.cases.spark.case_run import CaseRun
-from tocsin.cases.spark.file_run import run_on_file
 from tocsin.declare.catalog import read_catalog
-from tocsin.declare.model.errors import ConfigError, TocsinError
 from tocsin.declare.model.finding import Finding
 from tocsin.declare.settings import Settings
 from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.ranges import EventReader, Range, find_in_range
 from tocsin.detect.spark.step_query import detector_function
 from tocsin.history.backfill.backfill_ledger import Backfills
-from tocsin.history.backfill.trial import DayChoice, score_days
 from tocsin.history.places import begin
 from tocsin.history.spark.table_versions import tables_of_days
 from tocsin.job import main
 from tocsin.spark.events import parse_events, prepare_events
-from tocsin.spark.tables.dated_versions import DatedVersions
 from tocsin.spark.tables.published_table import TableFolder
 from tocsin.spark.tables.spark.joined_tables import FollowedTables
 
@@ -161,24 +156,3 @@ def test_the_first_training_by_hand_is_accepted_as_later_ones_are(settings: Sett
     assert since == [f"{begin(day):%Y-%m-%d %H:%M:%S}Z on" for day in (TODAY - ONE, TODAY, TODAY + ONE)]
     again = invoke(("model", "train", "most", "--accept"))
     assert again.stdout.count("judges windows that begin from") == 1, again.output[-3000:]
-
-
-def test_days_before_the_first_model_run_nowhere_where_that_is_declared(
-    spark: SparkSession, settings: Settings, tmp_path: Path
-) -> None:
-    file = settings.project / "detectors" / "most.py"
-    file.write_text(DETECTOR.replace("min_rows=1", 'min_rows=1, before="refuse"'))
-    days, why = DayChoice(DAYS[2], DAYS[3]), 'comes before the first model, and before="refuse" is declared'
-    with pytest.raises(ConfigError, match="tocsin model train most"):
-        score_days(settings, "most", DayChoice(today=True), tmp_path / "scores.parquet")
-    assert invoke(("table", "--refresh")).exit_code == 0
-    versions = DatedVersions(settings, read_catalog(settings.project).table("model.most"))
-    first = versions.read()[0].day
-    with pytest.raises(ConfigError, match=why):
-        score_days(settings, "most", days, tmp_path / "scores.parquet")
-    lines = [one for day in DAYS[2:] for one in logins(day)]
-    (tmp_path / "file").write_text("".join(json.dumps(one, default=datetime.isoformat) + "\n" for one in lines))
-    request = FileRequest(detector="most", file=tmp_path / "file", is_events=True, most=9)
-    with pytest.raises(TocsinError, match=f"{DAYS[2]} {why}$"):
-        run_on_file(spark, settings, request, tmp_path, lambda _: None)
-    assert DatedVersions(settings, read_catalog(settings.project).table("model.most")).read()[0].day == first

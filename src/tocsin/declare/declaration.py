@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from tocsin.declare import keywords
 from tocsin.declare.code.case_code import without_cases
-from tocsin.declare.code.outside_code import locked_packages, used_statistics
+from tocsin.declare.code.outside_code import outside_code
 from tocsin.declare.code.outside_reads import TRAIN, outside_reads
 from tocsin.declare.code.own_modules import OwnModule, own_modules
 from tocsin.declare.code.python_syntax import parse
@@ -95,13 +95,10 @@ def _read(path: Path, kind: DeclaredKind) -> keywords.Spec:
         faults += [Fault(str(module.path), f"{read.what}; {path.name} reaches it", line=read.line) for read in found]
     if faults:
         raise ConfigError(faults)
-    title = doc.strip().splitlines()[0]
     own = [f"# {module.place}\n{normalised_code(module.tree, kind)}" for module in modules]
-    trees, environment = [running, *(module.tree for module in modules)], values.get("environment", "")
-    own += used_statistics(trees)
-    own += locked_packages(trees, path.parent.parent, environment, is_model=values.get("model") is not None)
-    code = "\n".join([normalised_code(running, kind), *own])
-    version = version_of(code, values, kind)
+    used = outside_code([running, *(module.tree for module in modules)], path.parent.parent, values)
+    code = "\n".join([normalised_code(running, kind), *own, *used])
+    title, version = doc.strip().splitlines()[0], version_of(code, values, kind)
     if (expected := values.get("expect")) is not None and expected.table:
         values["tables"] = tuple(dict.fromkeys([*values["tables"], expected.table]))
     if values.get("model") is not None:

@@ -34,14 +34,12 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
     """
     from tocsin.cases.mutation import faults_of_cases
     from tocsin.cli.json_shapes import FaultShape
-    from tocsin.declare.settings import load_settings
     from tocsin.ingest.network_ranges import faults_of_networks
-    from tocsin.platform.environments import package_faults
 
     catalog = project_catalog()
-    others = package_faults(load_settings(), catalog)
-    others += _faults_of_suites(catalog) + _faults_of_settings(catalog) + faults_of_cases(catalog.detectors.values())
+    others = _faults_of_suites(catalog) + _faults_of_settings(catalog) + faults_of_cases(catalog.detectors.values())
     others += faults_of_networks(catalog.sources.values()) + _faults_of_files(catalog) + _faults_of_receivers(catalog)
+    others += _faults_of_packages(catalog)
     faults = [fault for _, error in sorted(catalog.broken.items()) for fault in error.faults] + others
     files = len(catalog.broken) + len({fault.where for fault in others})
     declared_tables = [table for table in catalog.tables.values() if not table.trains]
@@ -187,6 +185,13 @@ def project_catalog() -> Catalog:
         what = "holds neither sources/ nor detectors/; go to the project's folder, or name it in TOCSIN_PROJECT"
         raise ConfigError.one(project, what)
     return read_catalog(project)
+
+
+def _faults_of_packages(catalog: Catalog) -> list[Fault]:
+    from tocsin.declare.settings import load_settings
+    from tocsin.platform.environments import package_faults
+
+    return package_faults(load_settings(), catalog)
 
 
 def _faults_of_suites(catalog: Catalog) -> list[Fault]:

@@ -9,9 +9,10 @@ import ast
 import hashlib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tocsin.declare.code.case_code import without_cases
 from tocsin.declare.code.outside_reads import reached
@@ -51,7 +52,13 @@ def file_imports(path: Path) -> Iterator[tuple[Path, int, str]]:
         yield from ((file, line, name) for line, name in package_imports(module))
 
 
-def locked_packages(trees: Iterable[ast.Module], project: Path, environment: str, *, is_model: bool) -> list[str]:
+def outside_code(trees: Sequence[ast.Module], project: Path, values: Mapping[str, Any]) -> list[str]:
+    """Identify what `trees`, the code of a file that declares `values`, use besides; a comment each."""
+    is_model = values.get("model") is not None
+    return _used_statistics(trees) + _locked_packages(trees, project, values.get("environment", ""), is_model=is_model)
+
+
+def _locked_packages(trees: Iterable[ast.Module], project: Path, environment: str, *, is_model: bool) -> list[str]:
     """List the locked versions of packages that code may use: all of its environment, if one of them is imported.
 
     Of what Tocsin itself brings, only what is imported counts; a model is made of numpy and pandas.
@@ -64,7 +71,7 @@ def locked_packages(trees: Iterable[ast.Module], project: Path, environment: str
     return [f"# {name}=={version}" for name, version in sorted(found)]
 
 
-def used_statistics(trees: Iterable[ast.Module]) -> list[str]:
+def _used_statistics(trees: Iterable[ast.Module]) -> list[str]:
     """Identify the code of `tocsin.stats` that `trees` use; empty if they use none."""
     imports = [found for tree in trees for node in ast.walk(tree) for found in imports_in(node, LIB)]
     lines = []

@@ -93,6 +93,10 @@ class _Order:
     is_by_hand: bool = False
     is_accepted: bool = False
 
+    def needs(self, day: date, made: Sequence[DatedVersion]) -> bool:
+        """Return whether it is a failure that no day is there to make the version of `day` of."""
+        return day in self.wanted or (not made and (self.is_by_hand or day > datetime.now(UTC).date()))
+
 
 def _make(
     spark: SparkSession, settings: Settings, versions: DatedVersions, source: Source, order: _Order
@@ -130,8 +134,7 @@ def _make(
         versions.publish()
     if refused:
         raise RefusedModel(f"model of {spec.trains} refused, the one before stays in force: {'; '.join(refused)}")
-    ahead = date.min if order.is_by_hand else datetime.now(UTC).date()
-    if needed := [day for day in lost if day in order.wanted or (not made and day > ahead)]:
+    if needed := [day for day in lost if order.needs(day, made)]:
         what = f"none of the {spec.days} days that table '{spec.name}' of {needed[-1]} is made of is published"
         raise TransientError(f"{what}; seal days of {source.name} first: tocsin history seal")
     return made

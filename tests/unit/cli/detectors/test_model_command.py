@@ -15,10 +15,11 @@ from tests.rig.command_line import invoke
 from tests.rig.samples.models import SCORE, TEXT, TRAIN, add_model
 from tests.rig.samples.project import copy_project
 from tocsin.declare.catalog import read_catalog
-from tocsin.declare.model.errors import TocsinError
+from tocsin.declare.model.errors import ConfigError, TocsinError
 from tocsin.declare.settings import Settings
 from tocsin.detect.model_program import RefusedModel
 from tocsin.history.backfill.backfill_status import without_table
+from tocsin.history.backfill.trial import DayChoice, score_days
 from tocsin.history.spark import table_versions
 from tocsin.spark import batch_session
 from tocsin.spark.tables.dated_versions import DatedVersion, DatedVersions
@@ -144,3 +145,8 @@ def test_days_before_the_first_model_are_refused_where_that_is_declared(models: 
     why = without_table(models.settings, models.catalog)
     assert (why("model.made", NEW), why("model.made", NEW + ONE)) == ("", "")
     assert 'before="refuse" is declared' in why("model.made", NEW - ONE)
+
+
+def test_today_is_not_scored_without_a_model_where_that_is_declared(models: Models, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match='has no model yet .tocsin model train made., and before="refuse"'):
+        score_days(models.settings, "made", DayChoice(today=True), tmp_path / "scores.parquet")
