@@ -125,9 +125,9 @@ def test_rows_of_tables_are_published_kept_for_readers_and_removed(
         arrow_schema(spec).empty_table(),
     )
     assert folder.current() is None
-    first, second = folder.publish([], MOMENT), folder.publish([], MOMENT, "somebody")
-    assert (folder.current(), second.number) == (second, first.number + 1)
-    assert (folder.place(first).exists(), folder.place(second).exists()) == (False, True)
+    first, before, second = (folder.publish([], MOMENT, maker) for maker in ("", "", "somebody"))
+    assert (folder.current(), second.number) == (second, first.number + 2)
+    assert [folder.place(one).exists() for one in (first, before, second)] == [False, True, True]
     assert read_rows_of(folder.place(second)) == rows
     days = [MOMENT.date() + timedelta(days=number) for number in range(3)]
     for day in days:

@@ -23,6 +23,7 @@ from tocsin.history.backfill.parity import today_parity
 from tocsin.history.backfill.spark import backfill_run
 from tocsin.history.spark import import_days, import_files
 from tocsin.setup.java import find_java
+from tocsin.spark import batch_session
 from tocsin.spark.session import clean_scratch, streaming_session
 from tocsin.views.spark import view_rebuild
 
@@ -70,6 +71,7 @@ def sharing(spark: SparkSession) -> Iterator[list[str]]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (
             backfill_run,
+            batch_session,
             import_days,
             import_files,
             sealing,

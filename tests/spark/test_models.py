@@ -144,6 +144,7 @@ def test_stream_and_backfill_agree_where_the_model_changes(spark: SparkSession, 
     assert [score for _, score, _ in backfilled] == [3, 4, 3, 2], "each by the model of its day"
 
 
+@pytest.mark.usefixtures("starts")
 def test_the_first_training_by_hand_is_accepted_as_later_ones_are(settings: Settings) -> None:
     file = settings.project / "detectors" / "most.py"
     file.write_text(DETECTOR.replace("min_rows=1", "min_rows=99"))
