@@ -8,18 +8,25 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from tests.rig.samples.sealed_days import events, seal_day
+from tocsin.declare.settings import Settings
+from tocsin.history.backfill.backfill_ledger import Backfills
 from tocsin.setup import install_stamp, python_env
+from tocsin.setup.java import find_java
 from tocsin.setup.paths import Paths, here
+from tocsin.supervise.installed_jobs import job_environment
 
 ROOT = Path(__file__).parents[2]
 NAME = f"test-{os.getpid()}"
-DETECTOR = f'''"""Bursts, marked by a package of its own."""
+DAY = datetime.now(UTC).date() - timedelta(days=2)
+DETECTOR = '''"""Bursts, marked by a package of its own."""
 
-import tiny
+import IMPORTED
 from lib.marks import marked
 from pyspark.sql import functions as F
 
@@ -30,62 +37,111 @@ from tocsin import Case, Levels, at, detector, email
 def mark(user):
     import sys
 
-    return marked(tiny.VERSION, sys.prefix)
+    return marked(VERSION, sys.prefix)
 
 
-@detector(source="logins", entity="user_id", window="10 seconds", levels=Levels(email=2), owner="a@example.com",
-          runbook="docs/r.md", stage="shadow", environment="{NAME}")
+@detector(source="logins", entity="mark", window="10 seconds", levels=Levels(email=2), owner="a@example.com",
+          runbook="docs/r.md", stage="live"ENVIRONMENT)
 def detect(events):
-    ours = events.withColumn("mark", mark("user_id")).where(F.col("mark").endswith("7 {NAME}"))
-    return ours.groupBy("window", "user_id").agg(F.count("*").alias("score"))
+    return events.withColumn("mark", mark("user_id")).groupBy("window", "mark").agg(F.count("*").alias("score"))
 
 
 CASES = [
     Case("burst", events=at("12:00:00", user_id="a", action="login failed").repeat(3, every="1 second"),
-         expect=[email(user_id="a", window="12:00:00", score=3)]),
+         expect=[email(mark="MARK", window="12:00:00", score=3)]),
 ]
 '''
 MARKS = "def marked(version, prefix):\n    return f\"{version} {prefix.rpartition('/')[2]}\"\n"
+THERE, HERE = f"1.7 {NAME}", f"none {Path(sys.prefix).name}"
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Iterator[Path]:
+def _detector(imported: str, version: str, environment: str, mark: str) -> str:
+    pairs = {"IMPORTED": imported, "VERSION": version, "ENVIRONMENT": environment, "MARK": mark}
+    text = DETECTOR
+    for word, value in pairs.items():
+        text = text.replace(word, value)
+    return text
+
+
+def _declare(project: Path) -> None:
     files = {
-        "detectors/marked.py": DETECTOR,
+        "detectors/marked.py": _detector("tiny", "tiny.VERSION", f', environment="{NAME}"', THERE),
+        "detectors/plain.py": _detector("sys", "'none'", "", HERE),
         "lib/marks.py": MARKS,
         f"environments/{NAME}.in": "./tiny-1.7-py3-none-any.whl\n",
         "sources/logins.toml": (ROOT / "sources" / "logins.toml").read_text(),
     }
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+        (project / name).parent.mkdir(exist_ok=True, parents=True)
+        (project / name).write_text(text)
     info = "tiny-1.7.dist-info"
-    with zipfile.ZipFile(tmp_path / "tiny-1.7-py3-none-any.whl", "w") as wheel:
+    with zipfile.ZipFile(project / "tiny-1.7-py3-none-any.whl", "w") as wheel:
         wheel.writestr("tiny/__init__.py", "VERSION = 1.7\n")
         wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.7\n")
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{info}/RECORD", f"tiny/__init__.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
-    yield tmp_path
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("packages")
+    _declare(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UV_OFFLINE", "1")
+        yield folder
     shutil.rmtree(here().environment(NAME), ignore_errors=True)
 
 
-def test_a_detector_runs_in_an_environment_of_its_own(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UV_OFFLINE", "1")
+def _tocsin(project: Path, *words: str) -> tuple[int, str]:
+    variables = os.environ | {"TOCSIN_PROJECT": str(project), "TOCSIN_STATE": str(project / "state")}
+    command = [sys.executable, "-m", "tocsin.cli", *words]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
 
-    def tocsin(*words: str) -> tuple[int, str]:
-        variables = os.environ | {"TOCSIN_PROJECT": str(project), "TOCSIN_STATE": str(project / "state")}
-        command = [sys.executable, "-m", "tocsin.cli", *words]
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout + done.stderr
 
-    test = ("test", "marked", "--ways", "batch,one-batch", "--fresh")
-    code, said = tocsin(*test)
-    assert (code, f"has no {NAME}.txt; run: tocsin packages lock" in said) == (2, True)
-    assert tocsin("packages", "lock")[0] == 0
-    code, said = tocsin(*test)
-    assert (code, "is not installed here; run: tocsin packages install" in said) == (2, True)
-    with install_stamp.alone(here().home):  # not of the project: this environment is that of all tests
+def _install(project: Path) -> None:
+    """Install what is locked, but for that of the project: this environment is that of all tests."""
+    with install_stamp.alone(here().home):
         paths = Paths(here().root, here().home, project)
         python_env.install_environment(paths, NAME, project / "environments" / f"{NAME}.txt")
-    code, said = tocsin(*test)
+
+
+def test_a_detector_runs_in_an_environment_of_its_own(project: Path) -> None:
+    test = ("test", "marked", "--ways", "batch,one-batch", "--fresh")
+    code, said = _tocsin(project, *test)
+    assert (code, f"has no {NAME}.txt; run: tocsin packages lock" in said) == (2, True)
+    assert _tocsin(project, "packages", "lock")[0] == 0
+    code, said = _tocsin(project, *test)
+    assert (code, "is not installed here; run: tocsin packages install" in said) == (2, True)
+    _install(project)
+    code, said = _tocsin(project, *test)
     assert code == 0, said
+
+
+@pytest.fixture
+def installed(project: Path) -> Path:
+    _tocsin(project, "packages", "lock")
+    _install(project)
+    return project
+
+
+def test_a_batch_of_airflow_runs_each_detector_in_its_environment_on_one_engine(installed: Path) -> None:
+    settings, jobs = Settings(project=installed, state=installed / "state"), here().root / "spark_jobs"
+    seal_day(settings, DAY, events(4, DAY).to_pylist())
+    jars = ",".join(map(str, sorted(here().jars("spark").glob("*.jar"))))
+    names = ("marked", "plain")
+    done = subprocess.run(
+        [jobs / "submit.sh", "--master", "local[2]", "--jars", jars, jobs / "backfill.py", *names, f"--day={DAY}"],
+        env=job_environment(settings, find_java().home),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name, mark in zip(names, (THERE, HERE), strict=True):
+        backfills = Backfills(settings, name)
+        found = backfills.findings(DAY, backfills.read().published[DAY])
+        assert {finding.entity["mark"] for finding in found} == {mark}
+    (log,) = (settings.state / "batches").glob("*/engine.log")
+    assert "job attached" in log.read_text()
+    shutil.rmtree(log.parent)  # it ends
