@@ -75,3 +75,13 @@ def test_no_logger_of_spark_logs_errors_while_a_query_is_stopped(spark: SparkSes
     finally:
         jvm.log_errors(wanted=True)
     assert manager.getLogger(names[0]).isErrorEnabled()
+
+
+def test_files_of_this_machine_are_written_without_a_process_for_each(spark: SparkSession, tmp_path: Path) -> None:
+    """Hadoop's own file system starts `chmod` for each, and leaves a second one with a checksum."""
+    spark.range(3).coalesce(1).write.parquet(str(tmp_path / "rows"))
+    written = sorted(path.name for path in (tmp_path / "rows").iterdir())
+    assert len(written) == 2
+    assert written[0] == "_SUCCESS"
+    assert all((tmp_path / "rows" / name).stat().st_mode & 0o777 == 0o644 for name in written)
+    assert spark.read.parquet(str(tmp_path / "rows")).count() == 3

@@ -1,4 +1,4 @@
-"""When a Python worker of Spark writes its stack into the log."""
+"""What a Python worker of Spark does between its tasks."""
 
 from __future__ import annotations
 
@@ -42,3 +42,20 @@ def test_a_worker_dumps_its_stack_while_a_task_keeps_it_busy_and_not_while_it_wa
     assert dumps["busy"] >= 1
     assert (dumps["idle"], dumps["idle again"]) == (0, 0)
     assert "in busy_for" in run.stderr
+
+
+def test_a_worker_looks_for_garbage_among_what_it_has_imported_only_once() -> None:
+    """Each later time would take as long as a short batch."""
+    script = """
+import gc
+import tocsin.spark.python_daemon
+from pyspark import daemon
+
+daemon.gc.collect()
+imported = gc.get_freeze_count()
+later = [[] for _ in range(1000)]
+daemon.gc.collect()
+print(imported > 10_000, gc.get_freeze_count() <= imported)
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout.split() == ["True", "True"]

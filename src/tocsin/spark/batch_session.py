@@ -33,6 +33,7 @@ from tocsin.spark.session import (
     clean_scratch,
     connector,
     engine_options,
+    local_files,
     log_and_archive,
     scratch_folder,
     start_session,
@@ -181,6 +182,8 @@ def batch_session(settings: Settings, job: str, master: str) -> SparkSession:
         options |= {"spark.driver.memory": "1g", "spark.driver.extraClassPath": connector()}
         # With G1 a sealed day of a million events took 57 and 59 CPU-seconds, with Serial 51 and 51.
         options["spark.driver.extraJavaOptions"] = " ".join(["-XX:+UseSerialGC", *log_and_archive(settings)])
+        if not has_executors:
+            options |= local_files(settings)
     if spark.master != LOCAL:
         builder = builder.master(spark.master)
         options["spark.sql.shuffle.partitions"] = str(max(spark.shuffle_partitions, spark.resources.slots))

@@ -29,6 +29,7 @@ from tocsin.spark.engine import cluster, jvm
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem"
 _PLANNING = "check"
 _STATE = "spark.sql.streaming.stateStore."
 _STATE_MB, _LEAST_STATE_MB = 20, 128
@@ -80,6 +81,8 @@ def streaming_session(
     options |= prepare_s3a(storage, storage.checkpoints, scratch, has_executors=resources is not None)
     if resources is not None:
         options = cluster.with_executors(options, settings.spark, resources)
+    else:
+        options |= local_files(settings)
     prepare_python()
     builder = SparkSession.builder.master(settings.spark.master if resources else f"local[{slots}]").appName(job)
     session = start_session(builder, options)
@@ -101,7 +104,7 @@ def engine_session(settings: Settings, job: str, latency: str, java: Sequence[st
         | engine_options(settings, scratch)
         | _streaming(latency)
     )
-    options |= prepare_s3a(storage, storage.checkpoints, scratch, has_executors=False)
+    options |= prepare_s3a(storage, storage.checkpoints, scratch, has_executors=False) | local_files(settings)
     options |= {
         "spark.ui.retainedStages": "200",  # whose costs are counted
         "spark.default.parallelism": "2",  # else the number of slots, and as many threads for messages
@@ -289,6 +292,15 @@ def engine_options(settings: Settings, scratch: Path) -> dict[str, str]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
+
+
+def local_files(settings: Settings) -> dict[str, str]:
+    """Give the options by which a JVM without executors elsewhere writes files of this machine.
+
+    Hadoop's own class starts two processes `chmod` for each file, some twenty for a micro-batch with state: 10 ms of
+    CPU each. The S3 client asks for that class by name, so with an object store it stays.
+    """
+    return {} if settings.storage.remote_uri else {"spark.hadoop.fs.file.impl": _LOCAL_FILES}
 
 
 def _streaming(latency: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.declare.blocks.spark_settings import ResourceSettings, SparkSettings
+from tocsin.declare.blocks.spark_settings import LATENCIES, ResourceSettings, SparkSettings
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.setting_blocks import RunnerSettings
 from tocsin.declare.settings import Settings, load_settings
@@ -82,3 +82,14 @@ def test_a_cluster_is_its_masters_and_what_each_job_gets(tmp_path: Path) -> None
 def test_jobs_that_are_pods_need_no_more_than_the_address_of_the_api(master: str, address: tuple[str, int]) -> None:
     spark = SparkSettings(master=master)
     assert Settings(spark=spark, runner=RunnerSettings(kind="kubernetes", image="shop:1")).spark.masters == [address]
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "waits"), [("100 ms", "100 ms", 0), ("1 s", "100 ms", 500), ("10 ms", "1 s", 0)]
+)
+def test_records_gather_once_where_their_producers_let_them(own: str, others: str, waits: int) -> None:
+    """A job with another latency than the installation may still want more of them at once."""
+    reader, made = LATENCIES[own], LATENCIES[others]
+    gathered = int(made.producer(are_events=True)["kafka.linger.ms"])
+    assert int(reader.consumer(gathered).get("kafka.fetch.max.wait.ms", 0)) == waits
+    assert int(reader.consumer(0).get("kafka.fetch.max.wait.ms", 0)) == reader.fetch

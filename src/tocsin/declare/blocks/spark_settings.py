@@ -31,25 +31,24 @@ class Waits:
 
     Attributes:
         buffer: in the buffers between the tasks of a query.
-        fetch: at the broker, before a consumer gets fewer than 64 kB.
-        linger: in a producer.
+        fetch: at the broker, before a consumer gets fewer than 64 kB; events wait in the producer instead, once for all
+            who read them, and those fetch at once.
+        linger: in the producer of anything else.
     """
 
     buffer: int
     fetch: int
     linger: int
 
-    @property
-    def consumer(self) -> dict[str, str]:
-        """Give the options of Spark's Kafka source."""
-        if not self.fetch:
+    def consumer(self, gathered: int) -> dict[str, str]:
+        """Give the options of Spark's Kafka source for records that have gathered for so many milliseconds."""
+        if self.fetch <= gathered:
             return {}
         return {"kafka.fetch.max.wait.ms": str(self.fetch), "kafka.fetch.min.bytes": "65536"}
 
-    @property
-    def producer(self) -> dict[str, str]:
-        """Give the options of Spark's Kafka sink."""
-        return {"kafka.linger.ms": str(self.linger)}
+    def producer(self, *, are_events: bool) -> dict[str, str]:
+        """Give the options of Spark's Kafka sink for events, or for others."""
+        return {"kafka.linger.ms": str(max(self.fetch, self.linger) if are_events else self.linger)}
 
 
 LATENCIES = {"10 ms": Waits(1, 0, 2), "100 ms": Waits(20, 50, 20), "1 s": Waits(200, 500, 200)}

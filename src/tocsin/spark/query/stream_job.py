@@ -161,6 +161,7 @@ class StreamJob:
 
     def _start_query(self, run: Run, plan: QueryPlan, checkpoint: Checkpoint, choice: Choice) -> StreamingQuery:
         spec, seconds = self.spec, self._batch_seconds
+        gathered = LATENCIES[self._settings.spark.latency].fetch
         options = spec.source | {"failOnDataLoss": str(not choice.skips_removed).lower()}
         if choice.mode == MICRO_BATCH:
             options["maxOffsetsPerTrigger"] = str(self._settings.spark.drain_offsets_per_trigger)
@@ -168,10 +169,12 @@ class StreamJob:
         def read(topics: Sequence[str]) -> DataFrame:
             start = checkpoint.start(place for place in run.places if partition_of(place)[0] in topics)
             reader = run.spark.readStream
-            own = options | self._waits.consumer | {"startingOffsets": start}
-            return self._poison.without(read_topics(reader, self._settings, spec.job, topics, **own))
+            own = options | self._waits.consumer(gathered if self._are_events(topics) else 0)
+            records = read_topics(reader, self._settings, spec.job, topics, **own, startingOffsets=start)
+            return self._poison.without(records)
 
-        writer = spec.write(spec.rows(read, choice.mode, checkpoint), checkpoint, spec.sink | self._waits.producer)
+        sink = spec.sink | self._waits.producer(are_events=self._are_events(spec.writes))
+        writer = spec.write(spec.rows(read, choice.mode, checkpoint), checkpoint, sink)
         writer = writer.option("checkpointLocation", str(checkpoint.query)).queryName(spec.query)
         writer = set_trigger(writer, plan, choice.mode, seconds).outputMode(plan.output)
         try:
@@ -181,6 +184,9 @@ class StreamJob:
                 self._refusal = f"{_REFUSED}: {refusal}"
                 raise TransientError(refusal) from error
             raise ConfigError.one(spec.path, f"Spark refuses its plan: {refusal}", key=spec.function) from error
+
+    def _are_events(self, topics: Sequence[str]) -> bool:
+        return any(topic.startswith(self._settings.names.events("")) for topic in topics)
 
     def _try(self, read: Read) -> None:
         """Do with records, as a batch, what the query does."""
