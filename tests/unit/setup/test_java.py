@@ -1,13 +1,20 @@
+"""The Java that jobs run on: which one is found, whom it trusts, and its archive of classes."""
+
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
+import struct
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
-from tocsin.declare.model.errors import ConfigError
-from tocsin.setup.java import Java, find_java
+from tocsin.declare.model.errors import ConfigError, TransientError
+from tocsin.setup import java as provided
+from tocsin.setup.java import Java, archive_path, find_java, java_key_store, trust_options, use_archive
 from tocsin.setup.paths import Paths
 
 VECTORS = "jdk.incubator.vector"
@@ -168,3 +175,142 @@ def test_the_bundled_java_trusts_what_the_system_trusts(paths: Paths, monkeypatc
     assert f"-Djavax.net.ssl.trustStore={store}" in arguments(find_java(paths), "Main")
     fake(paths.root, "17")
     assert arguments(find_java(paths), "Main") == ["Main"], "a Java of the system knows its own authorities"
+
+
+# --- trust ------------------------------------------------------------------------------------------------------------
+
+
+def pem(*certificates: bytes) -> str:
+    blocks = [base64.b64encode(each).decode() for each in certificates]
+    return "".join(f"# a name\n-----BEGIN CERTIFICATE-----\n{each}\n-----END CERTIFICATE-----\n" for each in blocks)
+
+
+def store_of(options: list[str]) -> Path:
+    return Path(options[0].removeprefix("-Djavax.net.ssl.trustStore="))
+
+
+def test_authorities_of_ssl_cert_file_become_a_trust_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = tmp_path / "bundle.pem"
+    bundle.write_text(pem(b"first", b"second"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+    first = trust_options(tmp_path / "java", bundled=False)
+    assert first[1] == "-Djavax.net.ssl.trustStorePassword=changeit"
+    written = store_of(first).read_bytes()
+    assert struct.unpack(">III", written[:12]) == (0xFEEDFEED, 2, 2)
+    assert b"first" in written
+    assert b"second" in written
+    bundle.write_text(pem(b"third"))
+    assert b"third" in store_of(trust_options(tmp_path / "java", bundled=True)).read_bytes()
+
+
+def test_the_store_ends_with_the_hash_that_java_checks() -> None:
+    written = java_key_store([b"certificate"])
+    keyed = "changeit".encode("utf-16-be") + b"Mighty Aphrodite" + written[:-20]
+    assert written[-20:] == hashlib.sha1(keyed).digest()
+
+
+@pytest.mark.parametrize("content", [None, "no certificate here"])
+def test_a_useless_ssl_cert_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None) -> None:
+    bundle = tmp_path / "bundle.pem"
+    if content is not None:
+        bundle.write_text(content)
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+    with pytest.raises(ConfigError, match=r"bundle\.pem: SSL_CERT_FILE: "):
+        trust_options(tmp_path / "java", bundled=True)
+
+
+def test_without_anything_to_add_java_keeps_its_own_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert trust_options(tmp_path / "java", bundled=False) == []
+    monkeypatch.setattr("tocsin.setup.java._SYSTEM_STORES", (tmp_path / "absent",))
+    assert trust_options(tmp_path / "java", bundled=True) == []
+
+
+# --- classes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> Paths:
+    """A checkout with Spark in it."""
+    made = Paths(tmp_path / "checkout", tmp_path / "home")
+    packaged = made.venv / "lib" / "python3.11" / "site-packages" / "pyspark" / "jars"
+    for jar in (packaged / "spark-core.jar", made.jars("spark") / "kafka.jar", tmp_path / "java" / "bin" / "java"):
+        jar.parent.mkdir(parents=True)
+        jar.write_text("1")
+    return made
+
+
+def test_any_change_asks_for_another_archive(spark: Paths, tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    known = [archive_path(spark, java)]
+    assert archive_path(spark, java) == known[0]
+    for changed in (java / "bin" / "java", spark.package("pyspark") / "jars" / "spark-core.jar"):
+        changed.write_text("another")
+        known.append(archive_path(spark, java))
+    (spark.jars("spark") / "more.jar").touch()
+    known += [archive_path(spark, java), archive_path(spark, tmp_path / "other")]
+    assert len(set(known)) == len(known)
+
+
+@pytest.fixture
+def java(spark: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of the Java that set-up finds and jobs run on."""
+    found = Java(tmp_path / "java", tmp_path / "java" / "bin" / "java", "17.0.1", "PATH", tmp_path / "java")
+    monkeypatch.setattr(provided, "find_java", lambda _: found)
+    monkeypatch.setenv("JAVA_HOME", str(found.home))
+    return found.home
+
+
+def test_an_archive_is_made_once_and_then_used(spark: Paths, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = archive_path(spark, java)
+    long_unused, young = path.with_name("long_unused.jsa"), path.with_name("young.jsa")
+    path.parent.mkdir()
+    for other, days in ((long_unused, 8), (young, 6)):
+        other.touch()
+        os.utime(other, (0, time.time() - days * 86_400))
+
+    def make(command: list[Path], _: str, env: dict[str, str]) -> None:
+        assert env == {"JAVA_HOME": str(java)}
+        command[-1].touch(0o400)
+
+    monkeypatch.setattr(provided, "run", make)
+    assert use_archive(spark) == []
+    assert provided.install_archive(spark)
+    assert use_archive(spark) == [f"-XX:SharedArchiveFile={path}"]
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert young.exists(), "another Java may be in use in turn with this one"
+    assert not long_unused.exists()
+    assert not provided.install_archive(spark)
+
+
+def test_the_next_image_takes_the_archive_that_was_kept(
+    spark: Paths, java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (kept := tmp_path / "kept").mkdir()
+    made: list[str] = []
+
+    def make(command: list[Path], _: str, env: dict[str, str]) -> None:
+        made.append(command[-1].name)
+        command[-1].write_text("classes")
+
+    monkeypatch.setattr(provided, "run", make)
+    for _ in range(2):
+        assert provided.install_archive(spark, kept)
+        assert archive_path(spark, java).read_text() == "classes"
+        archive_path(spark, java).unlink()
+    assert len(made) == 1
+
+
+def test_what_a_failed_archive_leaves_is_removed(spark: Paths, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(command: list[Path], _: str, env: dict[str, str]) -> None:
+        command[-1].touch()
+        raise TransientError("no")
+
+    monkeypatch.setattr(provided, "run", fail)
+    with pytest.raises(TransientError):
+        provided.install_archive(spark)
+    assert list(archive_path(spark, java).parent.iterdir()) == []
+
+
+def test_without_spark_there_is_no_archive(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="pyspark"):
+        archive_path(Paths(tmp_path, tmp_path), tmp_path)
