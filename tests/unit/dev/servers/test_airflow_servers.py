@@ -1,26 +1,53 @@
-"""How Airflow is started: its environment, its secrets, and what it waits for."""
+"""How Airflow is started, also as the main process of a container: its environment, its secrets, what it waits for."""
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import stat
+import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from tests.unit.dev.airflow_api import Health
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.setting_blocks import AirflowSettings, SmtpSettings
 from tocsin.declare.settings import Settings
+from tocsin.dev import container
 from tocsin.dev.servers.airflow_servers import COMPONENTS, Airflow
 from tocsin.dev.servers.ports import free_ports
 from tocsin.setup.paths import here
 from tocsin.supervise.runners.runner import Labels, of_environment
 
 BEGAN = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class Health(BaseHTTPRequestHandler):
+    told: dict[str, Any] = {}  # noqa: RUF012 - set by each test
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(self.told).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def api() -> Iterator[int]:
+    with HTTPServer(("127.0.0.1", 0), Health) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
 
 
 @pytest.fixture
@@ -124,3 +151,49 @@ def test_without_an_answer_all_wait_for_the_api(airflow: Airflow) -> None:
     waits = {component.component: component.waiting_for() for component in silent.components()}
     assert waits["api-server"] == "its API"
     assert set(waits.values()) == {"its API", "the API server"}
+
+
+# --- in a container ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path))
+    monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def test_it_becomes_the_component_and_the_containers_word_to_airflow_counts(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    became: list[tuple[list[str], dict[str, str]]] = []
+    monkeypatch.setattr(os, "execve", lambda _, words, environment: became.append((words, environment)))
+    monkeypatch.setenv("AIRFLOW__API__HOST", "0.0.0.0")
+    monkeypatch.setenv("SECRET_OF_ANOTHER", "x")
+    container.main(["scheduler"])
+    ((words, environment),) = became
+    assert words[1:] == ["-m", "tocsin.airflow.component", "scheduler"]
+    assert environment["AIRFLOW__API__HOST"] == "0.0.0.0"
+    assert environment["AIRFLOW__CORE__LOAD_EXAMPLES"] == "False"
+    assert environment["AIRFLOW_HOME"] == str(state / "airflow")
+    assert "SECRET_OF_ANOTHER" not in environment
+    assert (state / "airflow" / "jwt.secret").exists()
+
+
+@pytest.mark.usefixtures("state")
+def test_a_component_that_is_silent_for_a_minute_does_not_work(
+    api: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for port, seconds, code in ((api, 5, 0), (api, 90, 1), (free_ports(1)[0], 5, 1)):
+        beat = (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()
+        monkeypatch.setattr(Health, "told", {"triggerer": {"latest_triggerer_heartbeat": beat}})
+        monkeypatch.setenv("AIRFLOW__CORE__EXECUTION_API_SERVER_URL", f"http://127.0.0.1:{port}/execution/")
+        assert container.main(["triggerer", "--check"]) == code
+    assert capsys.readouterr().out.endswith("waits for the API server\n")
+
+
+@pytest.mark.usefixtures("state")
+def test_a_wrong_setting_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("TOCSIN_AIRFLOW__DATABASE_FILE", "/not/there")
+    assert container.main(["scheduler"]) == 2
+    assert "airflow.database_file" in capsys.readouterr().err

@@ -17,6 +17,7 @@ import pytest
 from aiosmtpd.smtp import Envelope
 
 from tests.rig.waiting import await_that, patient
+from tocsin.declare.model.errors import TransientError
 from tocsin.dev.servers.mail_server import Mails
 from tocsin.dev.servers.mail_sink import Mailbox, MailSink
 from tocsin.dev.servers.ports import free_ports
@@ -63,6 +64,7 @@ def test_mails_are_shown_with_their_charts_run_nothing_and_outlive_the_server(tm
             client.sendmail("a@example.com", ["b@example.com"], broken)
         first, second = box.mails()
         assert (first.to, first.subject, first.text) == ("ann@example.com", "<script>alert(1)</script>", "plain <b>")
+        assert (second.to, second.text) == ("", "text")
         listed = json.loads(read(f"{box.address}/mails.json")[0])
         assert "cid:chart" in listed[0]["html"]
         page, _ = read(box.address)
@@ -85,6 +87,10 @@ def test_mails_are_shown_with_their_charts_run_nothing_and_outlive_the_server(tm
                 read(f"{box.address}/{path}")
     with running(sink) as box:
         assert [one.id for one in box.mails()] == [first.id, second.id]
+        with pytest.raises(TransientError, match="does not answer"):
+            Mailbox(f"{box.address}/?").mails()  # which is the page
+    with pytest.raises(TransientError, match="does not answer"):
+        box.mails()
 
 
 def test_the_oldest_go_and_a_full_disk_is_told_to_the_sender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

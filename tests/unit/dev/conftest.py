@@ -1,3 +1,0 @@
-from tests.unit.dev.airflow_api import api
-
-__all__ = ["api"]
