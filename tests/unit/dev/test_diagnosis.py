@@ -53,11 +53,6 @@ def listener() -> Iterator[int]:
         yield int(server.getsockname()[1])
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnosis, "_SECONDS", 0.3)
-
-
 def settings(state: Path, *, kafka: int, smtp: int, host: str = "127.0.0.1") -> Settings:
     return Settings(
         state=state,
@@ -78,18 +73,13 @@ def test_a_java_is_told_with_where_it_comes_from(monkeypatch: pytest.MonkeyPatch
     assert diagnosis.java() == Diagnosis(name="Java", standing=Severity.OK, what=expected)
 
 
-def test_archives_that_are_missing_are_named(tmp_path: Path) -> None:
+def test_archives_that_are_missing_and_a_missing_lock_are_named(tmp_path: Path) -> None:
     found = diagnosis.archives(Paths(ROOT, tmp_path))
-    assert found.standing is Severity.PROBLEM
+    assert (found.standing, found.advice) == (Severity.PROBLEM, "make setup")
     assert "commons-pool2" in found.what
     assert "more" in found.what
-    assert found.advice == "make setup"
-
-
-def test_a_lock_that_is_missing_is_told(tmp_path: Path) -> None:
     found = diagnosis.archives(Paths(tmp_path, tmp_path))
-    assert found.standing is Severity.PROBLEM
-    assert "jars.toml" in found.what
+    assert (found.standing, "jars.toml" in found.what) == (Severity.PROBLEM, True)
 
 
 def test_no_java_is_a_problem_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,25 +113,19 @@ def test_broken_declarations_are_named() -> None:
     assert diagnosis.declarations(read_catalog(ROOT)).standing is Severity.OK
 
 
-@pytest.mark.usefixtures("impatient")
-def test_an_embedded_stack_that_is_not_up_is_no_problem_yet(tmp_path: Path, free_port: int) -> None:
-    found = diagnosis.kafka(settings(tmp_path, kafka=free_port, smtp=free_port), set())
-    assert found.standing is Severity.WARNING
-    assert "tocsin dev up" in found.advice
-    assert diagnosis.smtp(settings(tmp_path, kafka=free_port, smtp=free_port)).standing is Severity.WARNING
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_stack_that_is_up_and_does_not_answer_is_a_problem(tmp_path: Path, free_port: int) -> None:
-    (tmp_path / RUNNING_FILE).touch()
-    assert diagnosis.kafka(settings(tmp_path, kafka=free_port, smtp=free_port), set()).standing is Severity.PROBLEM
-    assert diagnosis.smtp(settings(tmp_path, kafka=free_port, smtp=free_port)).standing is Severity.PROBLEM
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_kafka_elsewhere_that_does_not_answer_is_a_problem(tmp_path: Path, free_port: int) -> None:
+def test_a_server_that_does_not_answer_is_a_problem_unless_it_is_of_a_stack_that_is_not_up(
+    tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis, "_SECONDS", 0.3)
+    stack = settings(tmp_path, kafka=free_port, smtp=free_port)
+    kafka = diagnosis.kafka(stack, set())
+    assert (kafka.standing, "tocsin dev up" in kafka.advice) == (Severity.WARNING, True)
+    assert diagnosis.smtp(stack).standing is Severity.WARNING
     elsewhere = settings(tmp_path, kafka=free_port, smtp=free_port, host="127.0.0.2")
     assert diagnosis.kafka(elsewhere, set()).standing is Severity.PROBLEM
+    (tmp_path / RUNNING_FILE).touch()
+    assert diagnosis.kafka(stack, set()).standing is Severity.PROBLEM
+    assert diagnosis.smtp(stack).standing is Severity.PROBLEM
 
 
 def test_a_supervisor_that_looks_no_more_is_a_problem_of_a_stack_that_is_up(tmp_path: Path, free_port: int) -> None:

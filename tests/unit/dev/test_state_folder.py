@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 
 from tocsin.declare.model.errors import ConfigError
-from tocsin.declare.settings import Settings
+from tocsin.declare.settings import Settings, load_settings
 from tocsin.dev import state_folder
+from tocsin.dev.state_folder import Running, announce, read_running, withdraw
 from tocsin.platform.lock import try_lead
 from tocsin.platform.private import MARKER
 
@@ -14,12 +15,6 @@ def test_a_new_folder_is_made_and_marked(tmp_path: Path) -> None:
     state_folder.prepare(tmp_path / "a" / "state")
     assert (tmp_path / "a" / "state" / MARKER).exists()
     state_folder.prepare(tmp_path / "a" / "state")
-
-
-def test_what_jobs_left_without_the_stack_may_be_there(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "alerts.db-wal").touch()
-    state_folder.prepare(tmp_path)
 
 
 def test_what_a_batch_left_without_the_stack_is_a_state_folder(tmp_path: Path) -> None:
@@ -32,8 +27,8 @@ def test_what_a_batch_left_without_the_stack_is_a_state_folder(tmp_path: Path) -
     state_folder.wipe(state)
 
 
-@pytest.mark.parametrize("name", ["history", "quality", "parity"])
-def test_what_an_earlier_release_left_without_a_mark_may_be_there(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["checkpoints", "alerts.db-wal", "history", "quality", "parity"])
+def test_what_jobs_or_an_earlier_release_left_without_a_mark_may_be_there(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     state_folder.prepare(tmp_path)
 
@@ -87,3 +82,28 @@ def test_a_nearly_full_disk_is_told_before_kafka_finds_it(tmp_path: Path, monkey
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage(10**9, 10**9, 5 * 2**20))
     with pytest.raises(ConfigError, match="the disk has 5 MB left; at least 500 MB are needed"):
         state_folder.prepare(tmp_path)
+
+
+def test_others_read_where_a_stack_is_and_nothing_once_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOCSIN_STATE", str(tmp_path))
+    before = load_settings(tmp_path)
+    sinks = {"redis": tmp_path / 'a "file"'}
+    running = Running(7, 29092, 2525, 2430, 2431, 2435, "http://127.0.0.1:2080", sinks=sinks)
+    announce(tmp_path, running)
+    settings = load_settings(tmp_path)
+    assert settings.kafka.bootstrap_servers == "127.0.0.1:29092"
+    assert (settings.smtp.host, settings.smtp.port) == ("127.0.0.1", 2525)
+    assert (settings.drain.port, settings.web.port, settings.metrics.port) == (2430, 2431, 2435)
+    assert settings.views.model_dump() == {"redis_file": str(tmp_path / 'a "file"')}
+    assert read_running(tmp_path) == running
+    withdraw(tmp_path)
+    withdraw(tmp_path)
+    assert load_settings(tmp_path) == before
+    assert read_running(tmp_path) is None
+
+
+def test_a_half_written_file_is_no_stack(tmp_path: Path) -> None:
+    (tmp_path / "stack.json").write_text('{"pid": 7')
+    assert read_running(tmp_path) is None

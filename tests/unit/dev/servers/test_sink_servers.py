@@ -1,4 +1,4 @@
-"""Which servers a project needs for its views, and what is said about one that is not installed."""
+"""Which servers and topics a project needs, and what is said about those that it cannot have."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.samples.project import copy_project
 from tests.rig.samples.words import declare_words
 from tests.rig.waiting import await_that
 from tests.unit.supervise.dummies import OBEDIENT, launch
 from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.declare.setting_blocks import ViewSettings
 from tocsin.declare.settings import Settings
 from tocsin.dev.servers import server_set
 from tocsin.dev.servers.kafka_server import NAME
-from tocsin.dev.servers.server_set import Servers
+from tocsin.dev.servers.server_set import DeclaredTopics, Servers
 from tocsin.dev.servers.sink_servers import KINDS, SinkServers, needed_kinds
 from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.runner import Labels, Launch
@@ -92,3 +94,23 @@ def test_a_view_that_is_added_gets_its_topic(settings: Settings, monkeypatch: py
         assert made == [set(), {"a"}]
     finally:
         servers.stop()
+
+
+def test_a_refusal_is_told_and_not_asked_about_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy_project(tmp_path)
+    catalog, settings = read_catalog(tmp_path), Settings(state=tmp_path / "state")
+    answers: list[TocsinError | None] = [TransientError("away"), ConfigError.one("Kafka", "may not create"), None]
+
+    def ensure(*_: object) -> None:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+
+    monkeypatch.setattr(server_set, "ensure_topics", ensure)
+    topics = DeclaredTopics(settings)
+    assert (topics.missing(catalog), topics.is_refused) == ("away", False)
+    for _ in range(2):
+        assert "may not create" in str(topics.missing(catalog))
+        assert topics.is_refused
+    monkeypatch.setattr(server_set, "_PAUSE_SECONDS", 0.0)
+    assert (topics.missing(catalog), topics.is_refused) == (None, False)
