@@ -20,8 +20,13 @@ except ValueError:
 """
 
 
+def output_of(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | environment)
+
+
 def test_every_line_has_time_level_and_job_and_events_stay_in_one_line() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    done = output_of(SCRIPT)
     lines = done.stderr.splitlines()
     assert done.stdout == ""
     assert len(lines) == 5
@@ -44,7 +49,7 @@ for level, said in ((logging.INFO, "tries again"), (logging.WARNING, "gives up")
 
 
 def test_what_py4j_tries_once_more_is_not_told() -> None:
-    done = subprocess.run([sys.executable, "-c", PY4J], capture_output=True, text=True, check=True)
+    done = output_of(PY4J)
     assert "gives up" in done.stderr
     assert "tries again" not in done.stderr
 
@@ -59,17 +64,13 @@ with httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(200))) 
 
 
 def test_the_address_of_a_receiver_is_not_told() -> None:
-    done = subprocess.run([sys.executable, "-c", HTTPX], capture_output=True, text=True, check=True)
-    assert "s3cret" not in done.stderr
+    assert "s3cret" not in output_of(HTTPX).stderr
 
 
 def test_as_json_each_line_is_an_object_with_the_run_of_its_process() -> None:
     runs = []
     for _ in range(2):
-        environment = os.environ | {"TOCSIN_LOGS__FORMAT": "json"}
-        done = subprocess.run(
-            [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, env=environment
-        )
+        done = output_of(SCRIPT, TOCSIN_LOGS__FORMAT="json")
         lines = [json.loads(line) for line in done.stderr.splitlines()]
         assert len(lines) == 5
         assert {line["job"] for line in lines} == {"ingest:logins"}
@@ -84,9 +85,7 @@ def test_as_json_each_line_is_an_object_with_the_run_of_its_process() -> None:
 
 
 def test_a_fault_in_the_settings_leaves_the_lines_readable() -> None:
-    environment = os.environ | {"TOCSIN_LOGS__FORMAT": "xml"}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, env=environment)
-    assert done.stderr.startswith("time=2")
+    assert output_of(SCRIPT, TOCSIN_LOGS__FORMAT="xml").stderr.startswith("time=2")
 
 
 def test_what_is_printed_without_end_is_cut(tmp_path: Path) -> None:

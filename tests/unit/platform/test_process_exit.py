@@ -5,23 +5,21 @@ import pytest
 from tocsin.platform import process_exit
 
 
+def ask(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start a process that is to tell its end in `file`."""
+    for name, value in process_exit.variables(file).items():
+        monkeypatch.setenv(name, value)
+
+
 def test_what_is_told_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "job.exit"
     for code in (2, 0, -9, 255):
-        for name, value in process_exit.variables(file).items():
-            monkeypatch.setenv(name, value)
+        ask(file, monkeypatch)
         assert process_exit.read(file) is None, "what an earlier process told is forgotten"
+        taken = file.stat().st_size
         assert process_exit.record(code) == code
+        assert file.stat().st_size == taken, "to tell needs no more room than was taken"
         assert process_exit.read(file) == code
-
-
-def test_to_tell_needs_no_more_room_than_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "job.exit"
-    for name, value in process_exit.variables(file).items():
-        monkeypatch.setenv(name, value)
-    before = file.stat().st_size
-    process_exit.record(4)
-    assert file.stat().st_size == before
 
 
 def test_nobody_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,8 +35,7 @@ def test_a_file_that_is_gone_hides_no_exit_code(tmp_path: Path, monkeypatch: pyt
 
 def test_one_that_ends_after_the_next_was_asked_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "job.exit"
-    for name, value in process_exit.variables(file).items():
-        monkeypatch.setenv(name, value)
+    ask(file, monkeypatch)
     process_exit.variables(file)
     assert process_exit.record(0) == 0
     assert process_exit.read(file) is None

@@ -1,15 +1,21 @@
-"""What a Spark session is started with so that its checkpoint may lie in an object store."""
+"""Checkpoints elsewhere: in an object store, in a folder that installations share; and many reads of one place."""
 
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.setting_blocks import StorageSettings
+from tocsin.declare.settings import Settings
+from tocsin.platform import state_file
+from tocsin.platform.storage.job_folders import claim
 from tocsin.platform.storage.s3_store import CREDENTIALS, VARIABLES, prepare_s3a, read_credentials
+from tocsin.platform.storage.stored_path import ObjectPath, read_each
 
 CLASS_PATH = "SPARK_DIST_CLASSPATH"
 
@@ -67,3 +73,54 @@ def test_half_a_file_of_credentials_says_what_it_must_hold(text: str, tmp_path: 
         read_credentials(keys)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_credentials(tmp_path / "absent")
+
+
+# --- a shared folder --------------------------------------------------------------------------------------------------
+
+
+def named(folder: Path, instance: str) -> Settings:
+    storage = StorageSettings(checkpoints=f"file:{folder}/shared")
+    return Settings(project=folder, state=folder / instance, instance=instance, storage=storage)
+
+
+def test_who_is_refused_writes_no_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim(named(tmp_path, "mine"))
+    with (
+        monkeypatch.context() as patched,
+        pytest.raises(ConfigError, match=r"belongs to installation 'mine' .*or remove .*mine\.json"),
+    ):
+        patched.setattr(state_file, "write", lambda *_: pytest.fail("it may not write"))
+        claim(named(tmp_path, "theirs"))
+    claim(named(tmp_path, "mine"))
+
+
+def test_a_trial_shares_nothing(tmp_path: Path) -> None:
+    trial = named(tmp_path, "mine").apart(tmp_path / "trial")
+    claim(trial)
+    assert not (tmp_path / "shared").exists()
+    assert trial.storage.checkpoints is None
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+STORE = ObjectPath(Mock(), "bucket/folder")
+
+
+def test_a_store_is_asked_for_several_at_once_and_answers_in_order() -> None:
+    together = threading.Barrier(4)
+
+    def read(number: int) -> int:
+        together.wait(timeout=30)
+        return 10 * number
+
+    assert read_each(read, range(8), STORE) == [0, 10, 20, 30, 40, 50, 60, 70]
+
+
+def test_a_store_that_is_away_is_told() -> None:
+    with pytest.raises(TransientError, match="did not answer"):
+        read_each(Mock(side_effect=TransientError("it did not answer")), range(3), STORE)
+
+
+def test_a_disk_is_read_one_by_one(tmp_path: Path) -> None:
+    assert {*read_each(lambda _: threading.current_thread(), range(4), tmp_path)} == {threading.current_thread()}
