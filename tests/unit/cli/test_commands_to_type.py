@@ -15,6 +15,7 @@ import typer.main
 
 from tocsin.cli.app import app
 from tocsin.quality.verdict import judge_or_accept
+from tocsin.supervise.incidents.watch import RUNBOOKS
 
 ROOT = Path(__file__).resolve().parents[3]
 # ADRs and the changelog tell of the past; `cli.md` is made from the command.
@@ -108,6 +109,13 @@ def mentions(text: str) -> Iterator[str]:
 def test_calls_of_pages_are_taken(path: Path) -> None:
     found = {call: fault(call, is_whole=whole) for call, whole in calls_in_page(path.read_text(encoding="utf-8"))}
     assert {call: what for call, what in found.items() if what} == {}
+
+
+def test_calls_of_runbooks_lack_nothing_but_where_a_verb_alone_is_named() -> None:
+    calls = {call for call, _ in calls_in_page((ROOT / RUNBOOKS).read_text(encoding="utf-8"))}
+    typed = {call: fault(call, is_whole=True) for call in calls if not re.fullmatch(r"[a-z]+( [a-z]+)?", call)}
+    assert {call: what for call, what in typed.items() if what} == {}
+    assert len(typed) > 15
 
 
 def test_calls_of_rules_mails_and_pages_are_taken() -> None:

@@ -59,6 +59,7 @@ def test_nothing_in_the_tests_reaches_a_default_port(tmp_path: Path) -> None:
 def test_an_installation_is_known_by_its_name_or_else_by_its_folder(tmp_path: Path) -> None:
     one, other = Settings(state=tmp_path / "one"), Settings(state=tmp_path / "other")
     assert one.installation_id != other.installation_id
+    assert one.installation_id == Settings(state=tmp_path / "x" / ".." / "one").installation_id
     named = [Settings(state=tmp_path / name, instance="prod") for name in ("one", "other")]
     assert [settings.installation_id for settings in named] == ["prod", "prod"], "jobs may run on several machines"
 

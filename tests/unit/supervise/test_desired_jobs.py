@@ -48,10 +48,6 @@ def test_the_jobs_in_the_order_of_the_flow(project: Path) -> None:
     assert list(_jobs(project)) == [ENGINE, INGEST, DETECTOR, "detector:second", "indexer", "notifier", "web"]
 
 
-def test_twice_the_same_is_the_same(project: Path) -> None:
-    assert _changed(_jobs(project), _jobs(project)) == set()
-
-
 def test_another_process_comes_to_the_same(project: Path) -> None:
     """Sets have another order in each process."""
     with (project / "sources" / "logins.toml").open("a") as source:

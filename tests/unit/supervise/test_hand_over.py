@@ -149,13 +149,3 @@ def test_jobs_hand_over_while_those_that_host_them_wait_for_them() -> None:
     world.run(60)
     assert [[one.spec for one in world.running(job)] for job in hosts] == [["v1", "v2"]] * 3
     assert specs(world) == ["v2"]
-
-
-def test_a_job_that_does_not_hand_over_has_never_two_processes() -> None:
-    world = World({JOB: Desired("v1")}, {JOB: Nature(obeys_after=5)})
-    world.run(10)
-    world.desired = {JOB: Desired("v2")}
-    for _ in range(30):
-        world.tick()
-        assert len(world.running(JOB)) <= 1
-    assert specs(world) == ["v2"]

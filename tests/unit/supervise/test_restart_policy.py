@@ -18,7 +18,7 @@ from tocsin.supervise.job_states import (
     Stop,
     Timing,
 )
-from tocsin.supervise.restart_policy import reconcile
+from tocsin.supervise.restart_policy import plan_restart, reconcile, under_way
 
 JOB = "detector:failed_logins"
 OTHER = "ingest:logins"
@@ -374,13 +374,6 @@ def test_a_clock_set_back_does_not_delay_a_start_for_long() -> None:
     assert len(world.running(JOB)) == 1
 
 
-def test_the_reason_of_a_change_is_said_in_words() -> None:
-    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=1, code=-9)})
-    world.run(4)
-    changes = [action for _, action in world.log if isinstance(action, Change)]
-    assert changes == [Change(JOB, Condition.RESTARTING, "was killed by signal 9 (SIGKILL)")]
-
-
 def test_the_first_cause_stays_however_many_others_follow_and_goes_when_the_job_is_well() -> None:
     past = Past(spec="v1", started_at=0.0, expected=True)
     first = FailureCause(what="ZeroDivisionError: division by zero", file="detectors/d.py", line=9, event="e/0/7")
@@ -423,3 +416,81 @@ def test_restarts_by_a_cluster_are_failures_of_a_job_that_supervision_leaves_alo
     failing = Actual(live=[replace(well, restarts=1)], exits={JOB: 2})
     actions, history = reconcile(desired, failing, history, 510.0)
     assert actions == [Change(JOB, Condition.MISCONFIGURED, "its configuration is wrong")]
+
+
+BOTH = {JOB: Desired("v1", heavy=True), OTHER: Desired("v1", heavy=True)}
+
+
+def restart(world: World, job: str) -> list[Stop]:
+    stops, world.history = plan_restart(job, Actual(live=list(world.live.values())), world.history, world.now)
+    for stop in stops:
+        world.do(stop)
+    return stops
+
+
+def test_a_restart_replaces_the_process_counts_no_failure_and_touches_no_other() -> None:
+    world = World(BOTH)
+    world.run(5)
+    (old,), (other,) = world.running(JOB), world.running(OTHER)
+    assert restart(world, JOB) == [Stop(JOB, old.pid, "a restart was asked for")]
+    world.run(2)
+    (new,) = world.running(JOB)
+    assert new.pid != old.pid
+    assert world.running(OTHER) == [replace(other, beat_at=world.now)]
+    assert world.changes(JOB) == []
+    assert world.history.jobs[JOB].failures == ()
+
+
+def test_a_restart_ends_a_back_off_and_is_no_recovery() -> None:
+    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=0.5)})
+    world.run(30)
+    assert world.changes(JOB) == ["restarting", "crash loop"]
+    starts = len(world.starts(JOB))
+    assert restart(world, JOB) == []
+    world.tick()
+    assert len(world.starts(JOB)) == starts + 1
+    assert world.history.jobs[JOB].condition is Condition.CRASH_LOOP
+
+
+def test_one_that_does_not_obey_a_restart_is_ended() -> None:
+    world = World({JOB: Desired("v1")}, {JOB: Nature(obeys_after=FOREVER)})
+    world.run(5)
+    (old,) = world.running(JOB)
+    restart(world, JOB)
+    assert restart(world, JOB) == [], "it was asked already"
+    world.run(30)
+    assert [stop.force for stop in world.stops(JOB)] == [True]
+    assert [one.pid for one in world.running(JOB)] != [old.pid]
+    assert world.changes(JOB) == []
+
+
+def test_a_look_follows_while_one_stops_and_while_a_start_is_near() -> None:
+    world = World(BOTH)
+    world.tick()
+    assert under_way(world.desired or {}, world.history, world.now + 1), "the second start is staggered"
+    world.run(5)
+    assert not under_way(BOTH, world.history, world.now + 1)
+    restart(world, JOB)
+    assert under_way(BOTH, world.history, world.now + 1)
+    world.run(5)
+    assert not under_way(BOTH, world.history, world.now + 1)
+
+
+def test_a_look_follows_while_one_stops_that_is_not_to_run_any_more() -> None:
+    world = World(BOTH, {JOB: Nature(obeys_after=5)})
+    world.run(5)
+    world.desired = {OTHER: BOTH[OTHER]}
+    world.tick()
+    assert under_way(world.desired, world.history, world.now)
+    world.run(6)
+    assert not under_way(world.desired, world.history, world.now)
+
+
+def test_no_look_follows_for_a_start_that_is_far_or_for_what_cannot_be_read() -> None:
+    world = World({JOB: Desired("v1")}, {JOB: Nature(lives=0.5)})
+    world.run(60)
+    wait = world.history.jobs[JOB].retry_at - world.now
+    assert wait > 5
+    assert not under_way({JOB: Desired("v1")}, world.history, world.now + wait - 1)
+    assert under_way({JOB: Desired("v1")}, world.history, world.now + wait)
+    assert not under_way({JOB: Desired("", readable=False)}, world.history, world.now + wait)

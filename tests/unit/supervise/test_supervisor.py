@@ -6,24 +6,41 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.rig.waiting import await_that
-from tests.unit.supervise.bench import FAILING, GOOD, QUICK, Bench
-from tests.unit.supervise.dummies import SLEEP
+from tests.unit.supervise.dummies import SLEEP, STUBBORN, WITH_CHILD, launch
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.job_report import FailureCause, JobReport, JobState
 from tocsin.platform.heartbeat import Beat, beat, end_beside, read_beat
 from tocsin.platform.lock import hold
 from tocsin.supervise.incidents.event_log import EventKind, read_events
-from tocsin.supervise.job_states import Action, Change, Condition, Desired, Start
-from tocsin.supervise.runners.runner import Launch
+from tocsin.supervise.job_states import (
+    Action,
+    Change,
+    Condition,
+    Desired,
+    History,
+    Past,
+    Start,
+    Timing,
+    read_history,
+    write_history,
+)
+from tocsin.supervise.runners.local import LocalRunner
+from tocsin.supervise.runners.runner import Labels, Launch
 from tocsin.supervise.supervisor import JobGroup, Supervisor, stuck_at
 
+QUICK = Timing(
+    first_delay=0.05, longest_delay=0.2, crash_loop_failures=3, healthy_after=30.0, stale_after=1.5, stop_grace=1.0
+)
+GOOD = Desired("v1", beats=False)
+FAILING = "import sys; print('it broke', file=sys.stderr); sys.exit({code})"
 BEATS_THEN_HANGS = """
 import os, time
 from datetime import UTC, datetime
@@ -36,6 +53,38 @@ for _ in range({beats}):
     time.sleep(0.05)
 time.sleep(600)
 """
+
+
+class Bench:
+    """One installation with dummies for jobs."""
+
+    def __init__(self, state: Path) -> None:
+        self.state, self.instance = state, f"test-{uuid.uuid4().hex[:8]}"
+        self.codes: dict[str, str] = {}
+        self.runner = self.new_runner()
+        self.supervisor = self.new_supervisor(self.runner)
+        self.done: list[Action] = []
+
+    def new_runner(self) -> LocalRunner:
+        return LocalRunner(self.instance, lambda job: self.state / "logs" / f"{job.replace(':', '__')}.log")
+
+    def new_supervisor(self, runner: LocalRunner, clock: Callable[[], float] | None = None) -> Supervisor:
+        group = JobGroup(name="jobs", state=self.state, launch=self.launch, timing=QUICK)
+        return Supervisor(group, runner) if clock is None else Supervisor(group, runner, clock)
+
+    def launch(self, start: Start) -> Launch:
+        return launch(self.state, Labels(self.instance, start.job, start.spec), self.codes.get(start.job, SLEEP))
+
+    def tick(self, desired: dict[str, Desired]) -> list[Action]:
+        actions = self.supervisor.tick(desired)
+        self.done += actions
+        return actions
+
+    def pid(self, job: str) -> int | None:
+        return next((process.pid for process in self.runner.list() if process.labels.job == job), None)
+
+    def conditions(self, job: str) -> list[Condition]:
+        return [action.condition for action in self.done if isinstance(action, Change) and action.job == job]
 
 
 @pytest.fixture
@@ -108,17 +157,26 @@ def test_two_supervisors_do_not_act_at_the_same_time(bench: Bench) -> None:
     assert len(bench.tick({"notifier": GOOD})) == 1
 
 
-def test_a_job_whose_heartbeat_stops_is_replaced(bench: Bench) -> None:
-    bench.codes["notifier"] = BEATS_THEN_HANGS.format(beats=2, rss=0, state=str(bench.state))
-    bench.tick({"notifier": Desired("v1")})
+@pytest.mark.parametrize(
+    ("beats", "rss", "wanted", "why"),
+    [
+        (2, 0, Desired("v1"), "is hung"),
+        (10_000, 600_000_000, Desired("v1", memory_bytes=500_000_000), "memory limit: takes 600 MB of 500 MB"),
+    ],
+)
+def test_a_job_whose_heartbeat_stops_or_tells_of_too_much_memory_is_replaced(
+    bench: Bench, beats: int, rss: int, wanted: Desired, why: str
+) -> None:
+    bench.codes["notifier"] = BEATS_THEN_HANGS.format(beats=beats, rss=rss, state=str(bench.state))
+    bench.tick({"notifier": wanted})
     first = bench.pid("notifier")
 
     def replaced() -> bool:
-        bench.tick({"notifier": Desired("v1")})
+        bench.tick({"notifier": wanted})
         return bench.pid("notifier") not in (None, first)
 
     await_that(replaced)
-    assert any("hung" in str(action) for action in bench.done)
+    assert any(why in str(action) for action in bench.done)
 
 
 def test_a_job_whose_heartbeat_tells_of_a_standstill_is_replaced(bench: Bench) -> None:
@@ -152,20 +210,6 @@ def test_who_takes_over_just_when_it_is_looked_at_is_not_taken_for_hung(
     later = bench.new_supervisor(bench.runner, lambda: time.time() + 3600)
     assert later.tick({"notifier": Desired("v1")}) == []
     assert bench.pid("notifier") == pid
-
-
-def test_a_job_over_its_memory_is_replaced(bench: Bench) -> None:
-    bench.codes["notifier"] = BEATS_THEN_HANGS.format(beats=10_000, rss=600_000_000, state=str(bench.state))
-    desired = {"notifier": Desired("v1", memory_bytes=500_000_000)}
-    bench.tick(desired)
-    first = bench.pid("notifier")
-
-    def replaced() -> bool:
-        bench.tick(desired)
-        return bench.pid("notifier") not in (None, first)
-
-    await_that(replaced)
-    assert any("memory limit: takes 600 MB of 500 MB" in str(action) for action in bench.done)
 
 
 def test_a_job_that_waits_and_beats_is_left_alone(bench: Bench) -> None:
@@ -206,9 +250,7 @@ def test_a_state_folder_that_cannot_be_written_is_an_error_before_anything_is_st
 
 
 def test_stopping_asks_first_and_then_ends_by_force(bench: Bench) -> None:
-    bench.codes["notifier"] = (
-        "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
-    )
+    bench.codes["notifier"] = STUBBORN
     bench.tick({"notifier": GOOD, "indexer": GOOD})
     await_that(lambda: bench.runner.logs("notifier", 1) == ["deaf"])
     bench.supervisor.stop(0.5)
@@ -220,15 +262,11 @@ def test_stopping_asks_first_and_then_ends_by_force(bench: Bench) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork")
 def test_what_a_killed_driver_leaves_is_ended_before_the_restart(bench: Bench) -> None:
     """As a JVM that outlives its Python driver: two writers of one checkpoint must never meet."""
-    bench.codes["detector:a"] = (
-        "import subprocess, sys, time\n"
-        "print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']).pid, flush=True)\n"
-        "time.sleep(600)"
-    )
+    bench.codes["detector:a"] = WITH_CHILD
     desired = {"detector:a": GOOD}
     bench.tick(desired)
     await_that(lambda: bench.runner.logs("detector:a", 1))
-    child = int(bench.runner.logs("detector:a", 1)[0])
+    child = int(bench.runner.logs("detector:a", 1)[0].removeprefix("child "))
     first = bench.pid("detector:a")
     assert first is not None
     os.kill(first, signal.SIGKILL)
@@ -298,3 +336,94 @@ Thread 0x00007f (most recent call first):
     assert stuck_at(["Timeout (0:02:00)!", '  File "/srv/lib/x.py", line 1 in f']) == ""
     assert stuck_at(log[2:4]) == "", "no stack of a worker that is busy for long"
     assert stuck_at([]) == ""
+
+
+JOB, OTHER = "notifier", "indexer"
+NOTHING: frozenset[str] = frozenset()
+
+
+def diff(bench: Bench, desired: dict[str, Desired]) -> frozenset[str]:
+    """As another process sees it."""
+    return bench.new_supervisor(bench.new_runner()).diff(desired)
+
+
+def test_what_is_missing_dead_changed_or_unknown_is_different_until_a_look(bench: Bench) -> None:
+    desired = {JOB: GOOD, OTHER: GOOD}
+    assert diff(bench, desired) == {JOB, OTHER}
+    assert bench.runner.list() == [], "nothing is done"
+    bench.tick(desired)
+    assert diff(bench, desired) == NOTHING
+    assert diff(bench, {JOB: Desired("v2", beats=False), OTHER: GOOD}) == {JOB}
+    assert diff(bench, {JOB: GOOD}) == {OTHER}
+    os.kill(bench.pid(JOB) or 0, signal.SIGKILL)
+    await_that(lambda: diff(bench, desired) == {JOB})
+    bench.tick(desired)
+    assert diff(bench, desired) == NOTHING
+
+
+def test_an_end_is_a_difference_even_when_the_next_start_is_far(bench: Bench) -> None:
+    """It is to be counted, so that a crash loop is found when it begins."""
+    bench.codes[JOB] = FAILING.format(code=1)
+    bench.tick({JOB: GOOD})
+    await_that(lambda: bench.pid(JOB) is None)
+    bench.tick({JOB: GOOD})  # the first restart is at once
+    await_that(lambda: bench.pid(JOB) is None)
+    assert diff(bench, {JOB: GOOD}) == {JOB}
+
+
+def test_a_restart_is_done_by_the_next_look_and_is_no_failure(bench: Bench) -> None:
+    bench.tick({JOB: GOOD, OTHER: GOOD})
+    first, other = bench.pid(JOB), bench.pid(OTHER)
+    operator = bench.new_supervisor(bench.new_runner())
+    assert operator.restart(JOB)
+    await_that(lambda: bench.pid(JOB) is None)
+    assert diff(bench, {JOB: GOOD, OTHER: GOOD}) == {JOB}
+    bench.tick({JOB: GOOD, OTHER: GOOD})
+    assert bench.pid(JOB) not in (None, first)
+    assert bench.pid(OTHER) == other
+    assert bench.conditions(JOB) == []
+
+
+def test_a_restart_waits_for_the_supervisor_that_looks(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.tick({JOB: GOOD})
+    lock = hold(bench.state / "supervision" / "jobs.lock")
+    monkeypatch.setattr("tocsin.supervise.supervisor.time.sleep", lambda _: lock.release())
+    assert bench.supervisor.restart(JOB)
+
+
+def test_the_exit_code_is_known_to_a_supervisor_that_did_not_start_the_process(bench: Bench) -> None:
+    bench.codes[JOB] = "from tocsin.platform import process_exit; raise SystemExit(process_exit.record(2))"
+    bench.tick({JOB: GOOD})
+    await_that(lambda: bench.pid(JOB) is None)
+    bench.supervisor = bench.new_supervisor(bench.new_runner())
+    bench.tick({JOB: GOOD})
+    assert bench.conditions(JOB) == [Condition.MISCONFIGURED]
+
+
+HISTORY = History(
+    jobs={
+        "notifier": Past(
+            spec="v1",
+            started_at=12.5,
+            expected=True,
+            failures=(1.0, 2.0),
+            retry_at=9.0,
+            condition=Condition.CRASH_LOOP,
+            reason="failed with exit code 1",
+            asked={77: 3.0},
+        )
+    },
+    heavy_start_at=4.0,
+)
+
+
+def test_what_is_remembered_is_read_back(tmp_path: Path) -> None:
+    write_history(tmp_path / "new" / "jobs.json", HISTORY)
+    assert read_history(tmp_path / "new" / "jobs.json") == HISTORY
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["jobs.json"]
+
+
+def test_a_memory_that_is_not_there_or_broken_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "broken.json").write_text('{"jobs": {"notifier": {"spec": ')
+    assert read_history(tmp_path / "broken.json") == History()
+    assert read_history(tmp_path / "none.json") == History()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -18,7 +19,9 @@ from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.setting_blocks import AlertSettings, SmtpSettings
 from tocsin.declare.settings import Settings
 from tocsin.platform.heartbeat import beat
-from tocsin.supervise.incidents.watch import Watch
+from tocsin.setup.paths import here
+from tocsin.supervise.incidents.conditions import Incident
+from tocsin.supervise.incidents.watch import RUNBOOKS, Watch, notice_of
 from tocsin.supervise.job_states import Condition, History, Past, memory_of, write_history
 from tocsin.supervise.runners.local import LocalRunner
 
@@ -220,3 +223,19 @@ def test_with_airflow_the_run_that_refused_a_day_mails(one: Installation) -> Non
     _refuse(one, 31)
     Watch(one.settings, "jobs", LocalRunner("tests", one.settings.log)).look(read_catalog(one.project), days=False)
     assert one.mails() == []
+
+
+TEXT = (here().root / RUNBOOKS).read_text(encoding="utf-8")
+SILENT = {Condition.FINE, Condition.RESTARTING}
+"""Nobody gets a mail about these."""
+
+
+@pytest.mark.parametrize("condition", sorted(set(Condition) - SILENT))
+def test_the_mail_of_each_condition_names_its_runbook(condition: Condition) -> None:
+    incident = Incident(job="detector:x", condition=condition, reason="why", at=1.0, last_at=1.0)
+    (named,) = re.findall(
+        r"Runbook: docs/run/runbooks\.md#(.+)", "\n".join(notice_of(incident, "x.log", []).paragraphs)
+    )
+    sections = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", TEXT, re.M | re.S))
+    section = sections[named.replace("-", " ")]
+    assert all(f"**{part}:**" in section for part in ("Means", "Look", "Do"))

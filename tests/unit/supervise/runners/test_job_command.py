@@ -15,7 +15,7 @@ from tocsin.declare.setting_blocks import (
 )
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.supervise.installed_jobs import job_environment, job_launch
-from tocsin.supervise.runners.runner import Labels, of_command
+from tocsin.supervise.runners.runner import Labels, of_command, of_environment
 
 
 @pytest.fixture
@@ -117,3 +117,25 @@ def test_a_job_that_is_not_told_the_catalogue_knows_that_a_server_has_it(setting
         settings.model_copy(update={"history": own}), Labels("shop-1", "detector:d", "abc"), Path("/java")
     ).environment
     assert HistorySettings.model_validate_json(environment["TOCSIN_HISTORY"]).has_server
+
+
+LABELS = Labels("local-1a2b", "detector:failed_logins", "abc123")
+
+
+def test_labels_are_read_back_from_each_place_they_are_written_to() -> None:
+    assert of_command(["python", "spark_jobs/detect.py", "failed_logins", *LABELS.arguments()]) == LABELS
+    assert of_command(["java", "-Xmx1g", LABELS.java_property(), "kafka.Kafka", "server.properties"]) == LABELS
+    assert of_environment({"PATH": "/bin", **LABELS.variable()}) == LABELS
+
+
+def test_a_name_with_spaces_is_read_back_too() -> None:
+    odd = Labels("local-1a2b", "detector:failed logins=50% é", "abc123")
+    assert of_environment(odd.variable()) == of_command([odd.java_property()]) == odd
+    assert of_command(odd.arguments()) == odd
+
+
+def test_what_carries_no_or_few_labels_is_not_ours() -> None:
+    assert of_command([]) is None
+    assert of_command(["vim", "--label"]) is None
+    assert of_command(["python", "--label", "job=x", "--label", "instance=y"]) is None
+    assert of_environment({}) is None
