@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 from tocsin.declare.settings import Settings
 from tocsin.history.day_rows import DayRows
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.landing_ledger import Entry, ImportedFile, LandedFile, LandingLedger, OffsetSpan
 from tocsin.quality.day_facts import DayFacts, Hole
+from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 
 DAY = date(2026, 11, 19)
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -105,3 +107,12 @@ def refuse(settings: Settings, *days: date, summary: str = "rows is 0") -> None:
     for day in days:
         made = version(f"v{day.day}", published=None, severity="critical").model_copy(update={"summary": summary})
         day_rows(settings).write(day, made)
+
+
+def judged(severity: str = "pass", day: date = DAY, **own: Any) -> Verdict:
+    """A verdict on `day` by one rule, which has that severity if it has not passed."""
+    is_passed = severity == "pass"
+    kind = Severity.CRITICAL if is_passed else Severity(severity)
+    rule = Check(name="a", stage=CheckStage.DAY, severity=kind, passed=is_passed, observed="1", limit="0")
+    known = {"subject": "logins", "run_id": "v1", "judged_at": datetime.now(UTC), "checks": (rule,)}
+    return Verdict(day=day, **known | own)

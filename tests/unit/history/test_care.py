@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.rig.samples.history import DAY, day_rows, imported
+from tests.rig.samples.history import DAY, day_rows, imported, judged
 from tests.rig.samples.sealed_days import LOGINS, landed, seal_day, sealed
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.settings import Settings
@@ -21,7 +21,6 @@ from tocsin.history.places import IMPORTED, Places, begin
 from tocsin.history.sealing import seal
 from tocsin.platform.state_file import write_whole
 from tocsin.platform.storage.stored_path import remove_tree
-from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 from tocsin.quality.verdict_files import INDEX, Records, VerdictRecord
 
 
@@ -49,14 +48,19 @@ def _turn_a_byte(path: Path) -> None:
     path.write_bytes(content)
 
 
-def _sealed(places: Places) -> Path:
-    (path,) = places.version(DAY, "v2").glob("*.parquet")
+def _sealed(places: Places, version: str = "v2") -> Path:
+    (path,) = places.version(DAY, version).glob("*.parquet")
     return Path(str(path))
 
 
 def _landed(places: Places, run: str) -> Path:
     (path,) = places.landed(DAY, run).glob("*.parquet")
     return Path(str(path))
+
+
+def _published(settings: Settings) -> dict[date, str]:
+    with DayTable(settings, LOGINS) as table:
+        return table.published()
 
 
 def _forget(places: Places) -> None:
@@ -132,12 +136,10 @@ def test_a_version_that_cannot_count_is_refused(settings: Settings, places: Plac
     for to, told in (("v3", "was never published"), ("v2", "is already published"), ("v9", "is not there")):
         with pytest.raises(ConfigError, match=told):
             roll_back(settings, LOGINS, DAY, to)
-    (path,) = places.version(DAY, "v1").glob("*.parquet")
-    _cut(Path(str(path)))
+    _cut(_sealed(places, "v1"))
     with pytest.raises(ConfigError, match="bytes, not"):
         roll_back(settings, LOGINS, DAY)
-    with DayTable(settings, LOGINS) as table:
-        assert table.published() == {DAY: "v2"}
+    assert _published(settings) == {DAY: "v2"}
 
 
 def _bring_in(settings: Settings, path: Path, days: tuple[date, ...]) -> str:
@@ -162,8 +164,7 @@ def test_an_import_is_withdrawn_by_its_file_and_the_days_that_it_alone_had_count
     done = withdraw(settings, LOGINS, tmp_path / "bad.jsonl")
     assert (done.events, done.days, done.emptied) == (2, (DAY, alone), (alone,))
     assert not any(name == run for _, name, _ in places.landed_folders())
-    with DayTable(settings, LOGINS) as table:
-        assert table.published() == {DAY: "v2"}
+    assert _published(settings) == {DAY: "v2"}
     found = {one.day: one for one in list_days(settings, LOGINS)}
     assert found[alone].state is DayState.WITHDRAWN
     assert f"bad.jsonl ({run}) was withdrawn at" in found[alone].note
@@ -188,12 +189,8 @@ def test_all_imports_of_a_day_are_withdrawn_and_their_other_days_stay(
 def _refuse(settings: Settings, version: str) -> None:
     """A version of DAY that the gate refused, with its record, as a seal leaves them."""
     sealed(settings, version, 7, severity="critical")
-    rule = Check(name="a", stage=CheckStage.DAY, severity=Severity.CRITICAL, passed=False, observed="1", limit="0")
     records = Records(settings.state)
-    report = records.place("logins", DAY, version)
-    verdict = Verdict(
-        subject="logins", day=DAY, run_id=version, judged_at=datetime.now(UTC), checks=(rule,), report=report
-    )
+    verdict = judged("critical", run_id=version, report=records.place("logins", DAY, version))
     records.write(VerdictRecord(verdict=verdict), "page")
     seal(settings, LOGINS, reads=False)
 
@@ -205,8 +202,7 @@ def test_a_day_that_the_gate_refuses_is_published_by_name(settings: Settings, pl
     assert list(DayRows(settings, "logins").refused()) == [DAY]
     assert [one.refused for one in list_days(settings, LOGINS)] == [True]
     accept(settings, LOGINS, DAY, "ann <ops>", "a holiday")
-    with DayTable(settings, LOGINS) as table:
-        assert table.published() == {DAY: "v3"}
+    assert _published(settings) == {DAY: "v3"}
     assert verify(settings, LOGINS) == []
     (day,) = list_days(settings, LOGINS)
     assert (day.state, day.refused, day.version) == (DayState.PUBLISHED, False, "v3")
@@ -240,14 +236,12 @@ def test_an_acceptance_that_was_cut_off_goes_on_and_a_later_version_is_judged_an
     assert accept(settings, LOGINS, DAY, "ann", "a holiday").version == "v3"
     _refuse(settings, "v4")
     assert list(DayRows(settings, "logins").refused()) == [DAY]
-    with DayTable(settings, LOGINS) as table:
-        assert table.published() == {DAY: "v3"}
+    assert _published(settings) == {DAY: "v3"}
 
 
 def test_what_is_not_whole_is_not_accepted(settings: Settings, places: Places) -> None:
     _refuse(settings, "v3")
-    (file,) = places.version(DAY, "v3").glob("*.parquet")
-    _cut(Path(str(file)))
+    _cut(_sealed(places, "v3"))
     with pytest.raises(ConfigError, match="bytes"):
         accept(settings, LOGINS, DAY, "ann", "a holiday")
     assert list(DayRows(settings, "logins").refused()) == [DAY]

@@ -3,12 +3,12 @@ from __future__ import annotations
 import re
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.rig.samples.history import DAY, NOON, day_rows, version
+from tests.rig.samples.history import DAY, NOON, day_rows, judged, version
 from tests.rig.samples.sealed_days import landed, sealed
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.settings import Settings
@@ -17,7 +17,6 @@ from tocsin.history.day_versions import BrokenVersion, Unsealed
 from tocsin.history.places import Places
 from tocsin.platform import state_file
 from tocsin.platform.state_file import write_whole
-from tocsin.quality.verdict import Check, CheckStage, Severity, Verdict
 from tocsin.quality.verdict_files import Records, VerdictRecord
 
 BEFORE = DAY - timedelta(days=1)
@@ -97,8 +96,7 @@ def test_files_of_earlier_releases_are_taken_over_once(settings: Settings) -> No
     failed = Unsealed(reason="no room", at=NOON)
     state_file.write(quality / "unsealed.json", dict, {str(BEFORE): failed.model_dump(mode="json", exclude={"run_id"})})
     write_whole(quality / "refused.json", "{}")
-    check = Check(name="a", stage=CheckStage.DAY, severity=Severity.CRITICAL, passed=False, observed="1", limit="0")
-    verdict = Verdict(subject="logins", day=DAY, run_id="v2", judged_at=datetime.now(UTC), checks=(check,))
+    verdict = judged("critical", run_id="v2")
     Records(settings.state).write(VerdictRecord(verdict=verdict), "page")
     rows = day_rows(settings)
     assert [one.version for one in rows.versions()[DAY]] == ["v1", "v2"]

@@ -2,14 +2,14 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from typer.testing import Result
 
 from tests.rig.command_line import invoke
-from tests.rig.samples.history import DAY, day_rows, imported, version
+from tests.rig.samples.history import DAY, day_rows, imported, judged, version
 from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import landed, sealed
 from tocsin.cli.app import tell
@@ -20,7 +20,6 @@ from tocsin.history.places import Places
 from tocsin.history.sealing import SealingOutcome
 from tocsin.history.spark.import_files import Imported
 from tocsin.history.spark.seal import SealedDay
-from tocsin.quality.verdict import Verdict
 
 
 @pytest.fixture
@@ -173,12 +172,11 @@ def test_a_day_that_could_not_be_sealed_is_listed_with_the_reason(settings: Sett
 def test_what_has_landed_before_is_sealed_without_kafka_and_what_was_not_looked_at_is_told(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at, away = datetime.now(UTC), "localhost:1 does not answer"
-    verdict = Verdict(subject="logins", day=DAY, run_id="v1", judged_at=at, checks=())
+    away = "localhost:1 does not answer"
     outcome = SealingOutcome(unread=away)
     monkeypatch.setattr("tocsin.history.sealing.seal", lambda *_, **__: outcome)
     done = run("seal", "--source", "logins")
     assert (done.exit_code, away in done.output, "nothing to seal" in done.output) == (1, True, True)
-    outcome.sealed.append(SealedDay(DAY, version("v1"), verdict))
+    outcome.sealed.append(SealedDay(DAY, version("v1"), judged()))
     done = run("seal", "--source", "logins")
     assert (done.exit_code, away in done.output, f"{DAY} v1: published" in done.output) == (0, True, True)

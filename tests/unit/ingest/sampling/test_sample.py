@@ -1,15 +1,18 @@
 """Guessing a source from a sample: forms, types, key, event time, and what cannot be guessed."""
 
+import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.source import Source
 from tocsin.declare.scaffold import source_text
 from tocsin.declare.source_file import read_source
 from tocsin.ingest.replay.shifted_lines import LineTimes
-from tocsin.ingest.sampling.sample import read_schema
+from tocsin.ingest.sampling.sample import name_columns, read_schema
 
 LOGIN = "user_id: {u} | timestamp: 2026-01-31T14:05:0{n}Z | ip_address: 192.0.2.{n} | action: login failed"
 ROUTER = (
@@ -164,3 +167,114 @@ def test_what_cannot_be_guessed_is_told(tmp_path: Path, lines: list[str | bytes]
     assert told in str(caught.value)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_schema(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
+def test_rows_of_csv_are_a_source_of_json(tmp_path: Path, mark: str) -> None:
+    rows = [["at", "line", "rides", "postcode", "wait", "note"]]
+    rows += [[f"2026-11-20 10:0{n}:00", "ab"[n % 2], str(n), f"0123{n}", "18ms", "" if n else "x"] for n in range(4)]
+    path = tmp_path / "rides.csv"
+    path.write_text("".join(f"{mark.join(row)}\n" for row in rows))
+    schema = read_schema(path)
+    assert (schema.format, schema.key, schema.event_time, schema.event_time_format) == ("json", "line", "at", "iso8601")
+    assert schema.columns == {
+        "at": "timestamp", "line": "string", "rides": "int", "postcode": "string", "wait": "string"
+    }  # fmt: skip
+    assert schema.optional == {"note": "string"}
+    (tmp_path / "rides.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
+    assert read_schema(tmp_path / "rides.csv.gz") == schema
+    source = tmp_path / "rides.toml"
+    source.write_text(source_text("rides", schema, "a@b.example"))
+    assert read_source(source).key == "line"
+
+
+def test_a_number_that_is_measured_is_no_key(tmp_path: Path) -> None:
+    path = tmp_path / "rides.csv"
+    path.write_text("series,at,value\ntaxi,2014-07-01 00:00:00,10844\ntaxi,2014-07-01 00:30:00,8127\n")
+    assert read_schema(path).key == "series"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"t,id\n2026-11-20 10:00:00,caf\xe9\n", "row 1 holds the byte E9; if it is Latin-1"),
+        (b"t,id\n", "holds no row but that of column names"),
+        (b"t,id\n2026-11-20 10:00:00,a,b\n", "more cells than column names in many rows"),
+        (b"2026-11-20 10:00:00,a\n", "has no row of column names"),
+        (gzip.compress(b"t,id\n", mtime=0), "is compressed with gzip"),
+        ("t,id\n".encode("utf-16"), "is UTF-16"),
+    ],
+)
+def test_why_a_csv_file_cannot_be_read_is_told(tmp_path: Path, content: bytes, told: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=told):
+        read_schema(path)
+
+
+TIME = "2026-01-31T14:05:{n:02}.5Z"
+
+
+def guessed(folder: Path, records: list[dict[str, Any]]) -> tuple[Source, str]:
+    sample, file = folder / "sample", folder / "guessed.toml"
+    sample.write_text("".join(json.dumps(record) + "\n" for record in records))
+    file.write_text(source_text("guessed", read_schema(sample), "a@example.com"))
+    return read_source(file), file.read_text()
+
+
+def records(make: Any) -> list[dict[str, Any]]:
+    return [make(n, TIME.format(n=n)) for n in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("make", "time", "key"),
+    [
+        (lambda n, at: {"@timestamp": at, "log.level": "x", "host": {"name": f"h{n % 3}"}}, "@timestamp", "host.name"),
+        (lambda n, at: {"ts": 1617081354.277591 + n, "id.orig_h": f"10.0.0.{n % 3}"}, "ts", "id.orig_h"),
+        (lambda n, at: {"t": {"$date": at}, "s": "IW"[n % 2], "attr": {"user": "ab"[n % 2]}}, "t.$date", "attr.user"),
+        (
+            lambda n, at: {"Event": {"System": {"TimeCreated": {"#a": {"At": at}}, "Host": "ab"[n % 2]}}},
+            "Event.System.TimeCreated.#a.At",
+            "Event.System.Host",
+        ),
+        (lambda n, at: {"time": at, "detail-type": "t", "source": "aws", "user": "ab"[n % 2]}, "time", "user"),
+        (
+            lambda n, at: {
+                "time": at,
+                "id": n,
+                "detail": {"userIdentity": {"type": "ab"[n % 2], "userName": f"u{n % 3}"}},
+            },
+            "time",
+            "detail.userIdentity.userName",
+        ),
+        (
+            lambda n, at: {"createdAt": 1617081354277 + n, "k": n, "data": {"f": 1.5, "sourceIPAddress": "ab"[n % 2]}},
+            "createdAt",
+            "data.sourceIPAddress",
+        ),
+    ],
+)
+def test_time_and_key_are_found_at_any_path(tmp_path: Path, make: Any, time: str, key: str) -> None:
+    made = records(make)
+    source, text = guessed(tmp_path, made)
+    assert (source.field_of(source.event_time), source.field_of(source.key)) == (time, key)
+    fields = {source.field_of(column) for column in source.columns}
+    assert [name for name in made[0] if name not in fields and name not in text] == []
+
+
+def test_names_of_every_kind_make_a_file_that_can_be_read(tmp_path: Path) -> None:
+    names = ["at", "who", "Who", "window", "source", "event-time", "event_time", "a b", "a_b", "1st", "x" * 80]
+    names += ["é", '"q"', "$", "", " ", "\x7f", "\ud800", "a\nb", "never", "\\", "'", "😀", "_", "-"]
+    made = records(lambda n, at: dict.fromkeys(names, 1) | {"at": at, "who": "ab"[n % 2], "never": None})
+    source, text = guessed(tmp_path, made)
+    read = {source.field_of(column) for column in source.columns}
+    assert read == set(names) - {"Who", "$", "", " ", "\x7f", "\ud800", "a\nb", "never"}
+    left_out = [line for line in text.splitlines() if line.startswith("# Left out")]
+    assert len(left_out) == 8
+    assert any("Who (read as who" in line for line in left_out)
+
+
+def test_fields_within_fields_are_named_for_those_who_want_them() -> None:
+    found = name_columns([{"a": {"b": {"c": 1}, "d.e": 2, "f": [1]}}, {"a": "text", "g": {}}])
+    assert found.nested == {"a_b_c": [1, None]}
+    assert found.records == [{"a": {"b": {"c": 1}, "d.e": 2, "f": [1]}, "g": None}, {"a": "text", "g": {}}]

@@ -13,9 +13,10 @@ from pyspark.sql import SparkSession
 
 from tests.rig.samples.checkpoints import batch
 from tocsin.declare.catalog import read_catalog
+from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.settings import Settings
-from tocsin.ingest.spark.ingestion import Ingest, ingestion
-from tocsin.ingest.spark.mover import lost
+from tocsin.ingest.spark.ingestion import Ingest, RecentShare, ingestion
+from tocsin.ingest.spark.mover import lost, not_ready
 from tocsin.platform.kafka.topic_set import Position, TopicSet, place_of
 from tocsin.spark.query import gaps
 from tocsin.spark.query.progress import BatchProgress
@@ -156,3 +157,61 @@ def test_a_broken_file_of_networks_stops_no_ingest_that_had_a_usable_one(
     assert file.read_bytes() == (REPOSITORY / "examples/travel/sources/networks.csv").read_bytes()
     assert later.reason(run).startswith("looks up in the file before, since ")
     assert "networks.csv:3: '192.0.2.1/24' is an address in a network" in later.reason(run)
+
+
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def report(state: JobState, delay: float | None, age: float = 1.0) -> dict[str, JobReport]:
+    at = MOMENT - timedelta(seconds=age)
+    return {"detector:a": JobReport(job="detector:a", at=at, state=state, delay_seconds=delay)}
+
+
+@pytest.mark.parametrize(
+    ("state", "delay", "age", "waits"),
+    [
+        (JobState.RUNNING, 12.0, 1, True),  # would drop what is older than 12 s
+        (JobState.DRAINING, 599.9, 1, True),
+        (JobState.DRAINING, 600.0, 1, False),
+        (JobState.RUNNING, None, 1, False),  # has no watermark
+        (JobState.STARTING, None, 1, True),  # will read our report when it starts its query
+        (JobState.WAITING, None, 1, True),
+        (JobState.READY, None, 1, True),  # has just followed on the same checkpoint
+        (JobState.STOPPED, 12.0, 1, False),
+        (JobState.RUNNING, 12.0, 10.1, False),  # is dead
+    ],
+)
+def test_who_is_waited_for(state: JobState, delay: float | None, age: float, waits: bool) -> None:
+    assert not_ready(report(state, delay, age), ["detector:a"], 600.0, MOMENT) == (["detector:a"] if waits else [])
+
+
+def test_nobody_else_is_waited_for() -> None:
+    assert not_ready(report(JobState.RUNNING, 12.0), ["detector:b"], 600.0, MOMENT) == []
+    assert not_ready({}, ["detector:a"], 600.0, MOMENT) == []
+
+
+def test_few_records_prove_nothing() -> None:
+    share = RecentShare()
+    share.add(999, 999)
+    assert share.value == 0.0
+    share.add(1, 1)
+    assert (share.value, share.records) == (1.0, 1_000)
+
+
+def test_fewer_are_enough_where_there_is_no_other() -> None:
+    share = RecentShare(enough_if_all=100)
+    share.add(99, 99)
+    assert share.value == 0.0
+    share.add(1, 1)
+    assert share.value == 1.0
+    share.add(1, 0)
+    assert share.value == 0.0
+
+
+def test_a_bad_hour_is_forgotten_after_enough_good_records() -> None:
+    share = RecentShare()
+    share.add(2_000, 2_000)
+    share.add(600, 0)
+    assert share.value == pytest.approx(2_000 / 2_600)
+    share.add(600, 0)
+    assert share.value == 0.0

@@ -11,8 +11,10 @@ import pytest
 
 from tests.rig.command_line import invoke
 from tests.rig.samples.findings import NOON, finding
+from tests.rig.samples.history import DAY, entry, ledger
+from tests.rig.samples.history import NOON as NEXT_NOON
 from tests.rig.samples.project import copy_project
-from tests.rig.samples.sealed_days import ROOT, landed, sealed
+from tests.rig.samples.sealed_days import LOGINS, ROOT, landed, sealed
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import streamed_findings
@@ -24,14 +26,17 @@ from tocsin.declare.model.names import parity_job
 from tocsin.declare.settings import Settings
 from tocsin.history.backfill.backfill_ledger import Backfills, Made, Published
 from tocsin.history.backfill.parity.comparison import DifferenceReason, ReportedFinding
-from tocsin.history.backfill.parity.day_parity import compare_day
+from tocsin.history.backfill.parity.day_parity import compare_day, inputs, lacks
 from tocsin.history.backfill.parity.parity_report import ParityReport, read
 from tocsin.history.backfill.parity.reasons import Recomputation
 from tocsin.history.backfill.parity.today_parity import compare_today
 from tocsin.history.backfill.spark.recompute import Doubt, recompute
+from tocsin.history.landing_ledger import read_ledger
+from tocsin.history.places import Places
 from tocsin.platform.code_versions import keep_version
 from tocsin.platform.heartbeat import beat
 from tocsin.platform.lock import LockHeld, hold
+from tocsin.quality.day_facts import Hole
 
 SPEC = read_catalog(ROOT).detector("failed_logins")
 
@@ -196,3 +201,46 @@ def test_what_another_process_recomputes_is_left_to_it(here: Installation) -> No
         ):
             with pytest.raises(LockHeld, match="held by process"):
                 compare()
+
+
+ROUND = timedelta(seconds=1)
+
+
+def test_offsets_that_were_removed_before_they_landed_lack_in_windows_around_them() -> None:
+    removed = Hole(from_offset=5, to_offset=9, removed=True, after=NEXT_NOON, before=NEXT_NOON + timedelta(minutes=1))
+    aborted = removed.model_copy(update={"removed": False})
+    (lack,) = lacks(ledger(entry("r1", DAY, holes=[removed, aborted])), LOGINS, {})
+    assert (lack.since, lack.until) == (
+        NEXT_NOON - LOGINS.lateness,
+        NEXT_NOON + timedelta(minutes=1) + LOGINS.max_ahead,
+    )
+    assert "partition 0 of Kafka's topic: offsets 5 to 9 were removed" in lack.what
+    assert lack.touches(NEXT_NOON, NEXT_NOON + ROUND)
+    assert not lack.touches(NEXT_NOON - timedelta(minutes=1), NEXT_NOON - timedelta(seconds=50))
+
+
+def test_what_landed_after_the_version_that_was_read_lacks_in_its_day(tmp_path: Path) -> None:
+    settings = Settings(state=tmp_path)
+    places = Places.of(settings, "logins")
+    landed(settings, "r1", 5)
+    version = sealed(settings, "v1", 5)
+    assert list(lacks(read_ledger(places), LOGINS, {DAY: version})) == []
+    landed(settings, "r2", 3, at=5)
+    (lack,) = lacks(read_ledger(places), LOGINS, {DAY: version})
+    assert f"more events landed for {DAY}" in lack.what
+    assert not lack.touches(NEXT_NOON, NEXT_NOON + ROUND)  # which is on the next day
+    assert lack.touches(NEXT_NOON - timedelta(days=1), NEXT_NOON)
+
+
+def test_the_versions_that_a_backfill_has_read_are_found_or_it_is_told(tmp_path: Path) -> None:
+    settings = Settings(state=tmp_path)
+    landed(settings, "r1", 5)
+    version = sealed(settings, "v1", 5)
+
+    def of(name: str) -> Published:
+        made = Made(version="a", inputs={DAY: name})
+        return Published(run="r", run_id="test", made=made, at=NEXT_NOON, findings=0, sha256="", severity="pass")
+
+    assert inputs(settings, LOGINS, of("v1"))[DAY].version == version.version
+    with pytest.raises(ConfigError, match="backfill the day again"):
+        inputs(settings, LOGINS, of("v0"))

@@ -1,10 +1,11 @@
-"""What a version of a flow had begun is made by its own code, and left out by the version after it."""
+"""Where a flow goes on: behind its last version, in another order of its sources, and with which ticks."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,11 +16,13 @@ import pytest
 from tests.rig.samples.checkpoints import batch
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.source import tick_value
 from tocsin.declare.settings import Settings
 from tocsin.ingest.flows.spark import flow_run
-from tocsin.ingest.flows.spark.flow_run import begin_version
+from tocsin.ingest.flows.spark.flow_run import UpstreamTicks, begin_at, begin_version, fit_order
+from tocsin.platform import state_file
 from tocsin.platform.code_versions import keep_version
-from tocsin.platform.kafka.topic_set import Position, as_json, place_of
+from tocsin.platform.kafka.topic_set import Place, Position, TopicSet, as_json, partition_of, place_of
 from tocsin.spark.declared_function import DeclaredFunction
 from tocsin.spark.query.checkpoint import read_committed
 from tocsin.spark.query.poison import Read
@@ -158,3 +161,101 @@ def test_a_topic_that_is_read_from_its_beginning_is_read_whole(flow: Flow) -> No
     assert flow.start() == {}
     flow.commit({P0: 3, P1: 2})
     assert flow.start() == {}
+
+
+A, B, C = (f"events.{name}" for name in "abc")
+A0, B0, C0 = (place_of(topic, 0) for topic in (A, B, C))
+
+
+def commit(query: Path, offsets: Position) -> None:
+    batch(query, 3, json.loads(as_json(offsets)))
+
+
+def test_it_begins_where_the_checkpoint_before_was_until_it_has_one_of_its_own(tmp_path: Path) -> None:
+    query = tmp_path / "query"
+    assert fit_order(query, [A, B], [A0, B0]) == {}
+    commit(query, {A0: 5, B0: 7})
+    assert fit_order(query, [A, B], [A0, B0]) == {}
+    for order in ([B, A, C], None, [B, A, C]):  # it is killed in its first batch, too
+        assert fit_order(query, order, [A0, B0, C0]) == {A0: 5, B0: 7, C0: -2}
+        assert not query.exists()
+        (query / "offsets").mkdir(parents=True)
+    shutil.rmtree(query)
+    commit(query, {A0: 9, B0: 9, C0: 1})
+    assert fit_order(query, [B, A, C], [A0, B0, C0]) == {}
+    assert fit_order(query, [C], [C0]) == {C0: 1}, "one that it does not read any more is forgotten"
+
+
+def test_a_flow_of_one_source_keeps_the_checkpoint_that_it_has(tmp_path: Path) -> None:
+    query = tmp_path / "query"
+    commit(query, {A0: 5})
+    assert fit_order(query, [A], [A0]) == {}
+    assert read_committed(query) == {A0: 5}
+    assert fit_order(query, [A, B], [A0, B0]) == {A0: 5, B0: -2}
+
+
+@pytest.mark.parametrize("dies_at", [1, 2])
+def test_a_kill_while_it_changes_loses_no_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_at: int) -> None:
+    query, written = tmp_path / "query", []
+    commit(query, {A0: 5, B0: 7})
+    assert fit_order(query, [A, B], [A0, B0]) == {}
+    write = state_file.write
+
+    def die(path: Path, kind: type, value: object) -> None:
+        written.append(value)
+        if len(written) == dies_at:
+            raise KeyboardInterrupt
+        write(path, kind, value)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(state_file, "write", die)
+        fit_order(query, [B, A], [A0, B0])
+    assert fit_order(query, [B, A], [A0, B0]) == {A0: 5, B0: 7}
+    commit(query, {A0: 6, B0: 7})
+    assert fit_order(query, [B, A], [A0, B0]) == {}
+
+
+def test_a_flow_with_a_topic_that_was_recreated_goes_on_where_it_was_in_the_others(tmp_path: Path) -> None:
+    query = tmp_path / "query"
+    batch(query, 0, {A: {"0": 5}, B: {"0": 7}})
+    assert fit_order(query, [A, B], [A0, B0]) == {}
+    begin_at(query, {B0: 7})
+    assert fit_order(query, None, [A0, B0]) == {A0: -2, B0: 7}
+    assert not query.exists()
+    assert fit_order(query, [A, B], [A0, B0]) == {A0: -2, B0: 7}
+    begin_at(query, {})
+    assert fit_order(query, None, [A0, B0]) == {}, "all of it from the first event"
+
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+EVENT = b'{"ingested_at":"2026-01-01T12:00:00.000000Z"}'
+
+
+class Topics:
+    """Records of two topics."""
+
+    names = ("events.a", "events.b")
+
+    def __init__(self) -> None:
+        self.records: dict[Place, list[bytes]] = {A0: [], B0: []}
+
+    def bounds(self) -> tuple[Position, Position]:
+        return dict.fromkeys(self.records, 0), {place: len(values) for place, values in self.records.items()}
+
+    def read(self, starts: Position, ends: Position) -> Iterator[Any]:
+        for place, start in starts.items():
+            topic, partition = partition_of(place)
+            for offset in range(start, ends[place]):
+                told = {"topic": topic, "partition": partition, "offset": offset, "value": self.records[place][offset]}
+                yield SimpleNamespace(**{key: lambda one=one: one for key, one in told.items()})
+
+
+def test_a_flow_of_two_sources_goes_by_the_one_that_is_behind() -> None:
+    topics = Topics()
+    ask = UpstreamTicks(cast(TopicSet, topics))
+    topics.records[A0] += [EVENT, tick_value(NOON)]
+    assert ask() is None, "nothing is known of the other"
+    topics.records[B0] += [tick_value(NOON - timedelta(seconds=5)), EVENT]
+    assert ask() == (NOON - timedelta(seconds=5), {A0: 1, B0: 2})
+    topics.records[B0].append(tick_value(NOON + timedelta(seconds=5)))
+    assert ask() == (NOON, {A0: 1, B0: 2})
