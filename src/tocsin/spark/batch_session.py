@@ -28,12 +28,12 @@ from tocsin.spark.engine import cluster
 from tocsin.spark.engine.attachment import LOG, Attachment, engine_code
 from tocsin.spark.engine.warm_engine import ENGINE_LOG, attach_or_start
 from tocsin.spark.session import (
+    LOCAL_FILES,
     PYTHON_DAEMON,
     QUICK_START,
     clean_scratch,
     connector,
     engine_options,
-    local_files,
     log_and_archive,
     scratch_folder,
     start_session,
@@ -183,7 +183,7 @@ def batch_session(settings: Settings, job: str, master: str) -> SparkSession:
         # With G1 a sealed day of a million events took 57 and 59 CPU-seconds, with Serial 51 and 51.
         options["spark.driver.extraJavaOptions"] = " ".join(["-XX:+UseSerialGC", *log_and_archive(settings)])
         if not has_executors:
-            options |= local_files(settings)
+            options |= LOCAL_FILES
     if spark.master != LOCAL:
         builder = builder.master(spark.master)
         options["spark.sql.shuffle.partitions"] = str(max(spark.shuffle_partitions, spark.resources.slots))

@@ -29,7 +29,6 @@ from tocsin.spark.engine import cluster, jvm
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-_LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem"
 _PLANNING = "check"
 _STATE = "spark.sql.streaming.stateStore."
 _STATE_MB, _LEAST_STATE_MB = 20, 128
@@ -41,6 +40,12 @@ EXHAUSTED = signal.SIGUSR2
 
 JOB_SLOTS = 100
 """The task slots that an engine has for each of its jobs: threads, and an idle one is free."""
+
+LOCAL_FILES = {"spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"}
+"""Options by which a JVM without executors elsewhere writes files of this machine.
+
+Hadoop's own class starts two processes `chmod` for each file, some twenty for a micro-batch with state.
+"""
 
 PYTHON_DAEMON = "tocsin.spark.python_daemon"
 """The module that forks the Python workers."""
@@ -82,7 +87,7 @@ def streaming_session(
     if resources is not None:
         options = cluster.with_executors(options, settings.spark, resources)
     else:
-        options |= local_files(settings)
+        options |= LOCAL_FILES
     prepare_python()
     builder = SparkSession.builder.master(settings.spark.master if resources else f"local[{slots}]").appName(job)
     session = start_session(builder, options)
@@ -104,7 +109,7 @@ def engine_session(settings: Settings, job: str, latency: str, java: Sequence[st
         | engine_options(settings, scratch)
         | _streaming(latency)
     )
-    options |= prepare_s3a(storage, storage.checkpoints, scratch, has_executors=False) | local_files(settings)
+    options |= prepare_s3a(storage, storage.checkpoints, scratch, has_executors=False) | LOCAL_FILES
     options |= {
         "spark.ui.retainedStages": "200",  # whose costs are counted
         "spark.default.parallelism": "2",  # else the number of slots, and as many threads for messages
@@ -292,15 +297,6 @@ def engine_options(settings: Settings, scratch: Path) -> dict[str, str]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
-
-
-def local_files(settings: Settings) -> dict[str, str]:
-    """Give the options by which a JVM without executors elsewhere writes files of this machine.
-
-    Hadoop's own class starts two processes `chmod` for each file, some twenty for a micro-batch with state: 10 ms of
-    CPU each. The S3 client asks for that class by name, so with an object store it stays.
-    """
-    return {} if settings.storage.remote_uri else {"spark.hadoop.fs.file.impl": _LOCAL_FILES}
 
 
 def _streaming(latency: str) -> dict[str, str]:
