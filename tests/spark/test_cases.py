@@ -210,6 +210,17 @@ def test_a_detector_whose_stream_is_not_its_batch_is_found_out(run: Run) -> None
     ]  # fmt: skip
 
 
+def test_a_case_without_the_finding_that_it_expects_says_the_highest_score(run: Run) -> None:
+    few = 'Case("few", events=at("12:00:00", user_id="a", action="x").repeat(2), expect=[email(user_id="a")])'
+    none = 'Case("none", events=at("12:00:00", user_id="a", action="y"), expect=[email(user_id="a")])'
+    found = problems(run(COUNT.replace("events", "events.where(\"action = 'x'\")"), few, none, ways=QUICK))
+    assert found == [
+        ("few", ["batch", "shuffled"], "email  user_id=a",
+         "nothing; the highest score is 2, user_id=a  12:00:00 to 12:00:10"),
+        ("none", ["batch", "shuffled"], "email  user_id=a", "nothing; no window or event has a score"),
+    ]  # fmt: skip
+
+
 def test_an_event_that_makes_the_detector_raise_is_named(run: Run) -> None:
     body = """checked = F.when(F.col("user_id") == "bad", F.raise_error(F.lit("no such user"))).otherwise(F.lit(1))
     return events.withColumn("n", checked).groupBy("window", "user_id").agg(F.sum(F.abs("n")).alias("score"))"""

@@ -31,6 +31,9 @@ class Way(StrEnum):
     REAL_TIME = "real-time"
 
 
+_AS_IN = " (as in "
+
+
 class CaseFinding(BaseModel, frozen=True):
     """A finding of a case.
 
@@ -66,8 +69,12 @@ class CaseFinding(BaseModel, frozen=True):
 
     def __str__(self) -> str:
         least = "at least " if self.at_least else ""
-        where = window_text(self.start, self.end)
-        return f"{self.level}  {entity_text(self.entity)}  {where}  score {least}{self.score:g}"
+        return f"{self.level}  {self.place}  score {least}{self.score:g}"
+
+    @property
+    def place(self) -> str:
+        """Write its entity and its window for people."""
+        return f"{entity_text(self.entity)}  {window_text(self.start, self.end)}".strip()
 
 
 class CaseProblem(BaseModel, frozen=True):
@@ -78,6 +85,11 @@ class CaseProblem(BaseModel, frozen=True):
     expected: str = ""
     found: str = ""
     why: str = ""
+
+    @property
+    def is_missing(self) -> bool:
+        """Return whether nothing was found in the place of what a case expects, and not only in one of the ways."""
+        return bool(self.expected) and not (self.found or self.why or _AS_IN in self.expected)
 
 
 class CaseOutcome(BaseModel):
@@ -322,7 +334,7 @@ def _differences(first: Way, reference: CaseFindings, found: CaseFindings) -> li
         here, there = found.get(id_), reference.get(id_)
         if here is not None and there is not None and here.agrees(there):
             continue
-        expected = f"{there or f'nothing for {_which(here)}'} (as in {first})"
+        expected = f"{there or f'nothing for {_which(here)}'}{_AS_IN}{first})"
         problems.append(CaseProblem(way=first, expected=expected, found=str(here) if here else ""))
     return problems
 

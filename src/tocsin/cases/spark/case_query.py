@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import copy
 import json
+import math
 import shutil
 import tempfile
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tocsin.declare.catalog import Catalog
 from tocsin.declare.code.python_syntax import parse
-from tocsin.declare.model.detector import DetectorSpec, Span
+from tocsin.declare.model.detector import DetectorSpec, Levels, Span
 from tocsin.declare.model.durations import EPOCH
 from tocsin.declare.model.finding import Finding, Origin
 from tocsin.declare.model.table import FROM, UNTIL, TableSpec
@@ -82,6 +84,12 @@ class CaseQuery:
             frames = {spec.name: (spec, self._frame(spec, rows.get(spec.name, []))) for spec in self.table_specs}
             self.tables = JoinedTables(self.spec.path, frames)
             self.tables.model_root = self._models
+
+    def without_limits(self) -> CaseQuery:
+        """Give the query that finds every score."""
+        other = copy.copy(self)
+        other.spec = replace(self.spec, levels=Levels(email=-math.inf))
+        return other
 
     def train(self, documents: list[dict[str, Any]]) -> str:
         """Train a model on records of the events topic, once; returns its hash. RefusedModel if that cannot be."""

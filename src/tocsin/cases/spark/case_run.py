@@ -159,6 +159,7 @@ class CaseRun:
 
     def _judge(self, cases: Sequence[PreparedCase], lanes: Lanes, found: dict[Way, LatestFindings]) -> None:
         by_way = {way: _by_case(findings, lanes) for way, findings in found.items()}
+        missed: list[tuple[PreparedCase, CaseOutcome]] = []
         for lane, prepared in enumerate(cases):
             ways = {way: findings[lane] for way, findings in by_way.items()}
             first = next(iter(ways.values()), {})
@@ -166,6 +167,26 @@ class CaseRun:
             outcome.found = list(first.values())
             outcome.problems = judge(prepared.case, ways)
             self.outcome.cases.append(outcome)
+            if any(problem.is_missing for problem in outcome.problems):
+                missed.append((prepared, outcome))
+        if missed and self.query.spec.expect is None:
+            self._note_scores(missed)
+
+    def _note_scores(self, missed: Sequence[tuple[PreparedCase, CaseOutcome]]) -> None:
+        """Say what the highest score is where a finding is missing."""
+        try:
+            found = self.batch([prepared for prepared, _ in missed], self.query.without_limits())
+        except Exception:  # what is missing is told already
+            return
+        for (_, outcome), scored in zip(missed, found, strict=True):
+            highest = max(scored.values(), key=lambda finding: finding.score, default=None)
+            said = "nothing; no window or event has a score"
+            if highest is not None:
+                said = f"nothing; the highest score is {highest.score:g}, {highest.place}"
+            outcome.problems = [
+                problem.model_copy(update={"found": said}) if problem.is_missing else problem
+                for problem in outcome.problems
+            ]
 
     def _outcome(self, prepared: PreparedCase) -> CaseOutcome:
         place: CodePlace = prepared.case.place
