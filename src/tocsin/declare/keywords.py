@@ -139,14 +139,17 @@ class _Expected(BaseModel, extra="forbid"):
     minimum: Annotated[Any, AfterValidator(_limit)] = Entities.minimum
 
 
+_MODEL = Model()
+
+
 class _Model(BaseModel, extra="forbid"):
-    days: Annotated[StrictInt, Field(ge=1, le=1000)] = Model.days
-    every: Duration = Model.every
-    before: Literal["train", "refuse"] = Model.before
-    min_rows: Annotated[StrictInt, Field(ge=1)] = Model.min_rows
-    max_change: Annotated[float, Field(gt=1)] = Model.max_change
-    timeout: Annotated[Duration, Field(ge=timedelta(seconds=1))] = Model.timeout
-    memory: Annotated[Size, Field(ge=LEAST_MEMORY)] = Model.memory
+    days: Annotated[StrictInt, Field(ge=1, le=1000)] = _MODEL.days
+    every: Duration = _MODEL.every
+    before: Literal["train", "refuse"] = _MODEL.before
+    min_rows: Annotated[StrictInt, Field(ge=1)] = _MODEL.min_rows
+    max_change: Annotated[float, Field(gt=1)] = _MODEL.max_change
+    timeout: Annotated[Duration, Field(ge=timedelta(seconds=1))] = _MODEL.timeout
+    memory: Annotated[Size, Field(ge=LEAST_MEMORY)] = _MODEL.memory
 
 
 def _model(declared: _Model | None, others: ValidationInfo) -> Model | None:

@@ -152,7 +152,7 @@ class Entities:
         return f"Entities(names={self.names!r}, minimum={self.minimum!r}{later})"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, init=False)
 class Model:
     """A model that `train` makes of past features, and by which `score` judges those of windows that have closed.
 
@@ -168,13 +168,28 @@ class Model:
         memory: most memory of one training, in bytes.
     """
 
-    days: int = 60
-    every: timedelta = field(default=timedelta(days=1))
-    before: Literal["train", "refuse"] = field(default="train", repr=False)
-    min_rows: int = field(default=100, repr=False)
-    max_change: float = field(default=10.0, repr=False)
-    timeout: timedelta = field(default=timedelta(hours=1), repr=False)
-    memory: int = field(default=2_000_000_000, repr=False)
+    days: int
+    every: timedelta
+    before: Literal["train", "refuse"] = field(repr=False)
+    min_rows: int = field(repr=False)
+    max_change: float = field(repr=False)
+    timeout: timedelta = field(repr=False)
+    memory: int = field(repr=False)
+
+    def __init__(  # noqa: PLR0913 - the keywords of a declaration
+        self,
+        *,
+        days: int = 60,
+        every: timedelta | str = timedelta(days=1),
+        before: Literal["train", "refuse"] = "train",
+        min_rows: int = 100,
+        max_change: float = 10.0,
+        timeout: timedelta | str = timedelta(hours=1),
+        memory: int | str = 2_000_000_000,
+    ) -> None:
+        """Texts as files have them are for these files alone: what is declared is read from them without running."""
+        given = {name: value for name, value in locals().items() if name != "self"}
+        self.__dict__.update(given)
 
 
 @dataclass(frozen=True, kw_only=True)
