@@ -16,7 +16,7 @@ COLUMNS = ["alerts", "kinds", "of_Wazuh", "of_Suricata", "of_AMiner", "kinds_of_
 
 
 @detector(source="siem", entity=["network", "host"], window="10 minutes", levels=Levels(email=0.74),
-          model=Model(days=60, every="1 week"),  # type: ignore[arg-type] # read as text
+          model=Model(days=60, every="1 week"),
           owner="security@example.com", runbook="https://example.com", stage="draft")  # fmt: skip
 def detect(events: DataFrame) -> DataFrame:
     tools = ("Wazuh", "Suricata", "AMiner")

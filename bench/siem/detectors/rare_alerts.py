@@ -15,7 +15,7 @@ from tocsin import Levels, Model, detector
 
 
 @detector(source="siem", entity=["network", "host"], window="10 minutes", levels=Levels(email=40),
-          model=Model(days=60, every="1 week"),  # type: ignore[arg-type] # read as text
+          model=Model(days=60, every="1 week"),
           owner="security@example.com", runbook="https://example.com", stage="draft")  # fmt: skip
 def detect(events: DataFrame) -> DataFrame:
     kinds = F.concat_ws(" ", F.array_sort(F.collect_set("short")))
