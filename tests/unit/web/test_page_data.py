@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
+import shutil
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import insert
 
 from tests.rig.samples.history import refuse
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, patient
+from tests.unit.alerts.scene import RULES, finding
 from tests.unit.supervise.dummies import SLEEP, launch
+from tocsin.alerts import recording
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.schema import job_usage
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.settings import Settings
@@ -27,8 +35,9 @@ from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.runner import Labels, instance_of
 from tocsin.supervise.switches import ask_switches
 from tocsin.web import page_data as module
-from tocsin.web.job_rows import JobActivity, JobRow, Today
-from tocsin.web.page_data import Installation, JobList
+from tocsin.web.background_value import BackgroundValue, Fetched
+from tocsin.web.job_rows import JobActivity, JobRow, Load, Loads, Today, read_usage
+from tocsin.web.page_data import LOG_LINES, Installation, JobList, tail_of
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB = "detector:failed_logins"
@@ -363,3 +372,176 @@ def test_a_day_that_the_gate_refuses_is_a_note(place: Place) -> None:
     (note,) = place.jobs().notes
     assert note.severity is Severity.PROBLEM
     assert note.text.startswith("logins: the quality gate refuses 2026-02-01.")
+
+
+# --- what jobs take ---------------------------------------------------------------------------------------------------
+
+
+def report(seconds: float, cpu: float, pid: int = 1) -> JobReport:
+    at = NOW + timedelta(seconds=seconds)
+    return JobReport(job="notifier", at=at, started_at=NOW, pid=pid, state=JobState.RUNNING, cpu_seconds=cpu)
+
+
+def test_the_load_is_what_the_last_minute_took_not_the_whole_life() -> None:
+    loads = Loads()
+    for second in range(0, 600, 5):
+        loads.take(report(second, 500 if second < 300 else 500 + (second - 300) * 0.1))
+    load = loads.of("notifier")
+    assert load is not None
+    assert load.cores == pytest.approx(0.1)
+    assert 60 <= load.seconds <= 65
+
+
+def test_a_single_sign_of_life_tells_the_average_since_the_start() -> None:
+    loads = Loads()
+    assert loads.of("notifier") is None
+    loads.take(report(100, 25))
+    loads.take(report(100, 25))
+    assert loads.of("notifier") == Load(0.25, 100)
+
+
+@pytest.mark.parametrize(
+    ("last", "load"), [(report(110, 2, pid=2), Load(2 / 110, 110)), (report(110, 80), Load(0, 10))]
+)
+def test_another_process_begins_anew_and_a_child_that_ends_takes_no_time_back(last: JobReport, load: Load) -> None:
+    loads = Loads()
+    loads.take(report(100, 90))
+    loads.take(last)
+    assert loads.of("notifier") == load
+
+
+@pytest.mark.parametrize(("cores", "seconds", "busy"), [(1.0, 60, True), (1.0, 10, False), (0.5, 60, False)])
+def test_a_job_stands_out_when_it_eats_a_core_for_a_while(cores: float, seconds: float, busy: bool) -> None:
+    assert Load(cores, seconds).busy is busy
+
+
+# --- usage by the alerts DB -------------------------------------------------------------------------------------------
+
+
+def test_today_is_told_and_the_last_finding_of_whatever_day(tmp_path: Path, migrated_file: Path) -> None:
+    settings = Settings(state=tmp_path)
+    assert read_usage(settings) == {}, "nothing has made the DB yet"
+    shutil.copy(migrated_file, tmp_path / "alerts.db")
+    now = datetime.now(UTC)
+    counts = {"seconds": 5.0, "cpu_seconds": 2.5, "rss_bytes": 1, "rows_in": 10, "rows_out": 2, "restarts": 3}
+    days = [(JOB, 0), (JOB, 1), ("indexer", 0), ("detector:old", 1), ("detector:older", 31)]
+    with closing(Database(settings.alerts_database)) as database, database.write() as connection:
+        recording.record(connection, [finding(60, detected_at=now)], RULES, now)
+        rows = [{"job": job, "day": (now - timedelta(days=ago)).date(), **counts} for job, ago in days]
+        connection.execute(insert(job_usage), rows)
+    used = Today(cpu_seconds=2.5, rows_in=10, rows_out=2, findings=0, restarts=3)
+    assert read_usage(settings) == {
+        "detector:old": JobActivity(None, None),
+        JOB: JobActivity(used.model_copy(update={"findings": 1}), now),
+        "indexer": JobActivity(used, None),
+    }
+
+
+def test_a_database_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+    (tmp_path / "alerts.db").mkdir()
+    with pytest.raises(TransientError, match="alerts DB"):
+        read_usage(Settings(state=tmp_path))
+
+
+# --- logs -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_short_log_is_shown_whole(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("one\r\n\ttwo\nthree", encoding="utf-8")
+    told = tail_of(log)
+    assert (told.lines, told.cut) == (["one", "    two", "three"], False)
+    assert told.written_at == log.stat().st_mtime
+
+
+def test_of_a_long_log_the_last_lines_and_no_torn_one(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("".join(f"{number:05} {'x' * 994}\n" for number in range(5000)), encoding="utf-8")
+    told = tail_of(log)
+    assert told.cut
+    assert 100 < len(told.lines) <= LOG_LINES
+    assert [int(line[:5]) for line in told.lines] == list(range(5000 - len(told.lines), 5000))
+
+
+def test_a_line_without_end_is_cut(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("x" * 100_000, encoding="utf-8")
+    (line,) = tail_of(log).lines
+    assert len(line) < 2100
+    assert line.endswith("… (98,000 more characters)")
+
+
+def test_nothing_in_a_log_hides_or_moves(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_bytes(b"\x1b[2Jgone \xe2\x80\xae \xff <b>\n")
+    assert tail_of(log).lines == ["\\x1b[2Jgone \\u202e \ufffd <b>"]
+
+
+def test_no_log_is_no_error(tmp_path: Path) -> None:
+    told = tail_of(tmp_path / "none.log")
+    assert (told.lines, told.written_at) == ([], None)
+    assert tail_of(tmp_path).lines == [], "nor is a folder"
+
+
+def test_a_search_finds_the_last_lines_with_a_text_also_far_up(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_text("".join(f"line {n} {'ERROR [x]' if n % 1000 == 0 else 'fine'}\n" for n in range(20_000)))
+    found = tail_of(path, "error [X]")
+    assert [found.lines[0], found.lines[-1], found.cut] == ["line 0 ERROR [x]", "line 19000 ERROR [x]", False]
+    assert tail_of(path, "nowhere").lines == []
+
+
+# --- values that are read in the background ---------------------------------------------------------------------------
+
+
+def test_nobody_waits_for_a_value_and_the_next_one_is_told() -> None:
+    go = threading.Event()
+
+    def slow() -> int:
+        assert go.wait(patient(10))
+        return 7
+
+    value = BackgroundValue(slow, 60)
+    assert value.known() == Fetched()
+    go.set()
+    value.wait(patient(10))
+    known = value.known()
+    assert (known.value, known.error) == (7, "")
+    assert known.at is not None
+
+
+def test_who_has_patience_gets_the_first_value_and_a_fresh_one_for_a_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([1, 2])
+    value = BackgroundValue(lambda: next(answers), 0.0)
+    assert value.known(patient(10)).value == 1
+    slow = BackgroundValue(lambda: threading.Event().wait(patient(10)), 60)
+    assert slow.known(0.01) == Fetched(), "and waits no longer"
+    now = time.time() + 1
+    monkeypatch.setattr("tocsin.web.background_value.time.time", lambda: now)
+    assert value.known(patient(10)).value == 2
+
+
+def test_a_value_is_got_once_for_all_who_ask_and_only_when_it_is_old() -> None:
+    asked: list[int] = []
+    value = BackgroundValue(lambda: asked.append(1), 60)
+    for _ in range(5):
+        value.known()
+        value.wait(patient(10))
+    assert asked == [1]
+    eager = BackgroundValue(lambda: asked.append(1), 0)
+    for _ in range(3):
+        eager.known()
+        eager.wait(patient(10))
+    assert len(asked) == 4
+
+
+def test_a_failure_to_get_it_is_told_beside_what_was_known() -> None:
+    answers = iter([3])
+    value: BackgroundValue[int] = BackgroundValue(lambda: next(answers), 0)
+    value.known()
+    value.wait(patient(10))
+    value.known()
+    value.wait(patient(10))
+    known = value.known()
+    value.wait(patient(10))
+    assert (known.value, known.error) == (3, "StopIteration")

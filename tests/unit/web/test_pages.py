@@ -95,11 +95,15 @@ class Pages:
         return Links(self.settings).answer(alert, action, who, NOW)
 
 
-def post(client: TestClient, page: str, to: str, **fields: str) -> Any:
+def csrf(client: TestClient, page: str) -> str:
+    """The token of a form on `page`."""
+    (token, *_) = re.findall('name="csrf" value="([^"]+)"', client.get(page).text)
+    return str(token)
+
+
+def post(client: TestClient, page: str, to: str, **fields: Any) -> Any:
     """Send the form that is on `page`."""
-    found = re.search('name="csrf" value="([^"]+)"', client.get(page).text)
-    assert found is not None
-    return client.post(to, data={"csrf": found[1]} | fields)
+    return client.post(to, data={"csrf": csrf(client, page)} | fields)
 
 
 @pytest.fixture(scope="module")
@@ -171,9 +175,7 @@ def test_of_guesses_that_come_together_no_more_are_looked_at(pages: Pages, monke
         return False
 
     monkeypatch.setattr("tocsin.web.login.is_password", is_password)
-    found = re.search('name="csrf" value="([^"]+)"', pages.client().get("/login").text)
-    assert found is not None
-    fields = {"csrf": found[1], "name": "ann", "password": "wrong"}
+    fields = {"csrf": csrf(pages.client(), "/login"), "name": "ann", "password": "wrong"}
     transport = httpx.ASGITransport(pages.app)
 
     async def guess() -> list[int]:
@@ -236,9 +238,7 @@ def test_what_nobody_foresaw_is_said_with_the_headers_of_every_page(
 def test_a_form_of_another_site_or_user_does_nothing(pages: Pages, token: str) -> None:
     client = pages.log_in("bob")
     if token == "of another":
-        found = re.search('name="csrf" value="([^"]+)"', pages.log_in("ann").get("/alerts/1").text)
-        assert found is not None
-        token = found[1]
+        token = csrf(pages.log_in("ann"), "/alerts/1")
     fields = {"csrf": token, "action": "acknowledge", "hours": "4"}
     assert client.post("/alerts/1", data=fields).status_code == 403
     answer = client.post("/login/out", headers={"Sec-Fetch-Site": "cross-site"})
@@ -345,11 +345,7 @@ def test_a_number_that_no_alert_or_silence_has_is_not_found(pages: Pages, number
 
 
 def test_many_are_acknowledged_at_once_and_the_list_is_as_it_was(pages: Pages) -> None:
-    client = pages.log_in("bob")
-    found = re.search('name="csrf" value="([^"]+)"', client.get("/alerts").text)
-    assert found is not None
-    fields = {"csrf": found[1], "alert": ["1", "2"], "hours": "24", "back": "level=email"}
-    answer = client.post("/alerts", data=fields)
+    answer = post(pages.log_in("bob"), "/alerts", "/alerts", alert=["1", "2"], hours="24", back="level=email")
     assert (answer.status_code, answer.headers["location"]) == (303, "/alerts?level=email")
     assert [pages.alert(number).alert.state for number in (1, 2, 3)] == ["acknowledged", "acknowledged", "open"]
 

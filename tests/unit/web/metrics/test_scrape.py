@@ -8,15 +8,20 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fastapi import Response
+from prometheus_client import CollectorRegistry
+from pydantic import ValidationError
 
 from tests.rig.served import Served
 from tests.unit.views.view_scene import NOON
 from tests.unit.web.metrics.installation import COUNTED, DETECTOR, INGEST, Installation, kafka_of
+from tocsin.declare.setting_blocks import MetricsSettings
 from tocsin.platform import heartbeat
 from tocsin.views.row_store import store_path
-from tocsin.web.metrics.exporter import Scrape
+from tocsin.web.metrics.exporter import Scrape, exporter_api
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -100,3 +105,28 @@ def test_what_cannot_be_read_is_left_out_counted_and_comes_back(
             assert {one: count for one, count in errors.items() if count} == {what: number}
         repair()
         assert {gone, name} <= Served(scrape.collect()).names
+
+
+# --- who is given the figures -----------------------------------------------------------------------------------------
+
+
+def status(token: str | None, sent: str) -> int:
+    """Ask for the figures as the server does."""
+    nothing: Any = CollectorRegistry()
+    (route,) = [one for one in exporter_api(nothing, token).routes if getattr(one, "path", "") == "/metrics"]
+    answer: Response = route.endpoint(authorization=sent)  # type: ignore[attr-defined]
+    return answer.status_code
+
+
+def test_figures_are_given_to_who_sends_the_token() -> None:
+    sent = {text: status("secret", text) for text in ("Bearer secret", "Bearer other", "secret", "Bearer sécret", "")}
+    assert [text for text, code in sent.items() if code == 200] == ["Bearer secret"]
+    assert set(sent.values()) == {200, 401}
+    assert status(None, "") == 200
+
+
+def test_the_exporter_is_not_open_to_others_without_a_token() -> None:
+    tls: dict[str, Any] = {"certificate_file": Path("c"), "key_file": Path("k")}
+    with pytest.raises(ValidationError, match="needs token_file"):
+        MetricsSettings(host="0.0.0.0", **tls)
+    assert MetricsSettings(host="0.0.0.0", token_file=Path("t"), **tls).host == "0.0.0.0"
