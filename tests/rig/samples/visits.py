@@ -10,7 +10,6 @@ from typing import Any
 from tocsin.declare.model.errors import ConfigError, Fault
 from tocsin.declare.model.source import Format, Source
 from tocsin.quality.day_profile import HOURS, Figure, Profile, bounds
-from tocsin.quality.suites.suite import Suite
 from tocsin.quality.suites.suite_catalog import read_suites
 
 DAY = date(2026, 11, 21)
@@ -56,12 +55,6 @@ def faults(project: Path) -> list[Fault]:
     except ConfigError as error:
         return list(error.faults)
     return []
-
-
-def day_suite(project: Path, *entries: Any) -> Suite:
-    """The suite for the day with these expectations."""
-    write(project, "day", *entries)
-    return read_suites(project, VISITS).day
 
 
 def profile(day: date = DAY, rows: int = 2400, **figures: Figure) -> Profile:

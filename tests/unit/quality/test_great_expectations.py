@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from tests.rig.samples.history import facts_of
-from tests.rig.samples.visits import DAY, VISITS, day_suite, expect, profile, write
+from tests.rig.samples.visits import DAY, VISITS, expect, profile, write
 from tocsin.declare.model.finding import Finding
 from tocsin.declare.settings import Settings
 from tocsin.declare.source_file import read_source
 from tocsin.quality.data_drift import Usual
 from tocsin.quality.day_facts import DayFacts
-from tocsin.quality.judging import FindingGate, FoundOn, day_checks, finding_checks, quarantine_checks
+from tocsin.quality.judging import FindingGate, FoundOn, are_few, day_checks, finding_checks, quarantine_checks
 from tocsin.quality.suites.expectations import KNOWN
 from tocsin.quality.suites.suite import Suite
 from tocsin.quality.suites.suite_catalog import read_suites
@@ -54,6 +54,12 @@ def test_every_known_expectation_and_argument_is_one_of_great_expectations() -> 
         fields = get_expectation_impl(name).__fields__
         assert set(known.arguments) <= set(fields), name
         assert all(not fields[key].required or key in known.needed for key in fields), name
+
+
+def day_suite(project: Path, *entries: Any) -> Suite:
+    """The suite for the day with these expectations."""
+    write(project, "day", *entries)
+    return read_suites(project, VISITS).day
 
 
 def one(checks: list[Check]) -> Check:
@@ -247,3 +253,14 @@ def test_the_gate_of_findings_keeps_its_verdict_and_its_page(tmp_path: Path) -> 
     record = Records(tmp_path / "state").latest("findings.bursts", DAY)
     assert record is not None
     assert record.verdict == bad
+
+
+def test_a_share_is_compared_as_great_expectations_does() -> None:
+    for judged in (20, 100, 999, 1_000):
+        for broken in range(judged + 1):
+            for hundredths in range(1, 101):
+                mostly = hundredths / 100
+                passed = are_few(broken, broken / judged, mostly)
+                assert passed == (not broken or (judged - broken) / judged >= mostly), (judged, broken, mostly)
+    assert are_few(7, 0.07, 0.93)
+    assert are_few(0, None, 1.0)

@@ -12,9 +12,8 @@ import pytest
 
 from tests.rig.samples.visits import VISITS, expect, faults, write
 from tocsin.declare.catalog import read_catalog
-from tocsin.quality.suites.expectations import KNOWN
 from tocsin.quality.suites.suite_catalog import faults_of_suites, read_suites
-from tocsin.quality.verdict import CheckStage, Severity
+from tocsin.quality.verdict import Severity
 
 ROOT = Path(__file__).parents[4]
 BETWEEN = "column_values_to_be_between"
@@ -256,13 +255,6 @@ def test_what_is_read_goes_to_great_expectations_unchanged() -> None:
     written = json.loads((ROOT / "expectations/logins.day.json").read_text())["expectations"]
     for rule, entry in zip(suites.day.rules, written, strict=True):
         assert rule.as_gx() == {key: entry[key] for key in ("type", "kwargs", "severity", "meta")}
-
-
-def test_every_expectation_is_possible_somewhere() -> None:
-    assert all(
-        known.stages <= {CheckStage.ROW, CheckStage.DAY, CheckStage.FINDING} and known.stages
-        for known in KNOWN.values()
-    )
 
 
 def test_no_part_of_the_room_loads_great_expectations_before_it_judges() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,16 @@ import pytest
 from tests.unit.views.view_scene import view_spec
 from tocsin.history.backfill.backfill_planning import Sealed
 from tocsin.history.places import begin
-from tocsin.views.rebuild.rebuild_request import Draft
+from tocsin.views.rebuild.rebuild_request import (
+    Draft,
+    HistoryPart,
+    Rebuild,
+    build_name,
+    next_build,
+    read_rebuild,
+    record_begin,
+    request_rebuild,
+)
 from tocsin.views.rebuild.rebuild_status import SEVERAL, EventStock, RebuildPlan, plan_rebuild
 
 DAYS = [date(2026, 11, 10) + timedelta(days=number) for number in range(10)]
@@ -114,3 +124,31 @@ def test_a_draft_goes_on_with_its_own_days_alone() -> None:
     for other in ({DAYS[0]: "v0", DAYS[1]: "v1b"}, {DAYS[0]: "v0"}, {DAYS[0]: "v0", DAYS[2]: "v2"}, {DAYS[1]: "v2"}):
         assert not draft.continues(other)
     assert not Draft("r", "b", {DAYS[1]: "v1"}).continues({DAYS[0]: "v0", DAYS[1]: "v1"}), "imported since"
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def test_each_request_is_another_and_the_latest_counts(tmp_path: Path) -> None:
+    first = request_rebuild(tmp_path, "word_counts")
+    second = request_rebuild(tmp_path, "word_counts")
+    assert first.id != second.id
+    assert read_rebuild(tmp_path, "word_counts") == second
+    assert read_rebuild(tmp_path, "stock") is None
+
+
+def test_a_part_from_history_belongs_to_one_build_and_never_comes_back(tmp_path: Path) -> None:
+    state, base = tmp_path / "state", tmp_path / "checkpoint"
+    name = build_name("v1", "plan", "r", from_history=True)
+    part = HistoryPart(name, datetime(2026, 11, 24, tzinfo=UTC), {})
+    request_rebuild(state, "stock", Rebuild(id="r", history=part))
+    request = read_rebuild(state, "stock")
+
+    assert request is not None and request.history == part
+    assert next_build(base, "v1", "plan", request) == name
+    assert next_build(base, "v2", "plan", request) == build_name("v2", "plan", "r"), "the view has changed meanwhile"
+    (base / name).mkdir(parents=True)
+    record_begin(base, name)
+    assert next_build(base, "v1", "plan", request) == name, "after a restart"
+    (base / name).rmdir()
+    assert next_build(base, "v1", "plan", request) == build_name("v1", "plan", "r"), "another build was there since"
