@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.rig.mail_server import MailServer
-from tests.unit.alerts.scene import FACTS, NOON, RULES, SECOND, burst
+from tests.unit.alerts.scene import FACTS, NOON, RULES, SECOND, burst, show
 from tocsin.alerts.evidence.alert_evidence import AlertEvidence
 from tocsin.alerts.notify.grouping import WAIT
 from tocsin.alerts.notify.notifier import Notifier
@@ -22,6 +23,7 @@ from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.job_report import JobReport, JobState
+from tocsin.declare.receivers import RECEIVERS
 from tocsin.declare.setting_blocks import SmtpSettings
 from tocsin.declare.settings import Settings
 
@@ -85,12 +87,13 @@ class Scene:
 
     @property
     def notifications(self) -> list[Notification]:
-        found = []
-        for alert in queries.list_alerts(self.database, AlertFilter()):
-            details = queries.show_alert(self.database, alert.id)
-            assert details is not None
-            found += details.notifications
-        return found
+        alerts = queries.list_alerts(self.database, AlertFilter())
+        return [sent for alert in alerts for sent in show(self.database, alert.id).notifications]
+
+
+def let_a_program_read_mails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let addresses of SMTP hear of answers too, as programs do."""
+    monkeypatch.setitem(RECEIVERS, "smtp", replace(RECEIVERS["smtp"], takes_updates=True))
 
 
 class _Killed(BaseException):

@@ -10,6 +10,10 @@ from tests.rig.samples import findings
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.finding_feed import FindingRecord
 from tocsin.alerts.recording import Rules
+from tocsin.alerts.store import queries
+from tocsin.alerts.store.alert_rows import AlertDetails
+from tocsin.alerts.store.database import Database
+from tocsin.alerts.store.queries import AlertFilter
 from tocsin.declare.model.finding import Finding
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -53,6 +57,13 @@ def record(
     """A finding as Kafka delivers it."""
     value = one.model_copy(update={"detected_at": None}).to_json()
     return FindingRecord(topic="findings", partition=partition, offset=offset, appended_at=appended_at, value=value)
+
+
+def show(database: Database, alert: int | None = None) -> AlertDetails:
+    """All that is known of the alert; of the one that changed last, if none is named."""
+    details = queries.show_alert(database, alert or queries.list_alerts(database, AlertFilter())[0].id)
+    assert details is not None
+    return details
 
 
 def raw(value: bytes | None, offset: int = 0) -> FindingRecord:

@@ -16,9 +16,10 @@ from tests.rig.samples.project import copy_project
 from tests.rig.sink_servers import emptied
 from tests.rig.waiting import await_that
 from tests.unit.alerts.backfilled_days import publish
-from tests.unit.alerts.scene import FACTS, NOON, SECOND, broken, burst, finding, raw, record
+from tests.unit.alerts.scene import FACTS, NOON, SECOND, broken, burst, finding, raw, record, show
 from tocsin.alerts import finding_feed, indexer, recording
 from tocsin.alerts.finding_feed import FindingFeed, FindingRecord
+from tocsin.alerts.followed_routes import FollowedRoutes
 from tocsin.alerts.indexer import Indexer, IndexerJob
 from tocsin.alerts.notify import outbox
 from tocsin.alerts.recording import Recorded
@@ -28,6 +29,7 @@ from tocsin.alerts.store.queries import AlertFilter, FindingFilter
 from tocsin.alerts.store.schema import alerts, detectors, notifications
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.job_report import UNDECLARED_DETECTORS, JobState
+from tocsin.declare.routes import NO_ROUTES
 from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.declare.settings import Settings
 from tocsin.dev.servers.ports import free_ports
@@ -139,10 +141,7 @@ def test_an_email_waits_as_long_as_the_source_may_be_late(project: Path, databas
     source = project / "sources" / "logins.toml"
     source.write_text(source.read_text().replace('lateness = "10 seconds"', 'lateness = "7 minutes"'))
     indexer_of(project, database).store([record(one) for one in burst(60)])
-    (alert,) = queries.list_alerts(database, AlertFilter())
-    details = queries.show_alert(database, alert.id)
-    assert details is not None
-    until = details.notifications[0].wait_until
+    until = show(database).notifications[0].wait_until
     assert until is not None
     assert (until - finding().window_end).total_seconds() == 7 * 60 + 120  # type: ignore[operator]  # it has a window
 
@@ -380,3 +379,61 @@ def test_an_indexer_that_dies_at_any_statement_loses_no_notification_once_kafka_
             break
     assert survived
     assert statements > 3
+
+
+# --- routes -----------------------------------------------------------------------------------------------------------
+
+
+TO_SOC = """
+[[route]]
+match = { level = "urgent", tags = "credential-stuffing", entity = { user_id = "m*" } }
+to = ["soc@example.com", "urgent_recipients"]
+"""
+
+
+def installation(tmp_path: Path) -> Settings:
+    copy_project(tmp_path / "project")
+    return Settings(project=tmp_path / "project", state=tmp_path / "state")
+
+
+def recipients(database: Database, alert: int) -> set[str]:
+    found = queries.list_alerts(database, AlertFilter())
+    details = show(database, sorted(one.id for one in found)[alert])
+    return {planned.recipient for planned in details.notifications if planned.state != "replaced"}
+
+
+def test_notifications_are_planned_by_the_routes_of_the_moment_and_the_last_good_ones(
+    tmp_path: Path, sqlite: Database
+) -> None:
+    settings = installation(tmp_path)
+    settings = settings.model_copy(
+        update={"alerts": settings.alerts.model_copy(update={"urgent_recipients": ("oncall@example.com",)})}
+    )
+    file = settings.project / "routes.toml"
+    indexer = Indexer(settings, sqlite, clock=lambda: NOON + 9 * SECOND)
+    file.write_text(TO_SOC)
+    indexer.store([record(one) for one in [*burst(120), *burst(120, user="eve"), *burst(60, user="bob")]])
+    assert recipients(sqlite, 0) == {"soc@example.com", "oncall@example.com"}
+    assert recipients(sqlite, 1) == {FACTS.owner, "oncall@example.com"}
+    assert recipients(sqlite, 2) == {FACTS.owner}
+    file.write_text(TO_SOC + "[[route]]\nto = 'webhook:siem'")
+    indexer.routes.read()
+    assert "has no block [receivers.webhook.siem] in the settings" in indexer.routes.trouble
+    file.write_text(TO_SOC + "[[route]]\nto = 'pager:ann'")
+    restarted = Indexer(settings, sqlite, clock=lambda: NOON + 9 * SECOND)
+    for number, (again, user) in enumerate(((indexer, "mike"), (restarted, "mona")), start=3):
+        again.store([record(one) for one in burst(120, user=user)])
+        assert recipients(sqlite, number) == {"soc@example.com", "oncall@example.com"}
+        assert "routes.toml:6: route 2, to: 'pager' in 'pager:ann' is no kind" in again.routes.trouble
+    routes = FollowedRoutes(settings)
+    assert len(routes.read().route) == 1
+    file.unlink()
+    for unsaved in (routes, FollowedRoutes(settings)):
+        assert len(unsaved.read().route) == 1
+        assert "routes.toml is gone" in unsaved.trouble
+    file.write_text("")
+    assert (routes.read(), routes.trouble) == (NO_ROUTES, "")
+    file.unlink()
+    assert (routes.read(), routes.trouble) == (NO_ROUTES, "")
+    file.write_text("[[route]")
+    assert FollowedRoutes(settings).read() == NO_ROUTES

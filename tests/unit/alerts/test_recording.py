@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding
+from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding, show
 from tocsin.alerts.recording import Recorded, Rules, record
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import AlertDetails
@@ -29,9 +29,7 @@ def index(database: Database, batch: Sequence[Finding], rules: Rules = RULES, no
 
 def only_alert(database: Database) -> AlertDetails:
     (alert,) = queries.list_alerts(database, AlertFilter())
-    details = queries.show_alert(database, alert.id)
-    assert details is not None
-    return details
+    return show(database, alert.id)
 
 
 def alive(details: AlertDetails) -> list[tuple[str, str, str, int]]:
@@ -208,9 +206,7 @@ def test_a_backfill_corrects_the_score_and_pages_nobody(database: Database) -> N
     assert only_alert(database).alert.score == 110
     index(database, [finding(190, user="trent", origin=Origin.BACKFILL)])
     (other,) = [one for one in queries.list_alerts(database, AlertFilter()) if one.entity["user_id"] == "trent"]
-    details = queries.show_alert(database, other.id)
-    assert details is not None
-    assert alive(details) == [("delayed", "waiting", OWNER, 1)]
+    assert alive(show(database, other.id)) == [("delayed", "waiting", OWNER, 1)]
 
 
 def test_a_new_version_replaces_the_old_one_and_not_the_other_way_round(database: Database) -> None:
@@ -239,9 +235,7 @@ def test_message_ids_differ_by_recipient_and_revision_and_are_the_same_in_any_da
         mark_all(one, "sent")
         index(one, burst(120, at=NOON + WINDOW))
         (alert,) = [alert for alert in queries.list_alerts(one, AlertFilter()) if alert.entity["user_id"] == "mallory"]
-        details = queries.show_alert(one, alert.id)
-        assert details is not None
-        ids.append([notification.message_id for notification in details.notifications])
+        ids.append([notification.message_id for notification in show(one, alert.id).notifications])
     assert len(set(ids[0])) == 3
     assert ids[0] == ids[1]
     assert all(one.startswith("<") and one.endswith("@tocsin.example.com>") for one in ids[0])

@@ -27,7 +27,7 @@ from starlette.testclient import TestClient
 
 from tests.rig.samples.models import SCORE, TEXT, TRAIN, add_model
 from tests.rig.samples.project import copy_project
-from tests.unit.alerts.scene import RULES, SECOND, finding
+from tests.unit.alerts.scene import RULES, SECOND, finding, show
 from tocsin.alerts import actions
 from tocsin.alerts.actions import Actor
 from tocsin.alerts.alert_states import Verdict
@@ -43,7 +43,6 @@ from tocsin.alerts.notify.channel import AlertFacts
 from tocsin.alerts.recording import record
 from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.queries import show_alert
 from tocsin.declare.blocks.web_settings import WebSettings, WebUser
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.alert_matcher import AlertMatcher
@@ -87,9 +86,7 @@ class Pages:
         return client
 
     def alert(self, number: int = 1) -> AlertDetails:
-        details = show_alert(self.database, number)
-        assert details is not None
-        return details
+        return show(self.database, number)
 
     def link(self, action: LinkAction, *, alert: int = 1, who: str = "ann@example.com") -> str:
         return Links(self.settings).answer(alert, action, who, NOW)

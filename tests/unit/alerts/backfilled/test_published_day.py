@@ -11,7 +11,7 @@ from sqlalchemy.event import listen
 
 from tests.rig.samples.backfills import list_backfilled
 from tests.unit.alerts.backfilled_days import DAY, MORNING, apply, days_of, drain, published, stored
-from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding
+from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding, show
 from tocsin.alerts.backfilled import published_day
 from tocsin.alerts.backfilled.published_day import UnusableDay
 from tocsin.alerts.recording import Recorded, Rules, record
@@ -31,8 +31,8 @@ def stream(database: Database, *found: Finding, rules: Rules = RULES, now: datet
 
 def told(database: Database) -> list[tuple[str, str, str]]:
     """All that was ever planned to leave: kind, state, recipient."""
-    shown = [queries.show_alert(database, alert.id) for alert in queries.list_alerts(database, AlertFilter())]
-    return sorted((n.kind, n.state, n.recipient) for one in shown if one is not None for n in one.notifications)
+    alerts = queries.list_alerts(database, AlertFilter())
+    return sorted((n.kind, n.state, n.recipient) for one in alerts for n in show(database, one.id).notifications)
 
 
 def test_a_backfilled_day_has_the_last_word_and_the_stream_is_kept_beside_it(database: Database) -> None:
@@ -183,8 +183,7 @@ def test_readers_see_a_large_day_as_before_or_whole(database: Database, monkeypa
     steps = days_of(database).apply(published_day.read_day("failed_logins", DAY, published(), day))
     for _ in steps:
         views.append(seen(database))
-        details = queries.show_alert(database, alert.id)
-        assert details is not None
+        details = show(database, alert.id)
         scores.append((details.alert.score, details.highest.finding.score))
     after = {(f"user-{n}", 70.0, "backfill") for n in range(50)}
     assert seen(database) == after
@@ -317,13 +316,10 @@ def test_sums_of_an_alert_leave_out_what_is_superseded_unless_nothing_else_is_le
     apply(database, [finding(60)], published())
     (alert,) = queries.list_alerts(database, AlertFilter())
     assert (alert.findings, alert.score, alert.last_seen) == (1, 60, NOON + WINDOW)
-    details = queries.show_alert(database, alert.id)
-    assert details is not None
+    details = show(database)
     assert details.highest.finding.score == 60
     assert [one.finding.score for one in details.findings] == [60]
     apply(database, [], published("r2"))
     (alert,) = queries.list_alerts(database, AlertFilter())
     assert (alert.findings, alert.score, alert.first_seen, alert.last_seen) == (2, 120, NOON, NOON + 3 * WINDOW)
-    details = queries.show_alert(database, alert.id)
-    assert details is not None
-    assert details.highest.finding.score == 120
+    assert show(database).highest.finding.score == 120

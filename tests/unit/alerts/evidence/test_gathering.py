@@ -12,15 +12,13 @@ from typing import Any
 import pytest
 
 from tests.rig.played_kafka import played_kafka
-from tests.unit.alerts.scene import MINUTE, NOON, RULES, SECOND, WINDOW, finding
+from tests.unit.alerts.scene import MINUTE, NOON, RULES, SECOND, WINDOW, finding, show
 from tocsin.alerts.evidence import gathering
 from tocsin.alerts.evidence.alert_evidence import AlertEvidence, SourceEvidence
 from tocsin.alerts.evidence.gathering import EvidenceGatherer, gather, unusual_columns
 from tocsin.alerts.recording import record
-from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.queries import AlertFilter
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.source import tick_value
 from tocsin.declare.setting_blocks import KafkaSettings
@@ -46,9 +44,7 @@ def settings(kafka: KafkaSettings, tmp_path: Path) -> Settings:
 def details_of(database: Database, user: str, **changes: Any) -> AlertDetails:
     with database.write() as connection:
         record(connection, [finding(120, user=user, **changes)], RULES, NOON + 8 * SECOND)
-    details = queries.show_alert(database, queries.list_alerts(database, AlertFilter())[0].id)
-    assert details is not None
-    return details
+    return show(database)
 
 
 def event(user: str, offset: int, at: datetime, **values: Any) -> bytes:
@@ -127,10 +123,8 @@ def test_more_records_than_are_read_leave_the_latest_and_a_note(
 
 def stored(database: Database, details: AlertDetails) -> AlertEvidence | None:
     for _ in range(100):
-        read = queries.show_alert(database, details.alert.id)
-        assert read is not None
-        if read.evidence is not None:
-            return read.evidence
+        if (read := show(database, details.alert.id).evidence) is not None:
+            return read
         threading.Event().wait(0.02)
     return None
 
@@ -176,7 +170,7 @@ def test_a_failure_gives_a_note_stores_nothing_and_ends_nothing(
         failed = gatherer.enrich(details).evidence
     assert failed is not None
     assert str(error) in failed.note
-    assert queries.show_alert(sqlite, details.alert.id) == details
+    assert show(sqlite, details.alert.id) == details
     monkeypatch.setattr(gatherer, "_away_until", 0.0)
     again = gatherer.enrich(details).evidence
     assert again is not None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import Connection, select
 
-from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene
+from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene, let_a_program_read_mails
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES
 from tocsin.alerts import actions
 from tocsin.alerts.actions import Actor, Silence
@@ -17,7 +18,6 @@ from tocsin.alerts.recording import Rules
 from tocsin.alerts.store.alert_rows import write_facts
 from tocsin.alerts.store.schema import alert_transitions, alerts, notifications
 from tocsin.declare.model.alert_matcher import AlertLabels, AlertMatcher, Inhibition
-from tocsin.declare.receivers import RECEIVERS
 
 HOUR = timedelta(hours=1)
 OPEN = AlertStatus(AlertState.OPEN, "urgent")
@@ -86,9 +86,9 @@ def history(scene: Scene) -> list[tuple[str, str]]:
         return [(step.action, step.why) for step in connection.execute(steps) if step.action not in found]
 
 
-def act(scene: Scene, step: object) -> None:
+def act(scene: Scene, step: Callable[[Connection], object]) -> None:
     with scene.database.write() as connection:
-        step(connection)  # type: ignore[operator]  # one of the two below
+        step(connection)
 
 
 def acknowledge(connection: Connection) -> None:
@@ -124,10 +124,8 @@ def test_an_acknowledgement_that_expires_notifies_again_those_who_were_notified(
 
 @pytest.mark.parametrize("later", [HOUR / 12, HOUR / 2, 2 * HOUR], ids=["soon", "late", "after its end"])
 def test_what_a_silence_muted_leaves_when_it_ends_in_a_summary_if_it_is_late(scene: Scene, later: timedelta) -> None:
-    def begin(connection: Connection) -> None:
-        actions.silence(connection, AlertMatcher(detector=(FACTS.name,)), ANN, ANN.at + later)
-
-    act(scene, begin)
+    every = AlertMatcher(detector=(FACTS.name,))
+    act(scene, lambda connection: actions.silence(connection, every, ANN, ANN.at + later))
     scene.index(120, rules=Rules(facts=RULES.facts))
     scene.send()
     scene.notifier.tidy()
@@ -192,8 +190,7 @@ def test_a_higher_level_breaks_through_an_acknowledgement(scene: Scene) -> None:
 
 
 def test_receivers_that_follow_alerts_hear_of_answers(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RECEIVERS, "smtp", RECEIVERS["smtp"].__class__("tocsin.alerts.notify.smtp:SmtpChannel",
-                        RECEIVERS["smtp"].check, takes_updates=True))  # fmt: skip
+    let_a_program_read_mails(monkeypatch)
     scene.index(120, rules=Rules(facts=RULES.facts))
     act(scene, acknowledge)
     scene.send()
@@ -209,8 +206,7 @@ def test_receivers_that_follow_alerts_hear_of_answers(scene: Scene, monkeypatch:
 
 
 def test_an_answer_does_not_overtake_the_message_that_it_ends(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RECEIVERS, "smtp", RECEIVERS["smtp"].__class__("tocsin.alerts.notify.smtp:SmtpChannel",
-                        RECEIVERS["smtp"].check, takes_updates=True))  # fmt: skip
+    let_a_program_read_mails(monkeypatch)
     scene.index(60)
     scene.close_windows(NOON + MINUTE)
     scene.server.answer_mail = lambda _: "450 try later"

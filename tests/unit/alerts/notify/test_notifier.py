@@ -4,26 +4,33 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from unittest.mock import Mock
 
 import pytest
 import structlog
 from aiosmtpd.smtp import Envelope
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from tests.rig.mail_server import DROPPED, OK, MailServer, read_body
 from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene, killed_at
-from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW
+from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst
 from tocsin.alerts.notify import outbox
 from tocsin.alerts.notify.channel import SENDING_SECONDS, ChannelAway
 from tocsin.alerts.notify.mail import chart, compose
 from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.alerts.notify.notices import put
 from tocsin.alerts.notify.notifier import Sends
+from tocsin.alerts.notify.outbox import OutgoingMail
 from tocsin.alerts.notify.smtp import SmtpChannel
+from tocsin.alerts.recording import record
 from tocsin.alerts.store import queries
+from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter
+from tocsin.alerts.store.schema import notifications
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.job_report import REFUSED_RECIPIENTS
+
+ALONE = replace(RULES, paged=())
 
 
 def test_an_urgent_leaves_at_once_to_the_owner_and_to_those_who_are_paged(
@@ -300,27 +307,19 @@ def test_a_chart_that_cannot_be_drawn_does_not_keep_its_mail(scene: Scene, monke
 # --- crashes ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_crash_before_the_server_accepts_loses_nothing(scene: Scene) -> None:
-    scene.index(120, rules=replace(RULES, paged=()))
-
-    with killed_at(SmtpChannel, "send"):
-        scene.send()
-    assert scene.server.mails == []
-    scene.notifier = scene.new_notifier()
-    scene.send()
-    assert len(scene.server.mails) == 1
-
-
-def test_a_crash_between_acceptance_and_mark_sends_the_same_message_again(scene: Scene) -> None:
+@pytest.mark.parametrize(("owner", "name", "mails"), [(SmtpChannel, "send", 1), (outbox, "mark_sent", 2)])
+def test_a_crash_loses_nothing_and_one_between_acceptance_and_mark_sends_the_same_message_again(
+    scene: Scene, owner: object, name: str, mails: int
+) -> None:
     """The one case in which a mail comes twice; the Message-ID tells the receiver that it is the same."""
-    scene.index(120, rules=replace(RULES, paged=()))
-
-    with killed_at(outbox, "mark_sent"):
+    scene.index(120, rules=ALONE)
+    with killed_at(owner, name):
         scene.send()
+    assert len(scene.server.mails) == mails - 1
     scene.notifier = scene.new_notifier()
     scene.send()
-    first, again = scene.server.mails
-    assert first["Message-ID"] == again["Message-ID"]
+    assert len(scene.server.mails) == mails
+    assert len({mail["Message-ID"] for mail in scene.server.mails}) == 1
 
 
 def test_a_database_that_is_locked_after_the_send_does_not_send_twice(
@@ -347,7 +346,7 @@ def test_a_database_that_is_locked_after_the_send_does_not_send_twice(
 # --- resolving --------------------------------------------------------------------------------------------------------
 
 
-def test_an_alert_resolves_when_its_period_is_over_and_nothing_waits(scene: Scene) -> None:
+def test_an_alert_resolves_when_its_period_is_over_and_nothing_waits_and_goes_when_it_is_old(scene: Scene) -> None:
     scene.index(60)
     scene.now = NOON + FACTS.dedup_period
     scene.notifier.tidy()
@@ -355,6 +354,9 @@ def test_an_alert_resolves_when_its_period_is_over_and_nothing_waits(scene: Scen
     scene.send()
     scene.notifier.tidy()
     assert [a.state for a in queries.list_alerts(scene.database, AlertFilter())] == ["resolved"]
+    scene.now += timedelta(days=401)
+    scene.notifier.tidy()
+    assert queries.list_alerts(scene.database, AlertFilter()) == [], "what is old is removed in passing"
 
 
 def test_the_time_that_many_mails_take_is_no_standstill_and_one_that_never_ends_is(
@@ -383,18 +385,6 @@ def test_there_is_work_as_long_as_something_waits_or_is_to_be_sent(scene: Scene)
     assert not scene.notifier.has_work()
 
 
-def test_what_is_old_is_removed_in_passing(scene: Scene) -> None:
-    scene.index(60)
-    scene.close_windows(NOON + WINDOW)
-    scene.send()
-    scene.now = NOON + timedelta(days=1)
-    scene.notifier.tidy()
-    assert [alert.state for alert in queries.list_alerts(scene.database, AlertFilter())] == ["resolved"]
-    scene.now += timedelta(days=401)
-    scene.notifier.tidy()
-    assert queries.list_alerts(scene.database, AlertFilter()) == []
-
-
 def test_a_window_that_was_called_complete_too_early_costs_no_notification_and_none_comes_twice(scene: Scene) -> None:
     """An e-mail may say too little, and nobody goes without one."""
     scene.index(60)
@@ -407,3 +397,64 @@ def test_a_window_that_was_called_complete_too_early_costs_no_notification_and_n
     scene.send_later(scene.settings.alerts.group_interval)
     told = [subject.partition(" (")[0].rstrip("+") for to, subject in scene.subjects if to == OWNER]
     assert told == ["mallory: 60", "[URGENT] mallory: 120", "eve: 70"]
+
+
+# --- several at a time ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("recipient", "to_one", "to_all"),
+    [("owner@example.com", 4, 8), ("webhook:tickets", 1, 6), ("pagerduty:oncall", 1, 6)],
+)
+def test_a_person_gets_several_mails_at_a_time_and_a_program_one_message(
+    recipient: str, to_one: int, to_all: int
+) -> None:
+    """So that a mail does not wait for the evidence of another, and a program learns of things in their order."""
+    sends, others = Sends(), [f"{recipient}{number % 5}" for number in range(10)]
+    under_way = dict.fromkeys([recipient, *others], 0)
+    for number, to in enumerate([*[recipient] * 5, *others]):
+        mail = Mock(OutgoingMail, recipient=to, message_id=f"<{number}@example.com>")
+        if sends.has_room(to, mail.message_id):
+            sends.start(Mock(), mail, Mock())
+            under_way[to] += 1
+            assert not sends.has_room(to, mail.message_id), "it is under way"
+    assert under_way[recipient] == to_one
+    assert len(sends) == to_all
+
+
+# --- the outbox when others write at the same moment ------------------------------------------------------------------
+
+
+def test_an_email_that_an_urgent_one_replaced_since_it_was_read_does_not_leave(database: Database) -> None:
+    with database.write() as connection:
+        record(connection, burst(60), ALONE, NOON + 8 * SECOND)
+        (window,) = outbox.waiting_windows(connection)
+        emails = outbox.emails_of(connection, {window: ""})
+        record(connection, burst(120), ALONE, NOON + 9 * SECOND)
+        outbox.release(connection, emails)
+        outbox.bind(connection, list(emails), "<m@x>")
+        states = connection.execute(select(notifications.c.kind, notifications.c.state)).all()
+    assert sorted(map(tuple, states)) == [("email", "replaced"), ("urgent", "pending")]
+
+
+@pytest.mark.parametrize(("pause", "due"), [(10 * MINUTE, False), (3 * 60 * MINUTE, True)])
+def test_a_pause_that_is_longer_than_any_was_set_by_a_clock_that_was_ahead(
+    database: Database, pause: timedelta, due: bool
+) -> None:
+    with database.write() as connection:
+        bind(connection, NOON + 8 * SECOND)
+        (found,) = outbox.list_due(connection, NOON + 8 * SECOND, SECOND)
+        mail = outbox.bound_mail(connection, found.recipient, found.message_id)
+        assert mail is not None
+        outbox.postpone(connection, mail.ids, "try again", NOON + pause)
+        again = outbox.list_due(connection, NOON + 9 * SECOND, SECOND)
+    assert bool(again) == due
+
+
+def bind(connection: Connection, now: datetime) -> None:
+    """Make a message of all that has gathered for the owner."""
+    record(connection, burst(120), ALONE, now)
+    (found,) = outbox.list_due(connection, now, SECOND)
+    assert found.group is not None
+    (row,) = outbox.rows_of(connection, found.group)
+    outbox.bind(connection, [row.id], row.message_id)

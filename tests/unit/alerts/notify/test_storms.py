@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from tests.rig.mail_server import MailServer
-from tests.unit.alerts.notifier_scene import OWNER, Scene
+from tests.rig.mail_server import MailServer, read_body
+from tests.unit.alerts.notifier_scene import OWNER, Scene, let_a_program_read_mails
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, SECOND, finding
 from tocsin.alerts import actions
 from tocsin.alerts.actions import Actor
@@ -24,7 +23,6 @@ from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.database import Database
 from tocsin.declare.blocks.web_settings import WebSettings
 from tocsin.declare.model.errors import TransientError
-from tocsin.declare.receivers import RECEIVERS
 from tocsin.declare.setting_blocks import SmtpSettings
 from tocsin.declare.settings import Settings
 
@@ -37,15 +35,6 @@ def found(scene: Scene, users: range, **changes: object) -> None:
     at = scene.now - 8 * SECOND
     with scene.database.write() as connection:
         record(connection, [finding(120, user=f"user{user}", at=at, **changes) for user in users], RULES, scene.now)
-
-
-def body(mail: object) -> str:
-    return mail.get_body(("plain",)).get_content()  # type: ignore[attr-defined,no-any-return]  # of an EmailMessage
-
-
-def follow_alerts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a program read the mails."""
-    monkeypatch.setitem(RECEIVERS, "smtp", replace(RECEIVERS["smtp"], takes_updates=True))
 
 
 @pytest.fixture
@@ -72,7 +61,7 @@ def test_a_storm_is_three_mails_and_an_urgent_alert_of_another_detector_leaves_i
         "[URGENT] Storm: 600 alerts of failed_logins",
         "[URGENT] Storm: 580 alerts of failed_logins",
     ]
-    storm = " ".join(body(scene.server.mails[1]).split())
+    storm = " ".join(read_body(scene.server.mails[1]).split())
     assert "600 of them urgent" in storm
     assert "leaves as a digest every 15 minutes, until fewer than 20 gather" in storm
     assert "No alert is dropped: tocsin alerts list --detector failed_logins lists them all" in storm
@@ -118,7 +107,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
 def test_the_lines_of_a_message_about_several_begin_with_the_highest(
     scene: Scene, sent: list[Message], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    follow_alerts(monkeypatch)
+    let_a_program_read_mails(monkeypatch)
     found(scene, range(1))
     scene.send()
     scores = ((60, "email", "low"), (80, "urgent", "high"), (300, "urgent", "highest"), (90, "email", "mid"))
@@ -129,9 +118,9 @@ def test_the_lines_of_a_message_about_several_begin_with_the_highest(
     scene.send_later()
     (mail,) = scene.server.mails[1:]
     assert mail["Subject"] == "[URGENT] 4 alerts of failed_logins"
-    places = [body(mail).index(user) for user in ("highest:", "high:", "mid:", "low:")]
+    places = [read_body(mail).index(user) for user in ("highest:", "high:", "mid:", "low:")]
     assert places == sorted(places)
-    assert "[tocsin" not in body(mail)
+    assert "[tocsin" not in read_body(mail)
     assert [facts.entity["user_id"] for facts in sent[-1].several] == ["highest", "high", "mid", "low"]
     assert (sent[-1].alerts, {facts.happened for facts in sent[-1].several}) == (4, {Action.OPENED})
 
@@ -153,7 +142,7 @@ def test_a_message_about_several_that_could_not_leave_stays_the_same(scene: Scen
 def test_an_answer_meanwhile_does_not_change_what_a_message_about_several_says_happened(
     scene: Scene, sent: list[Message], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    follow_alerts(monkeypatch)
+    let_a_program_read_mails(monkeypatch)
     found(scene, range(3))
     scene.server.answer_mail = lambda _: "451 later"
     scene.send()

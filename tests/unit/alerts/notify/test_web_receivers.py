@@ -20,7 +20,7 @@ from tests.rig.mail_server import MailServer
 from tests.rig.samples.project import copy_project
 from tests.rig.web_receiver import DROPS, HANGS, WebReceiver, web_receiver
 from tests.unit.alerts.notifier_scene import Scene
-from tests.unit.alerts.scene import NOON, RULES, SECOND, finding
+from tests.unit.alerts.scene import NOON, RULES, SECOND, finding, show
 from tocsin.alerts.actions import Actor, acknowledge
 from tocsin.alerts.alert_states import Action
 from tocsin.alerts.notify.channel import Channels, Message, Result
@@ -84,8 +84,7 @@ def composed(database: Database, recipient: str, **changes: Any) -> Message:
     """The message about an urgent alert."""
     with database.write() as connection:
         record(connection, [finding(120, **changes)], RULES, NOON + 8 * SECOND)
-    details = queries.show_alert(database, queries.list_alerts(database, AlertFilter())[0].id)
-    assert details is not None
+    details = show(database)
     envelope = Envelope(recipient=recipient, message_id="<1@tocsin.example.com>", date=NOON)
     return compose.alert_mail(details, details.notifications[0], envelope)
 
@@ -361,9 +360,7 @@ def test_an_answer_in_pagerduty_shows_here(settings: Settings, database: Databas
     assert take("incident.resolved", message.facts.key) == ["resolved"]
     (again,) = take("incident.resolved", message.facts.key)
     assert "it is resolved by Ann \u00c4hm (no verdict) already" in again
-    details = queries.show_alert(database, alert)
-    assert details is not None
-    assert [(line.who, line.action, line.why) for line in details.history][-2:] == [
+    assert [(line.who, line.action, line.why) for line in show(database, alert).history][-2:] == [
         ("Ann \u00c4hm", "acknowledged", "in PagerDuty"),
         ("Ann \u00c4hm", "resolved", "in PagerDuty"),
     ]

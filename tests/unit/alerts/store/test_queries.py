@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.alerts.scene import MINUTE, NOON, RULES, SECOND, WINDOW, burst
+from tests.unit.alerts.scene import MINUTE, NOON, RULES, SECOND, WINDOW, burst, show
 from tocsin.alerts.recording import record
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.database import Database
@@ -60,8 +60,7 @@ def test_an_alert_shows_what_its_findings_add_up_to(filled: Database) -> None:
     (alert,) = [one for one in queries.list_alerts(filled, AlertFilter()) if one.entity["user_id"] == "mallory"]
     assert (alert.findings, alert.score, alert.level) == (2, 120, "urgent")
     assert (alert.first_seen, alert.last_seen) == (NOON, NOON + 3 * WINDOW)
-    details = queries.show_alert(filled, alert.id)
-    assert details is not None
+    details = show(filled, alert.id)
     assert details.highest.finding.score == 120
     assert [one.finding.score for one in details.findings] == [120, 60]
     assert queries.show_alert(filled, 10_000) is None

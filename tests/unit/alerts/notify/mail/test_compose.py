@@ -12,7 +12,7 @@ from typing import cast
 
 import pytest
 
-from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding
+from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding, show
 from tocsin.alerts.evidence.alert_evidence import AlertEvidence, SourceEvidence, UnusualColumn, ValueShare
 from tocsin.alerts.links import LinkAction, Links
 from tocsin.alerts.notify.channel import AlertFacts, Message, find_by_key
@@ -22,10 +22,8 @@ from tocsin.alerts.notify.mail.compose import Envelope, Notice
 from tocsin.alerts.notify.outbox import Overview
 from tocsin.alerts.notify.smtp import as_mail
 from tocsin.alerts.recording import record
-from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.queries import AlertFilter
 from tocsin.declare.blocks.web_settings import WebSettings
 from tocsin.declare.model.finding import Finding
 from tocsin.declare.setting_blocks import SmtpSettings
@@ -59,9 +57,7 @@ HOUR = timedelta(hours=1)
 def details_of(database: Database, findings: list[Finding]) -> AlertDetails:
     with database.write() as connection:
         record(connection, findings, RULES, NOON + 8 * SECOND)
-    details = queries.show_alert(database, queries.list_alerts(database, AlertFilter())[0].id)
-    assert details is not None
-    return details
+    return show(database)
 
 
 def envelope(after: timedelta = MINUTE, links: Links | None = None) -> Envelope:
