@@ -13,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.broker import Broker
+from tests.rig.detect_job import Topic
+from tests.rig.installation import Installation
 from tests.rig.samples.sealed_days import events, seal_day
+from tests.rig.waiting import await_that
 from tocsin.declare.settings import Settings
 from tocsin.history.backfill.backfill_ledger import Backfills
 from tocsin.setup import install_stamp, python_env
@@ -145,3 +149,18 @@ def test_a_batch_of_airflow_runs_each_detector_in_its_environment_on_one_engine(
     (log,) = (settings.state / "batches").glob("*/engine.log")
     assert "job attached" in log.read_text()
     shutil.rmtree(log.parent)  # it ends
+
+
+@pytest.mark.long
+def test_a_stream_runs_in_its_environment(installed: Path, broker: Broker, tmp_path: Path) -> None:
+    with Installation(tmp_path, broker) as one:
+        shutil.copytree(installed, one.settings.project, dirs_exist_ok=True, ignore=shutil.ignore_patterns("state"))
+        one.make_topics()
+        one.start("detector:marked")
+        one.await_ready("detector:marked")
+        topic = Topic(one.settings)
+        topic.burst("a", 4)
+        topic.tick(datetime.now(UTC) + timedelta(minutes=1))
+        topic.flush()
+        await_that(lambda: one.values(one.settings.names.findings), 60)
+        assert {finding["entity"]["mark"] for finding in one.values(one.settings.names.findings)} == {THERE}
