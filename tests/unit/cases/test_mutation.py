@@ -1,14 +1,17 @@
-"""Mutants: each is one change of the detector, none of its cases, and each is a detector still."""
+"""Mutants: each is one change of the detector, none of its cases. And which cases a detector must have."""
 
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tocsin.cases.mutation import mutants_of
+from tests.rig.samples.cases import SPEC
+from tocsin.cases.mutation import faults_of_cases, has_cases, mutants_of
 from tocsin.declare.declaration import read_spec
+from tocsin.declare.model.detector import Stage
 
 ROOT = Path(__file__).parents[3]
 FILE = '''"""Slow routes."""
@@ -67,3 +70,25 @@ def test_each_mutant_of_a_shipped_detector_is_a_detector(path: Path, tmp_path: P
         versions.add(read_spec(tmp_path / path.name).version)
     assert len(versions) == len(mutants)
     assert read_spec(path).version not in versions
+
+
+FIRES, SILENT = "Case('a', events=x, expect=[email()])", "Case('b', events=x, expect=[])"
+
+
+@pytest.mark.parametrize(
+    ("cases", "lacks"),
+    [
+        (f"CASES = [{FIRES}, {SILENT}]", ""),
+        (f"CASES = [{FIRES}]", "needs at least one that stays silent, expect=[];"),
+        (f"CASES = [{SILENT}]", "needs at least one that fires, expect=[email(...)];"),
+        ("", "needs at least one that fires, expect=[email(...)] and one that stays silent, expect=[];"),
+    ],
+)
+def test_what_is_lacking_is_told(tmp_path: Path, cases: str, lacks: str) -> None:
+    path = tmp_path / "d.py"
+    path.write_text(cases)
+    for stage in Stage:
+        faults = [str(fault) for fault in faults_of_cases([replace(SPEC, path=path, stage=stage)])]
+        assert len(faults) == (1 if lacks and stage.runs else 0)
+        assert all(f"{path}: CASES: {lacks}" in fault for fault in faults)
+    assert has_cases(replace(SPEC, path=path)) == bool(cases)

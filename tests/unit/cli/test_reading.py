@@ -1,14 +1,19 @@
 """`findings`, `alerts` and `status` over an alerts DB that the real recording filled."""
 
+from __future__ import annotations
+
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import update
 
 from tests.rig.command_line import invoke
 from tests.rig.samples import findings as findings_of
+from tests.rig.samples.backfills import DAY, NEXT, SPEC, published
+from tests.rig.samples.backfills import finding as backfilled
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.evidence.alert_evidence import AlertEvidence, SourceEvidence, store_evidence
 from tocsin.alerts.finding_feed import FindingRecord
@@ -21,7 +26,8 @@ from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import findings, notifications
 from tocsin.declare.model.finding import Finding
 from tocsin.declare.model.job_report import JobReport, JobState
-from tocsin.declare.settings import load_settings
+from tocsin.declare.settings import Settings, load_settings
+from tocsin.history.backfill.backfill_ledger import Backfills, Made
 
 HOSTILE = "trudy\x1b[2J[bold]\r\nBcc: x"
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -282,3 +288,34 @@ def test_a_database_that_is_none_leaves_with_an_error(project: Path) -> None:
     done = invoke(["findings"])
     assert done.exit_code != 0
     assert "is no alerts DB" in str(done.exception)
+
+
+@pytest.fixture
+def backfills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backfills:
+    monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
+    made = Backfills(Settings(state=tmp_path / "state"), SPEC.name)
+    for day, users in ((DAY, ("ann", "bob")), (NEXT, ("ann",))):
+        found = [backfilled(user, day, second=10 * number) for number, user in enumerate(users)]
+        made.publish(day, found, published(Made(version=SPEC.version, inputs={}), made.next_run(day)))
+    return made
+
+
+def listed(*words: str) -> list[Any]:
+    return [(one["finding"]["entity"]["user_id"], one["finding"]["origin"], one["alert"])
+            for one in json.loads(invoke(["findings", "--json", *words]).stdout)]  # fmt: skip
+
+
+def test_findings_of_a_backfill_are_listed_before_any_stack_runs(backfills: Backfills) -> None:
+    assert listed() == [("ann", "backfill", None), ("bob", "backfill", None), ("ann", "backfill", None)]
+    assert listed("--limit", "1") == [("ann", "backfill", None)]
+    assert len(listed("--entity", "bob", "--detector", SPEC.name)) == 1
+    assert listed("--since", "2026-11-20T00:00:00Z") == [("ann", "backfill", None)]
+    assert listed("--level", "urgent") == listed("--detector", "other") == []
+    done = invoke(["findings", "--exit-code"])
+    assert done.exit_code == 1
+    assert "3 findings of backfills without alerts yet" in done.stderr
+
+
+def test_a_day_that_cannot_be_read_hides_no_other(backfills: Backfills) -> None:
+    next(backfills.folder.glob(f"dt={DAY}/*")).write_bytes(b"broken")
+    assert listed() == [("ann", "backfill", None)]

@@ -1,4 +1,6 @@
-"""The identity of a finding, and what travels on the findings topic."""
+"""The identity of a finding, what travels on the findings topic, and how scores and entities are written."""
+
+from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 
 from tocsin.declare.model.errors import InvalidEvent
 from tocsin.declare.model.finding import Finding, canonical_entity, finding_id
-from tocsin.declare.model.sizes import TEXT_BYTES, shortened
+from tocsin.declare.model.sizes import TEXT_BYTES, entity_text, number, score_text, shortened
 
 START = datetime(2026, 1, 2, 3, 4, 10, tzinfo=UTC)
 END = START + timedelta(seconds=10)
@@ -87,3 +89,19 @@ def test_a_record_that_is_no_finding_says_where_it_is(value: bytes | None, reaso
     with pytest.raises(InvalidEvent, match=r"findings\[3\]@9: ") as caught:
         Finding.from_record(value, "findings", 3, 9)
     assert any(told.startswith(reason) for told in caught.value.reasons)
+
+
+@pytest.mark.parametrize(
+    ("score", "shown"),
+    [(120, "120"), (1_234_567, "1,234,567"), (0.1834, "0.183"), (3.14159, "3.14"), (-2.5, "-2.50"), (1e300, "1e+300")],
+)
+def test_scores_are_written_as_people_write_them(score: float, shown: str) -> None:
+    assert number(score) == shown
+
+
+def test_an_entity_of_one_column_is_its_value_and_a_lower_bound_is_marked() -> None:
+    assert (entity_text({"user_id": "mallory"}), entity_text({"ip": "10.0.0.1", "port": "22"})) == (
+        "mallory",
+        "ip=10.0.0.1, port=22",
+    )
+    assert (score_text(120, at_least=True), score_text(0.5, at_least=False)) == ("at least 120", "0.5")

@@ -1,15 +1,19 @@
-"""A JVM ends by itself when its time is over, without anything of Python."""
+"""A JVM ends by itself when its time is over, without anything of Python, and nobody logs errors meanwhile."""
 
 from __future__ import annotations
 
+import logging
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pyspark
 import pytest
+from py4j import clientserver
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from pyspark import SparkContext
 
 from tests.rig.waiting import patient
 from tocsin.setup.java import find_java
@@ -54,3 +58,26 @@ def test_it_halts_with_us_though_its_parts_take_their_time_to_stop(
     assert process.stdin is not None
     process.stdin.close()  # as it is when this process ends
     assert process.wait(patient(10)) == 1
+
+
+def test_neither_spark_nor_py4j_logs_errors_of_what_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = MagicMock()
+    monkeypatch.setattr(SparkContext, "_active_spark_context", context)
+    jvm.log_errors(wanted=False)
+    context.setLogLevel.assert_not_called()  # the JVM is an engine's, and logs for others, too
+    monkeypatch.setattr(SparkContext, "_gateway", MagicMock())
+    jvm.log_errors(wanted=False)
+    context.setLogLevel.assert_called_once_with("OFF")
+    assert not clientserver.logger.isEnabledFor(logging.ERROR)
+    jvm.log_errors(wanted=True)
+    context.setLogLevel.assert_called_with("WARN")
+    assert clientserver.logger.isEnabledFor(logging.ERROR)
+
+
+def test_a_jvm_that_has_ended_is_silenced_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = MagicMock()
+    context.setLogLevel.side_effect = ConnectionRefusedError
+    monkeypatch.setattr(SparkContext, "_gateway", MagicMock())
+    monkeypatch.setattr(SparkContext, "_active_spark_context", context)
+    jvm.log_errors(wanted=False)
+    jvm.log_errors(wanted=True)

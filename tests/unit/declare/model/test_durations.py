@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
 from tocsin.declare.model.durations import (
     closed_before,
+    days_text,
     end_of,
     first_number,
     last_number,
@@ -81,3 +82,17 @@ def test_windows_are_numbered_through() -> None:
 def test_a_name_that_is_no_place_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="is no time zone; write a place"):
         zone_of(name)
+
+
+@pytest.mark.parametrize(
+    ("days", "text"),
+    [
+        ([17], "2026-06-17"),
+        ([29, 17], "2026-06-17, 2026-06-29 (2 days)"),
+        ([17, 18, 19, 19], "2026-06-17 to 2026-06-19 (3 days)"),
+        ([29, 18, 17, 30, 3], "2026-06-03, 2026-06-17 to 2026-06-18, 2026-06-29 to 2026-06-30 (5 days)"),
+        ([1, 3, 5, 7, 9], "2026-06-01 to 2026-06-09 (5 of the 9 days)"),
+    ],
+)
+def test_days_are_written_as_what_follows_one_another(days: list[int], text: str) -> None:
+    assert days_text(date(2026, 6, day) for day in days) == text
