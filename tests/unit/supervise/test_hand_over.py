@@ -57,13 +57,6 @@ def test_a_new_version_that_fails_stops_nothing() -> None:
     assert all(later - earlier >= 60 for earlier, later in itertools.pairwise(starts))
 
 
-def test_a_new_version_that_crashes_backs_off_as_any_job_does() -> None:
-    world = changed(Nature(lives=2.0, code=1, ready_after=FOREVER))
-    world.run(120)
-    assert world.changes(JOB) == ["restarting", "crash loop"]
-    assert "v1" in specs(world)
-
-
 def test_taking_the_change_back_ends_the_matter() -> None:
     world = changed(Nature(lives=3.0, code=2, ready_after=FOREVER))
     world.run(10)
@@ -106,14 +99,6 @@ def test_if_the_new_version_is_killed_on_the_way_it_is_started_again() -> None:
     assert world.changes(JOB) == ["restarting"]
     world.run(60)
     assert specs(world) == ["v2"]
-
-
-def test_both_stop_when_the_job_is_no_longer_wanted() -> None:
-    world = changed(Nature(ready_after=30))
-    world.run(10)
-    world.desired = {}
-    world.run(3)
-    assert specs(world) == []
 
 
 def test_an_old_version_that_hangs_is_no_version_to_keep() -> None:
