@@ -8,8 +8,6 @@ import pytest
 
 from examples.travel.detectors.impossible_travel import LastLogin, step
 from tocsin import Event, StepFinding
-from tocsin.declare.catalog import read_catalog
-from tocsin.setup.paths import here
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 BERLIN, LISBON, POTSDAM = (52.52, 13.40), (38.72, -9.14), (52.40, 13.06)
@@ -44,10 +42,3 @@ def test_a_flight_is_below_the_limit_and_a_suburb_is_nothing() -> None:
 def test_two_logins_of_one_moment_have_a_score_that_is_finite() -> None:
     (one,) = found(login(0, BERLIN), login(0, LISBON))
     assert one.score == pytest.approx(2313 * 60, rel=0.01)
-
-
-def test_the_project_is_without_faults() -> None:
-    project = here().root / "examples" / "travel"
-    catalog = read_catalog(project)
-    assert catalog.broken == {}
-    assert (project / catalog.detector("impossible_travel").runbook).is_file()

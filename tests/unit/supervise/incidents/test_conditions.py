@@ -198,10 +198,16 @@ def test_a_stack_that_was_down_for_long_gives_senders_time_to_come_back(watched:
     assert watched.look(says(INGEST, rows_in=1, pid=8), 60) == watched.look(says(INGEST, rows_in=1, pid=8), 3000) == []
 
 
-def test_a_pattern_that_ignores_everything_is_told(watched: Watched) -> None:
-    assert watched.look(says(INGEST, counts={"ignored_ratio": 0.99})) == []
-    told = f"{INGEST} ignores nearly everything: `ignore` leaves out 100.0% of the latest records"
-    assert watched.look(says(INGEST, counts={"ignored_ratio": 1.0}), 5) == [told]
+@pytest.mark.parametrize(
+    ("figure", "usual", "high", "told"),
+    [
+        ("ignored_ratio", 0.99, 1.0, "ignores nearly everything: `ignore` leaves out 100.0% of the latest records"),
+        ("bad_ratio", 0.05, 0.31, "much goes to quarantine: 31.0% of the latest records went to quarantine"),
+    ],
+)
+def test_a_share_that_is_too_high_is_told(watched: Watched, figure: str, usual: float, high: float, told: str) -> None:
+    assert watched.look(says(INGEST, counts={figure: usual})) == []
+    assert watched.look(says(INGEST, counts={figure: high}), 5) == [f"{INGEST} {told}"]
 
 
 def test_a_topic_that_was_recreated_is_told_and_again_when_another_process_finds_one(watched: Watched) -> None:
@@ -250,9 +256,3 @@ def test_records_that_were_removed_unread_are_mailed_and_again_when_more_follow_
     assert watched.look(says(INGEST, counts={"removed_unread": 1_500.0}), 90_000) == []
     more = f"{INGEST} loses unread records: has not read 1,501 records that Kafka has removed"
     assert watched.look(says(INGEST, counts={"removed_unread": 1_501.0}), 5) == [more]
-
-
-def test_much_in_quarantine_is_told(watched: Watched) -> None:
-    assert watched.look(says(INGEST, counts={"bad_ratio": 0.05})) == []
-    told = f"{INGEST} much goes to quarantine: 31.0% of the latest records went to quarantine"
-    assert watched.look(says(INGEST, counts={"bad_ratio": 0.31}), 5) == [told]
