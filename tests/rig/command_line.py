@@ -20,3 +20,10 @@ def invoke(words: Sequence[str], **options: Any) -> testing.Result:
     # What an earlier test has sent to its own standard error, closed since, is not this command's.
     with mock.patch.object(testing, "_get_command", _command), mock.patch.object(logging.root, "handlers", []):
         return testing.CliRunner().invoke(app, words, **options)
+
+
+def call(*words: str) -> tuple[int, str]:
+    """Call `tocsin` with `words`, which fails only by its exit code; returns that and standard output."""
+    done = invoke(words)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout

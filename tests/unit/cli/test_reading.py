@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from tests.rig.command_line import invoke
+from tests.rig.command_line import call, invoke
 from tests.rig.samples import findings as findings_of
 from tests.rig.samples.backfills import DAY, NEXT, SPEC, published
 from tests.rig.samples.backfills import finding as backfilled
@@ -68,12 +68,6 @@ def stored() -> None:
     with database.write() as connection:
         record(connection, batch, Rules(facts={"failed_logins": FACTS}), START + timedelta(seconds=6))
     database.close()
-
-
-def call(*words: str) -> tuple[int, str]:
-    done = invoke(words)
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.stdout
 
 
 def test_before_anything_was_found_lists_are_empty_and_all_is_well() -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.command_line import invoke
+from tests.rig.command_line import call, invoke
 from tocsin.cli.json_shapes import FaultShape
 from tocsin.declare.model.errors import ConfigError
 from tocsin.spark.query import gaps
@@ -45,12 +45,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "docs" / "x.md").write_text("# x\n")
     monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path))
     return tmp_path
-
-
-def call(*words: str) -> tuple[int, str]:
-    done = invoke(words)
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.stdout
 
 
 def test_a_good_project(project: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.command_line import invoke
+from tests.rig.command_line import call
 from tests.rig.samples.project import copy_project
 from tests.unit.alerts.scene import RULES, SECOND, finding
 from tocsin.alerts import actions
@@ -28,12 +28,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def call(*words: str) -> tuple[int, str]:
-    done = invoke(["detectors", *words])
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.stdout
-
-
 def raise_alerts(project: Path, migrated_file: Path) -> None:
     """Three alerts of this week, one of them urgent, and one that is older; of three people said what they were."""
     (project / "state").mkdir()
@@ -51,7 +45,7 @@ def raise_alerts(project: Path, migrated_file: Path) -> None:
 
 def test_detectors_are_listed_with_what_became_of_their_alerts(project: Path, migrated_file: Path) -> None:
     raise_alerts(project, migrated_file)
-    code, written = call("--json")
+    code, written = call("detectors", "--json")
     (shown,) = json.loads(written)
     assert (code, shown.keys()) == (0, DetectorShape.model_fields.keys())
     assert (shown["name"], shown["window_seconds"], shown["email"], shown["urgent"]) == (
@@ -59,7 +53,7 @@ def test_detectors_are_listed_with_what_became_of_their_alerts(project: Path, mi
     )  # fmt: skip
     counts = {"email": 2, "urgent": 1, "active": 1, "true": 1, "expected": 1, "false": 1, "precision": 1 / 3}
     assert shown["alerts"] == counts
-    code, written = call()
+    code, written = call("detectors")
     row = next(line for line in written.splitlines() if line.startswith("failed_logins"))
     figures = "failed_logins live logins 50 100 0.286 0.143 33 % true of 3 account-takeover, credential-stuffing "
     assert (code, " ".join(row.split()).startswith(figures + "security@example.com")) == (0, True)
@@ -69,7 +63,7 @@ def test_broken_detectors_are_not_hidden_and_without_a_database_nothing_is_count
     text = (project / "detectors" / "failed_logins.py").read_text()
     (project / "detectors" / "others.py").write_text(text.replace('"credential-stuffing"', '"T1110"'))
     (project / "detectors" / "broken.py").write_text("def detect(: pass")
-    code, written = call()
+    code, written = call("detectors")
     assert code == 1
     assert "tags: T1110 1, account-takeover 2, credential-stuffing 1" in written
     assert "run: tocsin check" in written

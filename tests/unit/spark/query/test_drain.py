@@ -44,14 +44,17 @@ def test_nothing_unread_is_no_backlog() -> None:
     assert decision.delay == LATENESS + SLACK
 
 
-@pytest.mark.parametrize(("age", "draining"), [(10, False), (10.001, True)])
-def test_a_backlog_older_than_the_lateness_is_drained(age: float, draining: bool) -> None:
-    assert decide(LATENESS, Backlog(5, ago(age)), NONE, NOW).is_draining is draining
-
-
-@pytest.mark.parametrize(("records", "draining"), [(FEW_RECORDS, False), (FEW_RECORDS + 1, True)])
-def test_a_young_backlog_is_drained_when_one_batch_might_not_read_it(records: int, draining: bool) -> None:
-    assert decide(LATENESS, Backlog(records, ago(1)), NONE, NOW).is_draining is draining
+@pytest.mark.parametrize(
+    ("records", "age", "draining"),
+    [
+        (5, 10, False),
+        (5, 10.001, True),
+        (FEW_RECORDS, 1, False),
+        (FEW_RECORDS + 1, 1, True),  # one batch might not read them
+    ],
+)
+def test_a_backlog_older_than_the_lateness_or_a_long_one_is_drained(records: int, age: float, draining: bool) -> None:
+    assert decide(LATENESS, Backlog(records, ago(age)), NONE, NOW).is_draining is draining
 
 
 def test_the_delay_covers_the_age_of_the_oldest_unread_record() -> None:

@@ -18,7 +18,7 @@ from tocsin.supervise.incidents.event_log import (
     record,
 )
 from tocsin.supervise.job_states import Action, Actual, Change, Condition, Desired, History, Live, Past, Start, Stop
-from tocsin.supervise.restart_policy import end_reason, plan_restart, reconcile
+from tocsin.supervise.restart_policy import end_reason, reconcile
 
 JOB = "detector:bursts"
 OTHER = "notifier"
@@ -113,17 +113,6 @@ def test_memory_over_the_declared_is_the_cause_of_the_stop() -> None:
     assert (stop.reason, stop.failed) == ("memory limit: takes 600 MB of 500 MB", True)
 
 
-def test_a_restart_that_was_asked_for_says_so() -> None:
-    actual, before = Actual(live=[live(7)]), running(failures=(150.0,), condition=Condition.RESTARTING)
-    actions, after = plan_restart(JOB, actual, before, 200.0)
-    ((_, one),) = Look(200.0, actual, before, after, actions).events()
-    assert (one.what, one.reason, one.failed) == (EventKind.STOP, "a restart was asked for", False)
-
-
-def test_a_look_at_which_nothing_happens_tells_nothing() -> None:
-    assert look(Actual(live=[live(7)]), running()).events() == []
-
-
 def test_an_end_of_what_is_not_to_run_any_more_has_a_cause_too() -> None:
     (_, one), *_ = look(Actual(), running(), {}).events()
     assert (one.what, one.reason) == (EventKind.END, end_reason(None))
@@ -196,12 +185,6 @@ def test_a_crash_tells_its_code_its_life_and_when_the_next_process_worked() -> N
     assert (one.at, one.failed, one.exit_code, one.ran_seconds) == (10, True, -9, 9)
     assert (one.cause, one.condition, one.back_seconds) == ("it broke", "restarting", 64)
     assert one.restart_seconds == pytest.approx(2.1)
-
-
-def test_the_newest_is_first_and_may_not_be_back_yet() -> None:
-    newest, oldest = process_ends([start(1), crash(10), start(11), works(12), crash(20), start(21)])
-    assert (newest.at, newest.back_seconds) == (20, None)
-    assert (oldest.at, oldest.back_seconds) == (10, 2)
 
 
 def test_a_crash_loop_is_one_line_with_a_count() -> None:
