@@ -1,6 +1,8 @@
 import re
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import typer
 
 from tocsin.cli.app import app
@@ -11,19 +13,17 @@ from tocsin.cli.settings_reference import blocks, meanings_of, settings_page
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_the_page_is_what_the_command_says() -> None:
-    written = (ROOT / "docs" / "run" / "cli.md").read_text(encoding="utf-8")
-    assert written == page(), "run: python -m tocsin.cli.reference > docs/run/cli.md"
-
-
-def test_the_reference_of_detectors_is_what_they_declare() -> None:
-    written = (ROOT / "docs" / "write" / "reference.md").read_text(encoding="utf-8")
-    assert written == reference_page(ROOT), "run: python -m tocsin.cli.detector_reference > docs/write/reference.md"
-
-
-def test_the_page_of_settings_is_what_their_code_says() -> None:
-    written = (ROOT / "docs" / "run" / "settings.md").read_text(encoding="utf-8")
-    assert written == settings_page(), "run: python -m tocsin.cli.settings_reference > docs/run/settings.md"
+@pytest.mark.parametrize(
+    ("file", "module", "made"),
+    [
+        ("run/cli.md", "reference", page),
+        ("write/reference.md", "detector_reference", lambda: reference_page(ROOT)),
+        ("run/settings.md", "settings_reference", settings_page),
+    ],
+)
+def test_a_page_is_what_the_code_says(file: str, module: str, made: Callable[[], str]) -> None:
+    written = (ROOT / "docs" / file).read_text(encoding="utf-8")
+    assert written == made(), f"run: python -m tocsin.cli.{module} > docs/{file}"
 
 
 def test_every_setting_has_a_meaning() -> None:

@@ -77,32 +77,26 @@ def test_a_detector_that_does_not_run_has_no_job(project: Path, stage: str) -> N
     assert "detector:second" not in _jobs(project)
 
 
-def test_an_edited_detector_concerns_its_own_job_alone(project: Path) -> None:
-    before = _jobs(project)
-    _edit(project / "detectors" / "second.py", "urgent=100", "urgent=101")
-    assert _changed(before, _jobs(project)) == {"detector:second"}
-
-
-def test_what_does_not_touch_findings_replaces_nothing(project: Path) -> None:
-    before = _jobs(project)
-    _edit(project / "detectors" / "second.py", "security@example.com", "other@example.com")
-    assert _changed(before, _jobs(project)) == set()
+SECOND, SOURCE = "detectors/second.py", "sources/logins.toml"
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "concerned"),
+    ("file", "old", "new", "concerned"),
     [
-        ('stage="live"', 'stage="shadow"', {"detector:second", "engine:shadow-1"}),
-        ('stage="live"', 'stage="live", latency="100 ms"', {"detector:second"}),
-        ('stage="live"', 'stage="live", latency="10 ms"', {"detector:second", "engine:live_10ms-1"}),
-        ('stage="live"', 'stage="live", isolation=True', {"detector:second"}),
+        (SECOND, "urgent=100", "urgent=101", {"detector:second"}),
+        (SECOND, "security@example.com", "other@example.com", set()),  # does not touch findings
+        (SECOND, 'stage="live"', 'stage="shadow"', {"detector:second", "engine:shadow-1"}),
+        (SECOND, 'stage="live"', 'stage="live", latency="100 ms"', {"detector:second"}),
+        (SECOND, 'stage="live"', 'stage="live", latency="10 ms"', {"detector:second", "engine:live_10ms-1"}),
+        (SECOND, 'stage="live"', 'stage="live", isolation=True', {"detector:second"}),
+        (SOURCE, 'lateness = "10 seconds"', 'lateness = "11 seconds"', {INGEST, DETECTOR, "detector:second"}),
     ],
 )
-def test_another_engine_takes_the_job_that_belongs_there(
-    project: Path, old: str, new: str, concerned: set[str]
+def test_an_edit_concerns_the_jobs_whose_results_it_may_change(
+    project: Path, file: str, old: str, new: str, concerned: set[str]
 ) -> None:
     before = _jobs(project)
-    _edit(project / "detectors" / "second.py", old, new)
+    _edit(project / file, old, new)
     assert _changed(before, _jobs(project)) == concerned
 
 
@@ -155,12 +149,6 @@ def test_a_job_with_many_partitions_may_have_as_many_workers_of_python(project: 
     _edit(path, "partitions = 2", "partitions = 20")
     wanted = _jobs(project)
     assert {wanted[job].memory_bytes for job in ("ingest:logins", "detector:second")} == {(2012 + 13 * 150) * 1_000_000}
-
-
-def test_an_edited_source_concerns_its_ingest_and_its_detectors(project: Path) -> None:
-    before = _jobs(project)
-    _edit(project / "sources" / "logins.toml", 'lateness = "10 seconds"', 'lateness = "11 seconds"')
-    assert _changed(before, _jobs(project)) == {INGEST, DETECTOR, "detector:second"}
 
 
 @pytest.mark.parametrize(

@@ -57,24 +57,20 @@ def test_what_does_not_fit_together_is_refused(
 
 
 @pytest.mark.parametrize(
-    "own", ["def train(path):\n    return open(path)\n", TRAIN + SCORE + "def both():\n    return score(1, train(1))\n"]
-)
-def test_functions_may_bear_names_of_a_model_without_one(tmp_path: Path, own: str) -> None:
-    (tmp_path / "made.py").write_text(TEXT.format(more="", functions=own, window='"1 hour"'))
-    assert read_spec(tmp_path / "made.py").model is None
-
-
-@pytest.mark.parametrize(
-    "functions",
+    ("more", "functions"),
     [
-        SEEDED.format(seed=0) + SCORE,
-        SEEDED.format(seed="seed=SEED") + "SEED = 0\n" + SCORE,
-        SEEDED.format(seed=0).replace("train", "drawn") + "def train(features):\n    return drawn(features)\n" + SCORE,
+        ("", "def train(path):\n    return open(path)\n"),
+        ("", TRAIN + SCORE + "def both():\n    return score(1, train(1))\n"),
+        (MODEL, SEEDED.format(seed=0) + SCORE),
+        (MODEL, SEEDED.format(seed="seed=SEED") + "SEED = 0\n" + SCORE),
+        (MODEL, SEEDED.format(seed=0).replace("train", "drawn") + "def train(x):\n    return drawn(x)\n" + SCORE),
     ],
 )
-def test_train_may_make_random_numbers_by_a_seed(tmp_path: Path, functions: str) -> None:
-    (tmp_path / "made.py").write_text(TEXT.format(more=MODEL, functions=functions, window='"1 hour"'))
-    assert read_spec(tmp_path / "made.py").model is not None
+def test_functions_may_bear_these_names_without_a_model_and_make_random_numbers_by_a_seed_with_one(
+    tmp_path: Path, more: str, functions: str
+) -> None:
+    (tmp_path / "made.py").write_text(TEXT.format(more=more, functions=functions, window='"1 hour"'))
+    assert (read_spec(tmp_path / "made.py").model is not None) == bool(more)
 
 
 def test_another_limit_of_time_needs_no_other_model(tmp_path: Path) -> None:

@@ -95,13 +95,6 @@ def test_the_row_of_names_tells_what_ends_a_cell(tmp_path: Path, mark: str) -> N
     assert [json.loads(row) for row in staged(path)] == [{"t": "2026-11-20 10:00:00", "id": "a", "v": "5"}]
 
 
-def test_a_file_without_a_row_of_names_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text("2026-11-20 10:00:00,a,1.5\n")
-    with pytest.raises(ConfigError, match=":1: has no row of column names"):
-        staged(path)
-
-
 def test_comments_ahead_of_the_column_names_and_blanks_behind_delimiters_are_no_values(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text('# export; of, 2026\n\nsep=;\nt; "a, b, c"; id\n\n2026-11-20 10:00:00; "x; y"; 1,5\n')
@@ -110,11 +103,13 @@ def test_comments_ahead_of_the_column_names_and_blanks_behind_delimiters_are_no_
     assert json.loads(row) == {"t": "2026-11-20 10:00:00", "a, b, c": "x; y", "id": "1,5"}
 
 
-@pytest.mark.parametrize("first", ["20/11/2026 10:00,a", "a;1,5", "2026-11-20 10:00:00.5 EDT,,x"])
-def test_values_of_other_forms_are_no_column_names(tmp_path: Path, first: str) -> None:
+@pytest.mark.parametrize(
+    "first", ["2026-11-20 10:00:00,a,1.5", "20/11/2026 10:00,a", "a;1,5", "2026-11-20 10:00:00.5 EDT,,x"]
+)
+def test_values_are_no_column_names(tmp_path: Path, first: str) -> None:
     path = tmp_path / "rows.csv"
     path.write_text(f"{first}\n")
-    with pytest.raises(ConfigError, match="has no row of column names"):
+    with pytest.raises(ConfigError, match=":1: has no row of column names"):
         staged(path)
 
 

@@ -186,11 +186,20 @@ def test_a_broken_file_is_told(tmp_path: Path) -> None:
         Poison(JobFolders(tmp_path))
 
 
-def test_the_records_that_end_the_query_are_blamed_and_no_others(tmp_path: Path) -> None:
-    job = Job(tmp_path, [b"good", b"good", b"bad", b"good", b"bad", b"good"])
+@pytest.mark.parametrize(
+    ("values", "blamed"),
+    [
+        ([b"good", b"good", b"bad", b"good", b"bad", b"good"], [2, 4]),
+        ([b"good", b"bad", b"bad", b"good"], [2]),  # the one before the place was not read by this version
+    ],
+)
+def test_the_records_that_end_the_query_are_blamed_and_no_others(
+    tmp_path: Path, values: list[bytes], blamed: list[int]
+) -> None:
+    job = Job(tmp_path, values)
     job.fail(2)
     job.start(2)
-    assert job.blamed == [2, 4]
+    assert job.blamed == blamed
 
 
 def test_one_failure_starts_no_search_and_a_restart_before_the_first_commit_no_second_one(tmp_path: Path) -> None:
@@ -229,13 +238,6 @@ def test_records_that_were_set_aside_are_no_witnesses(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="not because of one record"):
         job.start(1)
     assert job.blamed == [0]
-
-
-def test_a_record_that_was_not_read_by_this_version_may_fail_before_the_place(tmp_path: Path) -> None:
-    job = Job(tmp_path, [b"good", b"bad", b"bad", b"good"])
-    job.fail(2)
-    job.start(2)
-    assert job.blamed == [2]
 
 
 def test_a_record_alone_on_its_topic_is_blamed_once(tmp_path: Path) -> None:
