@@ -75,11 +75,6 @@ def test_a_job_that_failed_keeps_its_own_words() -> None:
     assert one.reason == "the disk is full"
 
 
-def test_a_job_that_never_ran_is_a_problem() -> None:
-    (one,) = seen().statuses(["notifier"], {}, {})
-    assert (one.standing, one.age_seconds, one.reason) == (Severity.PROBLEM, None, "never ran here")
-
-
 def test_a_job_that_should_not_run_is_shown_while_it_does() -> None:
     reports = {
         "detector:gone": report("detector:gone", JobState.RUNNING),

@@ -34,23 +34,15 @@ def test_a_checkpoint_has_one_writer(tmp_path: Path, process: subprocess.Popen[b
     lock.release()
 
 
-def test_the_jvm_of_a_killed_writer_is_ended_before_another_one_writes(
-    tmp_path: Path, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(leadership, "_OUTLIVES_SECONDS", 0.3)
-    own(SETTINGS, tmp_path, process.pid).release()
-    own(SETTINGS, tmp_path, psutil.Process().pid).release()
-    assert not psutil.pid_exists(process.pid)
-
-
-def test_the_jvm_of_a_killed_writer_is_ended_also_after_the_clock_was_set(
-    tmp_path: Path, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("seconds", [0, 3600])
+def test_the_jvm_of_a_killed_writer_is_ended_before_another_one_writes_also_after_the_clock_was_set(
+    tmp_path: Path, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, seconds: int
 ) -> None:
     monkeypatch.setattr(leadership, "_OUTLIVES_SECONDS", 0.3)
     own(SETTINGS, tmp_path, process.pid).release()
     created, boot = psutil.Process.create_time, psutil.boot_time
-    monkeypatch.setattr(psutil.Process, "create_time", lambda self: created(self) + 3600)
-    monkeypatch.setattr(psutil, "boot_time", lambda: boot() + 3600)
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: created(self) + seconds)
+    monkeypatch.setattr(psutil, "boot_time", lambda: boot() + seconds)
     own(SETTINGS, tmp_path, psutil.Process().pid).release()
     assert process.pid not in psutil.pids()
 
