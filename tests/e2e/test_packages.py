@@ -18,6 +18,7 @@ from tests.rig.detect_job import Topic
 from tests.rig.installation import Installation
 from tests.rig.samples.sealed_days import events, seal_day
 from tests.rig.waiting import await_that
+from tocsin.declare.model.finding import Finding
 from tocsin.declare.settings import Settings
 from tocsin.history.backfill.backfill_ledger import Backfills
 from tocsin.setup import install_stamp, python_env
@@ -55,6 +56,30 @@ CASES = [
          expect=[email(mark="MARK", window="12:00:00", score=3)]),
 ]
 '''
+TRAINED = '''"""Hours of a user by a model that only the environment can make and load."""
+
+import tiny
+from pyspark.sql import functions as F
+
+from tocsin import Levels, Model, detector
+
+
+@detector(source="logins", entity="user_id", window="1 hour", levels=Levels(email=0), owner="a@example.com",
+          model=Model(days=7, min_rows=1), runbook="docs/r.md", stage="live", environment="ENVIRONMENT")
+def detect(events):
+    return events.groupBy("window", "user_id").agg(F.count("*").alias("logins"))
+
+
+def train(features):
+    return tiny.Version()
+
+
+def score(features, model):
+    return 0 * features["logins"] + model.number
+
+
+CASES = []
+'''
 MARKS = "def marked(version, prefix):\n    return f\"{version} {prefix.rpartition('/')[2]}\"\n"
 THERE, HERE = f"1.7 {NAME}", f"none {Path(sys.prefix).name}"
 
@@ -71,6 +96,7 @@ def _declare(project: Path) -> None:
     files = {
         "detectors/marked.py": _detector("tiny", "tiny.VERSION", f', environment="{NAME}"', THERE),
         "detectors/plain.py": _detector("sys", "'none'", "", HERE),
+        "detectors/trained.py": TRAINED.replace("ENVIRONMENT", NAME),
         "lib/marks.py": MARKS,
         f"environments/{NAME}.in": "./tiny-1.7-py3-none-any.whl\n",
         "sources/logins.toml": (ROOT / "sources" / "logins.toml").read_text(),
@@ -80,7 +106,7 @@ def _declare(project: Path) -> None:
         (project / name).write_text(text)
     info = "tiny-1.7.dist-info"
     with zipfile.ZipFile(project / "tiny-1.7-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("tiny/__init__.py", "VERSION = 1.7\n")
+        wheel.writestr("tiny/__init__.py", "VERSION = 1.7\nclass Version:\n    number = VERSION\n")
         wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.7\n")
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{info}/RECORD", f"tiny/__init__.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
@@ -129,23 +155,30 @@ def installed(project: Path) -> Path:
     return project
 
 
+@pytest.mark.long
 def test_a_batch_of_airflow_runs_each_detector_in_its_environment_on_one_engine(installed: Path) -> None:
     settings, jobs = Settings(project=installed, state=installed / "state"), here().root / "spark_jobs"
-    seal_day(settings, DAY, events(4, DAY).to_pylist())
     jars = ",".join(map(str, sorted(here().jars("spark").glob("*.jar"))))
-    names = ("marked", "plain")
-    done = subprocess.run(
-        [jobs / "submit.sh", "--master", "local[2]", "--jars", jars, jobs / "backfill.py", *names, f"--day={DAY}"],
-        env=job_environment(settings, find_java().home),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    for name, mark in zip(names, (THERE, HERE), strict=True):
+
+    def submit(*program: str) -> None:
+        command = [f"{jobs}/submit.sh", "--master", "local[2]", "--jars", jars, f"{jobs}/{program[0]}", *program[1:]]
+        environment = job_environment(settings, find_java().home)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    for day in (DAY - timedelta(days=2), DAY):
+        seal_day(settings, day, events(4, day).to_pylist())
+    submit("refresh_tables.py", "logins")
+    assert _tocsin(installed, "model", "list", "trained")[1].count("00:00:00Z") >= 2, "of today and of tomorrow"
+    submit("backfill.py", "marked", "plain", "trained", f"--day={DAY}")
+
+    def found(name: str) -> list[Finding]:
         backfills = Backfills(settings, name)
-        found = backfills.findings(DAY, backfills.read().published[DAY])
-        assert {finding.entity["mark"] for finding in found} == {mark}
+        return list(backfills.findings(DAY, backfills.read().published[DAY]))
+
+    assert {finding.entity["mark"] for finding in found("marked")} == {THERE}
+    assert {finding.entity["mark"] for finding in found("plain")} == {HERE}
+    assert {finding.score for finding in found("trained")} == {1.7}
     (log,) = (settings.state / "batches").glob("*/engine.log")
     assert "job attached" in log.read_text()
     shutil.rmtree(log.parent)  # it ends
