@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,13 +18,16 @@ from tests.rig.broker import Broker
 from tests.rig.detect_job import Topic
 from tests.rig.installation import Installation
 from tests.rig.samples.sealed_days import events, seal_day
+from tests.rig.spark_cluster import SparkCluster
 from tests.rig.waiting import await_that
+from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.finding import Finding
 from tocsin.declare.settings import Settings
 from tocsin.history.backfill.backfill_ledger import Backfills
 from tocsin.setup import install_stamp, python_env
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import Paths, here
+from tocsin.spark.tables.dated_versions import DatedVersions
 from tocsin.supervise.installed_jobs import job_environment
 
 ROOT = Path(__file__).parents[2]
@@ -156,32 +160,41 @@ def installed(project: Path) -> Path:
 
 
 @pytest.mark.long
-def test_a_batch_of_airflow_runs_each_detector_in_its_environment_on_one_engine(installed: Path) -> None:
-    settings, jobs = Settings(project=installed, state=installed / "state"), here().root / "spark_jobs"
+@pytest.mark.parametrize("where", ["on an engine", "on a cluster"])
+def test_batches_of_airflow_train_and_run_each_detector_in_its_environment(
+    installed: Path, tmp_path: Path, where: str
+) -> None:
+    settings, jobs = Settings(project=installed, state=tmp_path / "state"), here().root / "spark_jobs"
     jars = ",".join(map(str, sorted(here().jars("spark").glob("*.jar"))))
-
-    def submit(*program: str) -> None:
-        command = [f"{jobs}/submit.sh", "--master", "local[2]", "--jars", jars, f"{jobs}/{program[0]}", *program[1:]]
-        environment = job_environment(settings, find_java().home)
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-
     for day in (DAY - timedelta(days=2), DAY):
         seal_day(settings, day, events(4, day).to_pylist())
-    submit("refresh_tables.py", "logins")
-    assert _tocsin(installed, "model", "list", "trained")[1].count("00:00:00Z") >= 2, "of today and of tomorrow"
-    submit("backfill.py", "marked", "plain", "trained", f"--day={DAY}")
+    with ExitStack() as stack:
+        master = "local[2]"
+        if where == "on a cluster":
+            cluster = SparkCluster(tmp_path)
+            stack.callback(cluster.stop)
+            cluster.start()
+            master = cluster.master
+        for program in (["refresh_tables.py", "logins"], ["backfill.py", "marked", "plain", "trained", f"--day={DAY}"]):
+            command = [f"{jobs}/submit.sh", "--master", master, "--jars", jars, f"{jobs}/{program[0]}", *program[1:]]
+            environment = job_environment(settings, find_java().home)
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
 
     def found(name: str) -> list[Finding]:
         backfills = Backfills(settings, name)
         return list(backfills.findings(DAY, backfills.read().published[DAY]))
 
+    today = datetime.now(UTC).date()
+    known = DatedVersions(settings, read_catalog(installed).table("model.trained")).read()
+    assert {version.day for version in known} >= {today, today + timedelta(days=1)}
     assert {finding.entity["mark"] for finding in found("marked")} == {THERE}
     assert {finding.entity["mark"] for finding in found("plain")} == {HERE}
     assert {finding.score for finding in found("trained")} == {1.7}
-    (log,) = (settings.state / "batches").glob("*/engine.log")
-    assert "job attached" in log.read_text()
-    shutil.rmtree(log.parent)  # it ends
+    for log in (settings.state / "batches").glob("*/engine.log"):
+        assert "job attached" in log.read_text()
+        shutil.rmtree(log.parent)  # it ends
+    assert (settings.state / "batches").exists() == (where == "on an engine")
 
 
 @pytest.mark.long
