@@ -42,7 +42,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         server = self.server
         assert isinstance(server, WebReceiver)
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         server.taken.append(Taken(self.path, {k.lower(): v for k, v in self.headers.items()}, body, server.status))
         if server.status == HANGS:
             server.released.wait()
@@ -54,6 +54,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(b"so says\r\nthe receiver")
+
+    do_GET = do_POST
 
     def log_message(self, *_: object) -> None:
         pass

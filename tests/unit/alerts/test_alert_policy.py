@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise, permutations
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, SECOND, WINDOW, finding
-from tocsin.alerts import alert_policy, finding_merging
+from tocsin.alerts import alert_policy
 from tocsin.alerts.alert_policy import LastReports, NotificationKind, SentBefore
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.detector import Stage
-from tocsin.declare.model.finding import Finding, Origin
+from tocsin.declare.model.finding import Origin
 from tocsin.declare.model.job_report import JobReport, JobState
 
 END = NOON + WINDOW
@@ -22,62 +22,6 @@ END = NOON + WINDOW
 
 def report(watermark: datetime | None, at: datetime, state: JobState = JobState.RUNNING) -> JobReport:
     return JobReport(job="any", at=at, state=state, watermark=watermark)
-
-
-# --- merging ----------------------------------------------------------------------------------------------------------
-
-of_one_version = st.builds(
-    lambda score, at_least: finding(score, at_least=at_least), st.integers(51, 300), st.booleans()
-)
-
-
-@given(st.lists(of_one_version, min_size=1, max_size=4))
-def test_within_a_version_the_highest_stays_in_whatever_order_they_come(records: list[Finding]) -> None:
-    def fold(order: tuple[Finding, ...]) -> Finding:
-        stays = order[0]
-        for one in order[1:]:
-            stays = finding_merging.choose_record(stays, one, "v1")
-        return stays
-
-    results = [fold(order) for order in permutations(records)]
-    assert all(one == results[0] for one in results)
-    assert results[0].score == max(one.score for one in records)
-
-
-def test_an_exact_score_beats_an_equal_lower_bound() -> None:
-    exact, bound = finding(120), finding(120, at_least=True)
-    assert finding_merging.choose_record(bound, exact, "v1") is exact
-    assert finding_merging.choose_record(exact, bound, "v1") is exact
-
-
-def test_a_level_weighs_more_than_a_score() -> None:
-    urgent, high = finding(101), finding(200, level="email", limit=50)
-    assert finding_merging.choose_record(high, urgent, "v1") is urgent
-    assert finding_merging.choose_record(urgent, high, "v1") is urgent
-
-
-def test_a_backfill_is_final_for_its_version_even_when_lower() -> None:
-    stream, backfill = finding(120), finding(90, origin=Origin.BACKFILL)
-    assert finding_merging.choose_record(stream, backfill, "v1") is backfill
-    assert finding_merging.choose_record(backfill, stream, "v1") is backfill
-    again = finding(95, origin=Origin.BACKFILL)
-    assert finding_merging.choose_record(backfill, again, "v1") is again
-
-
-@pytest.mark.parametrize(
-    ("stored", "new", "declared", "stays"),
-    [
-        ("v1", "v2", "v2", "v2"),
-        ("v2", "v1", "v2", "v2"),
-        ("v1", "v2", "v3", "v2"),
-        ("v1", "v2", None, "v2"),
-    ],
-)
-def test_across_versions_the_declared_one_stays_else_the_later(
-    stored: str, new: str, declared: str | None, stays: str
-) -> None:
-    kept = finding_merging.choose_record(finding(300, version=stored), finding(60, version=new), declared)
-    assert kept.version == stays
 
 
 # --- dedup ------------------------------------------------------------------------------------------------------------
@@ -126,52 +70,34 @@ def test_alerts_of_one_entity_never_overlap_and_take_every_finding(seconds: list
 # --- notifying --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("level", "told", "expected"),
-    [
-        (60, SentBefore(), NotificationKind.EMAIL),
-        (120, SentBefore(), NotificationKind.URGENT),
-        (60, SentBefore("email"), None),
-        (120, SentBefore("email"), NotificationKind.URGENT),
-        (120, SentBefore("urgent"), None),
-        (60, SentBefore("urgent"), None),
-        (60, SentBefore("", "urgent"), NotificationKind.EMAIL),
-        (120, SentBefore("", "urgent"), NotificationKind.URGENT),
-    ],
-)
-def test_a_fresh_finding_notifies_at_once_when_it_is_more_than_what_was_told(
-    level: int, told: SentBefore, expected: NotificationKind | None
-) -> None:
-    assert alert_policy.notification(finding(level), FACTS, told, NOON + 12 * SECOND) == expected
+FRESH, LATE = END + FACTS.page_within, END + FACTS.page_within + SECOND
 
 
 @pytest.mark.parametrize(
-    ("level", "told", "expected"),
+    ("now", "level", "told", "expected"),
     [
-        (60, SentBefore(), NotificationKind.DELAYED),
-        (120, SentBefore(), NotificationKind.DELAYED),
-        (120, SentBefore("", "email"), NotificationKind.DELAYED),
-        (120, SentBefore("email"), NotificationKind.DELAYED),
-        (60, SentBefore("", "email"), None),
-        (60, SentBefore("", "urgent"), None),
-        (120, SentBefore("urgent"), None),
+        (FRESH, 60, SentBefore(), NotificationKind.EMAIL),
+        (FRESH, 120, SentBefore(), NotificationKind.URGENT),
+        (FRESH, 60, SentBefore("email"), None),
+        (FRESH, 120, SentBefore("email"), NotificationKind.URGENT),
+        (FRESH, 120, SentBefore("urgent"), None),
+        (FRESH, 60, SentBefore("urgent"), None),
+        (FRESH, 60, SentBefore("", "urgent"), NotificationKind.EMAIL),
+        (FRESH, 120, SentBefore("", "urgent"), NotificationKind.URGENT),
+        (LATE, 60, SentBefore(), NotificationKind.DELAYED),
+        (LATE, 120, SentBefore(), NotificationKind.DELAYED),
+        (LATE, 120, SentBefore("", "email"), NotificationKind.DELAYED),
+        (LATE, 120, SentBefore("email"), NotificationKind.DELAYED),
+        (LATE, 60, SentBefore("", "email"), None),
+        (LATE, 60, SentBefore("", "urgent"), None),
+        (LATE, 120, SentBefore("urgent"), None),
     ],
 )
-def test_an_old_finding_only_ever_goes_to_the_delayed_summary(
-    level: int, told: SentBefore, expected: NotificationKind | None
+def test_a_finding_that_is_more_than_what_was_told_notifies_at_once_and_an_old_one_only_in_the_delayed_summary(
+    now: datetime, level: int, told: SentBefore, expected: NotificationKind | None
 ) -> None:
-    late = END + FACTS.page_within + SECOND
-    assert alert_policy.notification(finding(level), FACTS, told, late) == expected
-
-
-def test_page_within_is_measured_from_the_end_of_the_window() -> None:
-    assert (
-        alert_policy.notification(finding(120), FACTS, SentBefore(), END + FACTS.page_within) == NotificationKind.URGENT
-    )
-    assert (
-        alert_policy.notification(finding(120), FACTS, SentBefore(), END + FACTS.page_within + SECOND)
-        == NotificationKind.DELAYED
-    )
+    """How old it is counts from the end of its window."""
+    assert alert_policy.notification(finding(level), FACTS, told, now) == expected
 
 
 @pytest.mark.parametrize("now", [NOON, NOON + timedelta(days=1)])
@@ -244,30 +170,25 @@ def test_stage_and_notify_decide_whether_a_detector_is_live() -> None:
 UNTIL = END + 130 * SECOND
 
 
-def test_an_email_leaves_when_the_job_has_passed_its_window_and_the_indexer_is_as_far() -> None:
-    passed = report(END, at=END + 20 * SECOND)
-    behind = report(END + 19 * SECOND, at=END + 21 * SECOND)
-    level = report(END + 20 * SECOND, at=END + 21 * SECOND)
-    now = END + 21 * SECOND
-    assert not alert_policy.closing(END, UNTIL, LastReports(passed, behind), now, None).ready
-    closed = alert_policy.closing(END, UNTIL, LastReports(passed, level), now, None)
-    assert closed.ready
-    assert closed.incomplete == ""
-
-
-def test_an_email_waits_while_the_watermark_is_before_the_end_of_its_window() -> None:
-    not_yet = LastReports(report(END - SECOND, at=END + 60 * SECOND), report(END + 60 * SECOND, at=END + 60 * SECOND))
-    assert not alert_policy.closing(END, UNTIL, not_yet, END + 60 * SECOND, None).ready
-
-
-def test_an_email_leaves_too_when_the_job_says_between_two_boundaries_that_the_window_is_complete() -> None:
-    said = END + 11 * SECOND
-    open_still = report(END - MINUTE, at=said)
-    complete = open_still.model_copy(update={"complete_through": END})
-    not_yet = open_still.model_copy(update={"complete_through": END - SECOND})
-    assert not alert_policy.closing(END, UNTIL, LastReports(not_yet, report(said, at=said)), said, None).ready
-    assert not alert_policy.closing(END, UNTIL, LastReports(complete, report(said - SECOND, at=said)), said, None).ready
-    assert alert_policy.closing(END, UNTIL, LastReports(complete, report(said, at=said)), said, None).ready
+@pytest.mark.parametrize(
+    ("watermark", "complete_through", "indexed", "ready"),
+    [
+        (END, None, 19, False),
+        (END, None, 20, True),
+        (END - SECOND, None, 20, False),
+        (END - MINUTE, END - SECOND, 20, False),
+        (END - MINUTE, END, 19, False),
+        (END - MINUTE, END, 20, True),
+    ],
+)
+def test_an_email_leaves_when_the_job_has_passed_its_window_or_says_that_it_is_complete_and_the_indexer_is_as_far(
+    watermark: datetime, complete_through: datetime | None, indexed: int, ready: bool
+) -> None:
+    said = END + 20 * SECOND
+    job = report(watermark, at=said).model_copy(update={"complete_through": complete_through})
+    indexer = report(END + indexed * SECOND, at=said + SECOND)
+    closing = alert_policy.closing(END, UNTIL, LastReports(job, indexer), said + SECOND, None)
+    assert (closing.ready, closing.incomplete) == (ready, "")
 
 
 def test_later_reports_of_the_job_do_not_move_the_mark_that_the_indexer_must_reach() -> None:
@@ -305,25 +226,3 @@ def test_patience_counts_from_the_end_of_the_window_and_its_lateness() -> None:
 def test_a_window_that_claims_to_end_next_year_does_not_hold_its_mail_so_long() -> None:
     ahead = finding(at=NOON + timedelta(days=365))
     assert alert_policy.patience(ahead, FACTS, 2 * MINUTE, NOON) == NOON + WINDOW + 10 * SECOND + 2 * MINUTE
-
-
-# --- what no table can hold -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("changes", "fault"),
-    [
-        ({"finding_id": "x" * 65}, "finding_id"),
-        ({"finding_id": ""}, "finding_id"),
-        ({"entity": {}}, "entity"),
-        ({"window_end": None}, "go together"),
-        ({"window_end": NOON}, "not after"),
-        ({"window_end": datetime(9999, 12, 31, tzinfo=NOON.tzinfo)}, "far ahead"),
-        ({"window_start": datetime(1969, 12, 31, tzinfo=NOON.tzinfo)}, "before 1970"),
-        ({"window_start": NOON.replace(tzinfo=None)}, "time zone"),
-    ],
-)
-def test_absurd_findings_are_named(changes: dict[str, object], fault: str) -> None:
-    assert finding_merging.faults_of(finding()) == []
-    changed = finding().model_copy(update=changes)
-    assert any(fault in one for one in finding_merging.faults_of(changed))

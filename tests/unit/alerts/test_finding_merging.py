@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+from datetime import datetime
+from itertools import permutations
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.unit.alerts.scene import MINUTE, NOON, SECOND, finding
 from tocsin.alerts import finding_merging
@@ -93,3 +98,73 @@ def test_a_superseded_finding_comes_back_with_a_newer_version_or_a_backfill_that
         finding_merging.after(gone, backfill(60), "v1", V1),
     ):
         assert (back.superseded_at, back.superseded_by) == (None, "")
+
+
+# --- two records of one finding ---------------------------------------------------------------------------------------
+
+of_one_version = st.builds(
+    lambda score, at_least: finding(score, at_least=at_least), st.integers(51, 300), st.booleans()
+)
+
+
+@given(st.lists(of_one_version, min_size=1, max_size=4))
+def test_within_a_version_the_highest_stays_in_whatever_order_they_come(records: list[Finding]) -> None:
+    def fold(order: tuple[Finding, ...]) -> Finding:
+        stays = order[0]
+        for one in order[1:]:
+            stays = finding_merging.choose_record(stays, one, "v1")
+        return stays
+
+    results = [fold(order) for order in permutations(records)]
+    assert all(one == results[0] for one in results)
+    assert results[0].score == max(one.score for one in records)
+
+
+def test_an_exact_score_beats_an_equal_lower_bound() -> None:
+    exact, bound = finding(120), finding(120, at_least=True)
+    assert finding_merging.choose_record(bound, exact, "v1") is exact
+    assert finding_merging.choose_record(exact, bound, "v1") is exact
+
+
+def test_a_level_weighs_more_than_a_score() -> None:
+    urgent, high = finding(101), finding(200, level="email", limit=50)
+    assert finding_merging.choose_record(high, urgent, "v1") is urgent
+    assert finding_merging.choose_record(urgent, high, "v1") is urgent
+
+
+@pytest.mark.parametrize(
+    ("stored", "new", "declared", "stays"),
+    [
+        ("v1", "v2", "v2", "v2"),
+        ("v2", "v1", "v2", "v2"),
+        ("v1", "v2", "v3", "v2"),
+        ("v1", "v2", None, "v2"),
+    ],
+)
+def test_across_versions_the_declared_one_stays_else_the_later(
+    stored: str, new: str, declared: str | None, stays: str
+) -> None:
+    chosen = finding_merging.choose_record(finding(300, version=stored), finding(60, version=new), declared)
+    assert chosen.version == stays
+
+
+# --- what no table can hold -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"finding_id": "x" * 65}, "finding_id"),
+        ({"finding_id": ""}, "finding_id"),
+        ({"entity": {}}, "entity"),
+        ({"window_end": None}, "go together"),
+        ({"window_end": NOON}, "not after"),
+        ({"window_end": datetime(9999, 12, 31, tzinfo=NOON.tzinfo)}, "far ahead"),
+        ({"window_start": datetime(1969, 12, 31, tzinfo=NOON.tzinfo)}, "before 1970"),
+        ({"window_start": NOON.replace(tzinfo=None)}, "time zone"),
+    ],
+)
+def test_absurd_findings_are_named(changes: dict[str, object], fault: str) -> None:
+    assert finding_merging.faults_of(finding()) == []
+    changed = finding().model_copy(update=changes)
+    assert any(fault in one for one in finding_merging.faults_of(changed))

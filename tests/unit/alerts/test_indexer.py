@@ -146,15 +146,6 @@ def test_an_email_waits_as_long_as_the_source_may_be_late(project: Path, databas
     assert (until - finding().window_end).total_seconds() == 7 * 60 + 120  # type: ignore[operator]  # it has a window
 
 
-def test_findings_of_a_detector_that_was_never_declared_are_kept(project: Path, database: Database) -> None:
-    indexing = indexer_of(project, database)
-    indexing.store([record(finding(60, detector="unheard_of"))])
-    assert indexing.undeclared == ["unheard_of"]
-    (stored,) = queries.list_findings(database, FindingFilter(detector="unheard_of"))
-    assert stored.alert is None
-    assert FACTS.name not in {alert.detector for alert in queries.list_alerts(database, AlertFilter())}
-
-
 @pytest.mark.parametrize("restarted", [False, True])
 def test_findings_of_a_detector_that_is_declared_later_open_their_alerts_then(
     restarted: bool, project: Path, database: Database, monkeypatch: pytest.MonkeyPatch
@@ -168,7 +159,8 @@ def test_findings_of_a_detector_that_is_declared_later_open_their_alerts_then(
     indexing = indexer_of(project, database)
     users = [f"user-{number}" for number in range(5)]
     indexing.store([record(finding(120, user=user), offset) for offset, user in enumerate(users)])
-    assert queries.list_alerts(database, AlertFilter()) == []
+    assert (queries.list_alerts(database, AlertFilter()), indexing.undeclared) == ([], [FACTS.name])
+    assert len(queries.list_findings(database, FindingFilter())) == len(users)
     detector.write_text(source)
     if restarted:
         indexing = indexer_of(project, database)

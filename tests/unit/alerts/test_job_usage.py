@@ -35,8 +35,7 @@ def count(database: Database, *reports: JobReport) -> None:
     usage = UsageTally()
     for one in reports:
         usage.take(one)
-    with database.write() as connection:
-        usage.write(connection)
+    write(database, usage)
     usage.written()
 
 
@@ -49,28 +48,28 @@ def day(database: Database, job: str = JOB) -> JobUsage:
     return one
 
 
-def test_counters_of_one_process_are_what_it_took(database: Database) -> None:
+def test_counters_of_one_process_are_what_it_took_however_long_the_writer_was_away(database: Database) -> None:
     count(database, report(NOON + 5 * SECOND, cpu_seconds=4, rows_in=10, rows_out=1, rss_bytes=700))
-    count(database, report(NOON + 20 * SECOND, cpu_seconds=9.5, rows_in=30, rows_out=2, rss_bytes=600))
+    count(database, report(NOON + 3600 * SECOND, cpu_seconds=1710, rows_in=30, rows_out=2, rss_bytes=600))
     assert day(database) == JobUsage(
-        job=JOB, day=DAY, seconds=20, cpu_seconds=9.5, rss_bytes=700, rows_in=30, rows_out=2, findings=0, restarts=0
+        job=JOB, day=DAY, seconds=3600, cpu_seconds=1710, rss_bytes=700, rows_in=30, rows_out=2, findings=0, restarts=0
     )
     assert day(database).cores == pytest.approx(0.475)
 
 
-def test_the_next_process_begins_at_0_and_is_a_restart(database: Database) -> None:
+@pytest.mark.parametrize(
+    ("pid", "began", "last"), [(2, 60 * SECOND, 3), (1, 11 * SECOND, 12)], ids=["another", "another of its number"]
+)
+def test_the_next_process_begins_at_0_and_is_a_restart(
+    database: Database, pid: int, began: timedelta, last: int
+) -> None:
     first = [report(NOON + n * SECOND, cpu_seconds=n, rows_in=10 * n) for n in (5, 10)]
-    began = NOON + 60 * SECOND
-    second = [report(began + n * SECOND, pid=2, began=began, cpu_seconds=n, rows_in=n) for n in (1, 3)]
+    second = [
+        report(NOON + began + n * SECOND, pid=pid, began=NOON + began, cpu_seconds=n, rows_in=n) for n in (1, last)
+    ]
     count(database, *first, *second)
     one = day(database)
-    assert (one.cpu_seconds, one.rows_in, one.seconds, one.restarts) == (13, 103, 13, 1)
-
-
-def test_a_process_with_the_number_of_another_is_another(database: Database) -> None:
-    count(database, report(NOON + SECOND, cpu_seconds=5))
-    count(database, report(NOON + 9 * SECOND, began=NOON + 8 * SECOND, cpu_seconds=6))
-    assert (day(database).cpu_seconds, day(database).restarts) == (11, 1)
+    assert (one.cpu_seconds, one.rows_in, one.seconds, one.restarts) == (10 + last, 100 + last, 10 + last, 1)
 
 
 def test_a_writer_that_reads_all_again_doubles_nothing(database: Database) -> None:
@@ -84,12 +83,6 @@ def test_a_writer_that_reads_all_again_doubles_nothing(database: Database) -> No
     assert day(database) == before
     count(database, *reports, report(began + 4 * SECOND, pid=2, began=began, cpu_seconds=4, rows_in=3))
     assert day(database).cpu_seconds == before.cpu_seconds + 1
-
-
-def test_a_writer_that_was_away_loses_nothing_of_a_process_that_goes_on(database: Database) -> None:
-    count(database, report(NOON + 5 * SECOND, cpu_seconds=4, rows_in=10))
-    count(database, report(NOON + 3600 * SECOND, cpu_seconds=400, rows_in=9_000))
-    assert (day(database).cpu_seconds, day(database).rows_in) == (400, 9_000)
 
 
 def test_a_transaction_that_fails_is_made_up_for(database: Database) -> None:

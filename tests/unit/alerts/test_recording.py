@@ -110,9 +110,12 @@ def test_nothing_downgrades(database: Database) -> None:
 
 def test_entities_and_periods_have_alerts_of_their_own(database: Database) -> None:
     hour = FACTS.dedup_period
-    index(database, [*burst(60), *burst(60, user="trent"), *burst(60, at=NOON + hour)], now=NOON + hour)
+    entities = [*burst(60), *burst(60, user="trent"), attempt("a"), attempt("b")]
+    index(database, [*entities, *burst(60, at=NOON + hour)], now=NOON + hour)
     alerts = queries.list_alerts(database, AlertFilter())
-    assert sorted((alert.entity["user_id"], alert.period_start) for alert in alerts) == [
+    assert sorted(("/".join(sorted(alert.entity.values())), alert.period_start) for alert in alerts) == [
+        ("a/mallory", NOON),
+        ("b/mallory", NOON),
         ("mallory", NOON),
         ("mallory", NOON + hour),
         ("trent", NOON),
@@ -139,11 +142,6 @@ def test_entities_that_agree_in_the_dedup_key_share_an_alert_which_opens_again_a
     index(database, [attempt("d", 60, NOON + hour)], BY_USER, now=NOON + hour)
     starts = {alert.period_start for alert in queries.list_alerts(database, AlertFilter())}
     assert starts == {NOON, NOON + hour}
-
-
-def test_without_a_dedup_key_each_entity_has_an_alert(database: Database) -> None:
-    index(database, [attempt("a"), attempt("b")])
-    assert len(queries.list_alerts(database, AlertFilter())) == 2
 
 
 def test_windows_that_arrive_in_the_wrong_order_share_their_alert(database: Database) -> None:

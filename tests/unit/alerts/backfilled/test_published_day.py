@@ -118,32 +118,17 @@ def test_a_finding_that_is_superseded_as_it_arrives_opens_no_alert_and_notifies_
     assert queries.list_alerts(database, AlertFilter()) == []
 
 
-def test_a_superseded_finding_comes_back_when_a_newer_version_of_the_stream_finds_it(database: Database) -> None:
-    stream(database, *burst(60))
-    apply(database, [], published())
-    stream(database, finding(61), now=MORNING + MINUTE)
-    assert stored(database).superseded_by == "id-r1"
-    stream(database, finding(55, version="v2"), rules=V2, now=MORNING + MINUTE)
-    assert stored(database).superseded_at is None
-
-
 def test_a_second_application_tells_nobody_and_changes_no_row(database: Database) -> None:
     stream(database, *burst(60))
     day = [finding(120), finding(70, user="trent"), finding(130, user="carol")]
     apply(database, day, published())
     before, said = queries.findings_of_day(database, "failed_logins", DAY), told(database)
+    assert {kind for kind, *_ in said} == {"email", "delayed"}, "what the stream has missed pages nobody"
     again = apply(database, day, published())
     assert (again.findings, again.alerts, again.notifications) == (0, 0, {})
     assert (queries.findings_of_day(database, "failed_logins", DAY), told(database)) == (before, said)
     apply(database, day, published("r2", at=MORNING + timedelta(hours=1)))
     assert told(database) == said
-
-
-def test_what_the_stream_has_missed_is_listed_as_delayed_and_pages_nobody(database: Database) -> None:
-    apply(database, [finding(120)], published())
-    assert told(database) == [("delayed", "waiting", FACTS.owner)]
-    (alert,) = queries.list_alerts(database, AlertFilter())
-    assert (alert.level, alert.score) == ("urgent", 120)
 
 
 def test_a_first_run_over_history_opens_no_alert_for_what_is_long_over(database: Database) -> None:

@@ -31,11 +31,6 @@ def files(tmp_path: Path) -> NoticeFiles:
     return NoticeFiles(tmp_path)
 
 
-@pytest.fixture
-def scene(database: Database, server: MailServer, tmp_path: Path) -> Scene:
-    return Scene(database, server, tmp_path)
-
-
 def age(path: Path, seconds: float) -> None:
     os.utime(path, (time.time() - seconds,) * 2)
 

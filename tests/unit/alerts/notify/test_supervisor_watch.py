@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from tests.rig.mail_server import MailServer
+from tests.rig.web_receiver import WebReceiver, web_receiver
 from tocsin.alerts.notify import notifier_job
 from tocsin.alerts.notify.channel import Message
 from tocsin.alerts.notify.notices import NoticeFiles, send_overdue
@@ -99,23 +98,10 @@ def test_when_the_disk_fills_behind_the_first_message_the_second_is_not_taken_fo
 
 
 @pytest.fixture
-def asked() -> Iterator[tuple[str, list[str]]]:
-    """A service outside that counts the signs of life, and its address."""
-    paths: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            paths.append(self.path)
-            self.send_response(404 if "gone" in self.path else 200)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/sign", paths
-        server.shutdown()
+def outside() -> Iterator[WebReceiver]:
+    """A service outside that takes the signs of life."""
+    with web_receiver() as server:
+        yield server
 
 
 def _switch(watched: Watched, heartbeat: str | None) -> DeadMansSwitch:
@@ -124,10 +110,9 @@ def _switch(watched: Watched, heartbeat: str | None) -> DeadMansSwitch:
 
 
 def test_a_sign_of_life_goes_outside_at_an_interval_while_the_supervisor_looks(
-    watched: Watched, asked: tuple[str, list[str]]
+    watched: Watched, outside: WebReceiver
 ) -> None:
-    address, paths = asked
-    switch = _switch(watched, address)
+    switch = _switch(watched, f"{outside.url}/sign")
     watched.looks(ago=310)
     switch.worked()
     assert switch._request is None, "nobody watches the jobs, so somebody outside is to be alarmed"
@@ -136,7 +121,7 @@ def test_a_sign_of_life_goes_outside_at_an_interval_while_the_supervisor_looks(
         switch.worked()
         assert switch._request is not None
         switch._request.join()
-    assert paths == ["/sign"]
+    assert [taken.path for taken in outside.taken] == ["/sign"]
     _switch(watched, "ops@example.com").worked()
     _switch(watched, "ops@example.com").worked()
     _switch(watched, None).worked()
@@ -144,8 +129,9 @@ def test_a_sign_of_life_goes_outside_at_an_interval_while_the_supervisor_looks(
     assert [mail["Subject"] for mail in watched.server.mails] == ["[tocsin] heartbeat"], "one an interval"
 
 
-def test_a_sign_that_is_not_taken_is_logged_without_its_address(watched: Watched, asked: tuple[str, list[str]]) -> None:
-    switch = _switch(watched, f"{asked[0]}/gone-s3cret")
+def test_a_sign_that_is_not_taken_is_logged_without_its_address(watched: Watched, outside: WebReceiver) -> None:
+    outside.status = 404
+    switch = _switch(watched, f"{outside.url}/s3cret")
     with capture_logs() as logs:
         switch.worked()
         assert switch._request is not None
