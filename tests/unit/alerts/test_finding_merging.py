@@ -37,10 +37,12 @@ def backfill(score: float, version: str = "v1") -> Finding:
         ([finding(60), backfill(65), finding(62)], 62),
         ([finding(62), backfill(65), finding(60)], 62),
         ([finding(60), backfill(65), backfill(66)], 60),
+        ([finding(120), backfill(90), backfill(85)], 120),
+        ([backfill(65), finding(120)], 120),
         ([backfill(65), finding(120), finding(60), backfill(65)], 120),
     ],
 )
-def test_what_the_stream_said_last_is_kept_beside_a_backfill_that_has_the_last_word(
+def test_what_the_stream_said_last_is_kept_beside_a_backfill_which_has_the_last_word_also_when_lower(
     records: list[Finding], said: float | None
 ) -> None:
     one = kept(*records)
