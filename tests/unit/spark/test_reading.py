@@ -69,11 +69,6 @@ def test_several_sources_count_together_and_their_watermark_is_the_one_in_force(
     assert read.next_watermark(12) == datetime(2026, 1, 1, 12, tzinfo=UTC), "the other source may be behind"
 
 
-def test_a_watermark_at_its_beginning_is_none() -> None:
-    assert parse_progress(progress(eventTime={"watermark": "1970-01-01T00:00:00.000Z"})).watermark is None
-    assert parse_progress(progress()).watermark is None
-
-
 def attribute(name: str, number: int) -> dict[str, Any]:
     identity = {"product-class": EXPRESSIONS + "ExprId", "id": number, "jvmId": f"jvm{number}"}
     return {"class": EXPRESSIONS + "AttributeReference", "num-children": 0, "name": name, "exprId": identity}

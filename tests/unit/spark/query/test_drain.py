@@ -132,20 +132,11 @@ def tick(seconds_ago: float) -> bytes:
     return tick_value(ago(seconds_ago))
 
 
-def test_the_oldest_unread_record_need_not_be_the_first() -> None:
-    topic = Records([came(9999), came(60), came(600), came(5)])
-    assert Unread(topic).look({P0: 1, P1: 0}) == Backlog(3, ago(600))
-
-
 def test_nothing_older_follows_a_tick() -> None:
     topic = Records([came(60), tick(50), came(40), came(30)])
     assert Unread(topic).look({P0: 0}) == Backlog(4, ago(60))
     assert topic.seen == 2
     assert Unread(topic).look({P0: 1}) == Backlog(3, ago(50))
-
-
-def test_all_read_is_no_backlog() -> None:
-    assert Unread(Records([came(60)])).look({P0: 1, P1: 0}) == Backlog(0, None)
 
 
 def test_no_record_is_looked_at_twice() -> None:

@@ -85,17 +85,7 @@ def test_a_deaf_one_is_ended_by_force(start: Start, runner: LocalRunner) -> None
     assert runner.exit_code(JOB) == -signal.SIGKILL
 
 
-def test_force_ends_the_children_too(start: Start, runner: LocalRunner) -> None:
-    start(WITH_CHILD)
-    await_that(lambda: runner.logs(JOB, 1))
-    child = int(runner.logs(JOB, 1)[0].split()[1])
-    (process,) = runner.list()
-    runner.stop(process, force=True)
-    await_that(lambda: not _is_alive(child))
-    await_that(lambda: not runner.list())
-
-
-def test_force_ends_a_grandchild_too_whose_parent_is_gone(start: Start, runner: LocalRunner) -> None:
+def test_force_ends_all_below_it_also_a_grandchild_whose_parent_is_gone(start: Start, runner: LocalRunner) -> None:
     start(WITH_GRANDCHILD)
     await_that(lambda: runner.logs(JOB, 1))
     grandchild = int(runner.logs(JOB, 1)[0])
