@@ -27,6 +27,13 @@ def sampled(folder: Path, *lines: str | bytes) -> Path:
     return path
 
 
+def guessed(folder: Path, *lines: str | bytes) -> tuple[Source, str]:
+    """The source that is guessed from `lines`, and the text of its file."""
+    file = folder / "guessed.toml"
+    file.write_text(source_text("guessed", read_schema(sampled(folder, *lines)), "a@example.com"))
+    return read_source(file), file.read_text()
+
+
 def test_lines_of_pairs(tmp_path: Path) -> None:
     schema = read_schema(sampled(tmp_path, *(LOGIN.format(u="ab"[n % 2], n=n) for n in range(6)), ""))
     assert (schema.format, schema.lines, schema.key, schema.event_time) == ("key-value", 6, "user_id", "timestamp")
@@ -123,9 +130,7 @@ SYSLOG = "Jan 31 14:05:0{n} web1 {u}[4{n}]: {more}"
     ],
 )
 def test_plain_lines_are_read_by_a_pattern(tmp_path: Path, lines: list[str], form: str, columns: str) -> None:
-    path = tmp_path / "guessed.toml"
-    path.write_text(source_text("guessed", read_schema(sampled(tmp_path, *lines)), "a@example.com"))
-    source = read_source(path)
+    source, _ = guessed(tmp_path, *lines)
     assert source.event_time_format == form
     required = {name: kind for name, kind in source.columns.items() if name not in source.optional}
     assert required == dict(column.split() for column in columns.split(", "))
@@ -133,18 +138,10 @@ def test_plain_lines_are_read_by_a_pattern(tmp_path: Path, lines: list[str], for
     assert {times.find(line.encode()).moment.strftime("%H:%M") for line in lines} <= {"14:05", "00:00"}
 
 
-@pytest.mark.parametrize("form", ["pairs", "router", "json"])
-def test_what_was_guessed_is_a_source_that_can_be_read(tmp_path: Path, form: str) -> None:
-    lines = {
-        "pairs": [LOGIN.format(u="ab"[n % 2], n=n) for n in range(5)],
-        "router": [ROUTER.format(u="ab"[n % 2], n=n, more=" desc=late" if n else "") for n in range(5)],
-        "json": [json.dumps({"time": 1769868309 + n, "who": "ab"[n % 2], "no column": 1}) for n in range(5)],
-    }[form]
-    path = tmp_path / "guessed.toml"
-    path.write_text(source_text("guessed", read_schema(sampled(tmp_path, *lines)), "a@example.com"))
-    source = read_source(path)
-    assert source.key in source.columns
-    assert source.columns.keys() >= source.optional
+@pytest.mark.parametrize(("line", "more"), [(LOGIN, ""), (ROUTER, " desc=late")])
+def test_what_was_guessed_is_a_source_that_can_be_read(tmp_path: Path, line: str, more: str) -> None:
+    source, _ = guessed(tmp_path, *(line.format(u="ab"[n % 2], n=n, more=more if n else "") for n in range(5)))
+    assert source.columns.keys() >= {source.key, *source.optional}
 
 
 @pytest.mark.parametrize(
@@ -215,13 +212,6 @@ def test_why_a_csv_file_cannot_be_read_is_told(tmp_path: Path, content: bytes, t
 TIME = "2026-01-31T14:05:{n:02}.5Z"
 
 
-def guessed(folder: Path, records: list[dict[str, Any]]) -> tuple[Source, str]:
-    sample, file = folder / "sample", folder / "guessed.toml"
-    sample.write_text("".join(json.dumps(record) + "\n" for record in records))
-    file.write_text(source_text("guessed", read_schema(sample), "a@example.com"))
-    return read_source(file), file.read_text()
-
-
 def records(make: Any) -> list[dict[str, Any]]:
     return [make(n, TIME.format(n=n)) for n in range(12)]
 
@@ -256,7 +246,7 @@ def records(make: Any) -> list[dict[str, Any]]:
 )
 def test_time_and_key_are_found_at_any_path(tmp_path: Path, make: Any, time: str, key: str) -> None:
     made = records(make)
-    source, text = guessed(tmp_path, made)
+    source, text = guessed(tmp_path, *map(json.dumps, made))
     assert (source.field_of(source.event_time), source.field_of(source.key)) == (time, key)
     fields = {source.field_of(column) for column in source.columns}
     assert [name for name in made[0] if name not in fields and name not in text] == []
@@ -266,7 +256,7 @@ def test_names_of_every_kind_make_a_file_that_can_be_read(tmp_path: Path) -> Non
     names = ["at", "who", "Who", "window", "source", "event-time", "event_time", "a b", "a_b", "1st", "x" * 80]
     names += ["é", '"q"', "$", "", " ", "\x7f", "\ud800", "a\nb", "never", "\\", "'", "😀", "_", "-"]
     made = records(lambda n, at: dict.fromkeys(names, 1) | {"at": at, "who": "ab"[n % 2], "never": None})
-    source, text = guessed(tmp_path, made)
+    source, text = guessed(tmp_path, *map(json.dumps, made))
     read = {source.field_of(column) for column in source.columns}
     assert read == set(names) - {"Who", "$", "", " ", "\x7f", "\ud800", "a\nb", "never"}
     left_out = [line for line in text.splitlines() if line.startswith("# Left out")]
