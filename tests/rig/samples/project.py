@@ -19,3 +19,10 @@ def copy_project(folder: Path, *kinds: str) -> None:
         (folder / kind).mkdir(parents=True, exist_ok=True)
         for name in FILES[kind]:
             shutil.copy(ROOT / kind / name, folder / kind / name)
+
+
+def source_file(key: str = "user_id", **columns: str) -> str:
+    """The text of a source of JSON: its `key`, the time `at`, and further `columns`."""
+    schema = "".join(f'{name} = "{kind}"\n' for name, kind in ({key: "string", "at": "timestamp"} | columns).items())
+    head = 'title = "T"\nowner = "a@example.com"\nformat = "json"\n'
+    return f'{head}key = "{key}"\nevent_time = "at"\n[schema]\n{schema}'

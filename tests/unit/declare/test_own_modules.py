@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark import cloudpickle
 
+from tests.rig.samples.project import source_file
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.code import outside_code
 from tocsin.declare.code.own_modules import carrying, code_of
@@ -17,15 +18,7 @@ from tocsin.declare.model.errors import ConfigError
 from tocsin.platform.environments import READERS
 from tocsin.spark.declared_function import DeclaredFunction, load_module
 
-SOURCE = """title = "Logins"
-owner = "a@example.com"
-format = "json"
-key = "user_id"
-event_time = "at"
-[schema]
-user_id = "string"
-at = "timestamp"
-"""
+SOURCE = source_file()
 DETECTOR = '''"""Bursts."""
 from tocsin import Levels, detector
 {imports}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.samples.project import source_file
 from tocsin.declare.catalog import Catalog, read_catalog
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.names import Names
@@ -22,18 +23,7 @@ key = "customer_id"
 customer_id = "string"
 segment = "string"
 """
-SOURCE = """
-title = "Customers"
-owner = "crm@example.com"
-format = "json"
-key = "customer_id"
-event_time = "at"
-
-[schema]
-customer_id = "string"
-segment = "string"
-at = "timestamp"
-"""
+SOURCE = source_file("customer_id", segment="string")
 DETECTOR = '''"""Finds."""
 from tocsin import Levels, detector
 @detector(source="customers", entity="customer_id", window=None, levels=Levels(email=1), owner="o@example.com",

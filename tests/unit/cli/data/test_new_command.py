@@ -6,20 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.rig.command_line import invoke
+from tests.rig.samples.project import source_file
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.code.case_code import case_kinds
 from tocsin.declare.model.errors import ConfigError
 
-WORDS = """title = "t"
-owner = "a@example.com"
-format = "json"
-key = "word"
-event_time = "at"
-
-[schema]
-at = "timestamp"
-word = "string"
-"""
+WORDS = source_file("word")
 OWNER = ["--owner", "a@example.com"]
 
 

@@ -4,21 +4,12 @@ from pathlib import Path
 import pytest
 
 from tests.rig.command_line import call, invoke
+from tests.rig.samples.project import source_file
 from tocsin.cli.json_shapes import FaultShape
 from tocsin.declare.model.errors import ConfigError
 from tocsin.spark.query import gaps
 
-GOOD_SOURCE = """
-title = "Logins"
-owner = "platform@example.com"
-format = "json"
-key = "user_id"
-event_time = "at"
-
-[schema]
-user_id = "string"
-at = "timestamp"
-"""
+GOOD_SOURCE = source_file()
 GOOD_DETECTOR = '''"""Bursts."""
 from tocsin import Case, Levels, at, detector, email
 
@@ -100,7 +91,7 @@ def test_receivers_that_the_settings_do_not_know_are_faults(project: Path) -> No
     settings = "[receivers.webhook.siem]\nurl = 'https://siem.example.com'\nsecret_file = 's'\n"
     (project / "tocsin.toml").write_text(f"{settings}[alerts]\nurgent_recipients = ['webhook:siem', 'pagerduty:ops']")
     source = project / "sources" / "logins.toml"
-    source.write_text(source.read_text().replace("platform@example.com", "webhook:siam"))
+    source.write_text(source.read_text().replace("a@example.com", "webhook:siam"))
     (project / "routes.toml").write_text("[[route]]\nto = ['webhook:siem', 'apprise:chat']")
     code, told = call("check")
     assert code == 1

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.rig.played_kafka import played_kafka, running_job
+from tests.rig.samples.project import source_file
 from tests.rig.samples.segments import segments
 from tests.rig.waiting import await_that
 from tocsin.declare.catalog import read_catalog
@@ -45,16 +46,7 @@ from tocsin import view
 def view(events):
     return events
 '''
-SOURCE = """title = "Lines"
-owner = "crm@example.com"
-format = "json"
-key = "customer_id"
-event_time = "at"
-
-[schema]
-customer_id = "string"
-at = "timestamp"
-"""
+SOURCE = source_file("customer_id")
 
 
 @pytest.fixture
