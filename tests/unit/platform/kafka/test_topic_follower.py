@@ -1,4 +1,4 @@
-"""Following a topic, and several topics read as one, in a Kafka that librdkafka plays."""
+"""Writing to topics, following one, and reading several as one, in a Kafka that librdkafka plays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message, Producer
 
-from tests.rig.played_kafka import played_kafka
+from tests.rig.played_kafka import played_kafka, written
 from tests.rig.waiting import await_that
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.setting_blocks import KafkaSettings
@@ -158,3 +158,50 @@ def test_the_records_of_all_topics_count_and_each_has_its_place(tmp_path: Path) 
             )
             assert (records, 500 <= seconds < 560) == (4, True), "three of the one topic, one of the other"
             assert lag_of(topics, {logins: 3}, ends, lambda _: None) == (0, 0.0), "the job reads nothing else"
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+LONGEST = 1_000
+
+
+@pytest.fixture
+def without_kafka(tmp_path: Path) -> Settings:
+    return Settings(project=tmp_path, state=tmp_path, kafka=KafkaSettings(bootstrap_servers="127.0.0.1:1"))
+
+
+def test_records_are_there_when_the_writer_is_closed_and_one_that_is_too_long_is_refused(settings: Settings) -> None:
+    told: list[int | None] = []
+    with RecordWriter(settings, LONGEST) as writer:
+        assert writer.write(TOPIC, b"a", "k", partition=0)
+        assert not writer.write(TOPIC, b"x" * (LONGEST + 1), partition=0)
+        assert writer.write(TOPIC, "b", partition=0, on_delivery=lambda error, message: told.append(message.offset()))
+        assert writer.write(TOPIC, b"c", partition=0)
+    assert written(settings, TOPIC) == [(b"k", b"a"), (None, b"b"), (None, b"c")]
+    assert told == [1], "who hears of a record itself counts it itself"
+    assert (writer.sent, writer.delivered, writer.refused, writer.failed) == (4, 2, 1, 0)
+    assert "too large" in (writer.error or "")
+
+
+def test_records_that_were_lost_are_told_once(without_kafka: Settings) -> None:
+    writer = RecordWriter(without_kafka, LONGEST, timeout_seconds=0.1)
+    writer.write(TOPIC, b"a")
+    with pytest.raises(TransientError, match="1 of 1 records did not reach Kafka at 127"):
+        writer.flush(10)
+    writer.flush(10)
+    assert (writer.sent, writer.delivered, writer.failed) == (1, 0, 1)
+
+
+def test_a_kafka_that_takes_nothing_is_not_waited_for_longer_than_was_said(without_kafka: Settings) -> None:
+    full = {"queue.buffering.max.messages": 1, "message.timeout.ms": 60_000}
+    writer = RecordWriter(without_kafka, LONGEST, timeout_seconds=0.1, config=full)
+    writer.write(TOPIC, b"a")
+    with pytest.raises(TransientError, match="Kafka accepts no records for findings"):
+        writer.write(TOPIC, b"b")
+
+
+def test_an_error_of_the_writers_user_is_not_hidden_by_lost_records(without_kafka: Settings) -> None:
+    with pytest.raises(ZeroDivisionError), RecordWriter(without_kafka, LONGEST, timeout_seconds=0.1) as writer:
+        writer.write(TOPIC, b"a")
+        raise ZeroDivisionError
