@@ -1,24 +1,29 @@
+"""The indexer: findings and alerts in the DB, the routes that it follows, and what detectors on findings read."""
+
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock, call
 
 import pytest
 from sqlalchemy import Connection, event, insert, select, text, update
 
+from tests.rig.played_kafka import played_kafka, written
 from tests.rig.samples.backfills import list_backfilled
 from tests.rig.samples.project import copy_project
 from tests.rig.sink_servers import emptied
 from tests.rig.waiting import await_that
 from tests.unit.alerts.backfilled_days import publish
-from tests.unit.alerts.scene import FACTS, NOON, SECOND, broken, burst, finding, raw, record, show
+from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, broken, burst, finding, raw, record, show
 from tocsin.alerts import finding_feed, indexer, recording
-from tocsin.alerts.finding_feed import FindingFeed, FindingRecord
+from tocsin.alerts.finding_feed import FindingFeed, FindingRecord, event_of, reached_levels
 from tocsin.alerts.followed_routes import FollowedRoutes
 from tocsin.alerts.indexer import Indexer, IndexerJob
 from tocsin.alerts.notify import outbox
@@ -28,11 +33,13 @@ from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter
 from tocsin.alerts.store.schema import alerts, detectors, notifications
 from tocsin.declare.model.errors import TransientError
-from tocsin.declare.model.job_report import UNDECLARED_DETECTORS, JobState
+from tocsin.declare.model.finding import Finding
+from tocsin.declare.model.job_report import UNDECLARED_DETECTORS, JobReport, JobState
 from tocsin.declare.routes import NO_ROUTES
 from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.declare.settings import Settings
 from tocsin.dev.servers.ports import free_ports
+from tocsin.platform.kafka.record_writer import RecordWriter
 from tocsin.platform.kafka.reporter import Reporter
 
 Open = Callable[..., Database]
@@ -429,3 +436,88 @@ def test_notifications_are_planned_by_the_routes_of_the_moment_and_the_last_good
     assert (routes.read(), routes.trouble) == (NO_ROUTES, "")
     file.write_text("[[route]")
     assert FollowedRoutes(settings).read() == NO_ROUTES
+
+
+# --- what detectors on findings read ----------------------------------------------------------------------------------
+
+
+TOPIC = "events.findings.failed_logins"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[Settings]:
+    with played_kafka(TOPIC, "job-metrics") as kafka:  # no file is declared: one that breaks must stop nothing
+        yield Settings(project=tmp_path, state=tmp_path / "state", kafka=kafka)
+
+
+def events(settings: Settings) -> list[dict[str, Any]]:
+    values = [value for partition in range(4) for _, value in written(settings, TOPIC, partition)]
+    return [json.loads(value or b"") for value in values]
+
+
+def identities(settings: Settings) -> list[tuple[str, str]]:
+    return sorted((one["finding_id"], one["level"]) for one in events(settings) if "tick" not in one)
+
+
+def pass_on(feed: FindingFeed, *found: Finding) -> None:
+    feed.pass_on([record(one) for one in found])
+
+
+def test_each_level_of_a_finding_is_one_event_however_often_it_is_updated(settings: Settings) -> None:
+    feed, one, two = FindingFeed(settings, lambda: RULES.facts), finding(60), finding(60, user="trent")
+    pass_on(feed, one, finding(61), two)
+    pass_on(feed, finding(99), finding(101), finding(150))
+    expected = [(one.finding_id, "email"), (one.finding_id, "urgent"), (two.finding_id, "email")]
+    assert identities(settings) == sorted(expected)
+
+
+def test_a_restart_repeats_events_that_are_equal_so_that_readers_can_drop_them(settings: Settings) -> None:
+    pass_on(FindingFeed(settings, lambda: RULES.facts), finding(60))
+    later = finding(180, event_time_max=NOON + 9 * SECOND)
+    pass_on(FindingFeed(settings, lambda: RULES.facts), later)
+    same = [one for one in events(settings) if one["level"] == "email"]
+    assert len(same) == 2
+    assert same[0] | {"ingested_at": ""} == same[1] | {"ingested_at": ""}
+
+
+def test_a_finding_that_jumps_over_the_lower_limit_has_reached_it() -> None:
+    assert reached_levels(finding(150), FACTS) == ["email", "urgent"]
+    assert reached_levels(finding(150), FACTS.model_copy(update={"email_limit": None})) == ["urgent"]
+    assert reached_levels(finding(60), FACTS) == ["email"]
+
+
+def test_an_event_has_the_time_of_its_finding_and_nothing_that_changes_later() -> None:
+    one = event_of(finding(60), "email")
+    assert one["event_time"] == one["window_start"] == "2026-11-21T12:00:00.000000Z"
+    assert (one["user_id"], one["source"]) == ("mallory", "findings.failed_logins")
+    assert not {"score", "context", "evidence", "at_least", "version"} & one.keys()
+    alone = finding(60, window_start=None, window_end=None)
+    assert event_of(alone, "email")["event_time"] == "2026-11-21T12:00:05.000000Z"
+
+
+def test_records_that_are_no_findings_or_that_nobody_reads_are_passed_over(settings: Settings) -> None:
+    feed = FindingFeed(settings, lambda: RULES.facts)
+    feed.pass_on([raw(b"{"), raw(None)])
+    pass_on(feed, finding(60, detector="password_spraying"), finding(60, detector="unknown"))
+    assert events(settings) == []
+
+
+def report(settings: Settings, watermark: datetime, at: datetime) -> None:
+    own = settings.installation_id
+    said = JobReport(job="detector:failed_logins", instance=own, at=at, state=JobState.RUNNING, watermark=watermark)
+    with RecordWriter(settings, 10_000) as writer:
+        writer.write("job-metrics", said.model_dump_json(), said.job, partition=0)
+
+
+def test_a_tick_says_how_far_a_detector_has_got_once_all_that_it_found_is_passed_on(settings: Settings) -> None:
+    feed = FindingFeed(settings, lambda: RULES.facts)
+    report(settings, NOON, at=NOON + MINUTE)
+    feed.tick(None)
+    feed.tick(NOON + MINUTE - timedelta(microseconds=1))
+    assert events(settings) == []
+    for _ in range(2):
+        feed.tick(NOON + MINUTE)
+    assert [one["event_time"] for one in events(settings)] == ["2026-11-21T12:00:00.000000Z"]
+    report(settings, NOON - SECOND, at=NOON + 2 * MINUTE)  # another version has begun again
+    feed.tick(NOON + 3 * MINUTE)
+    assert len(events(settings)) == 1

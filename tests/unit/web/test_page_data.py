@@ -324,30 +324,20 @@ def test_before_the_first_look_there_is_nothing_but_the_reason(tmp_path: Path, p
     page._usage.wait(patient(10))
 
 
-def test_a_supervisor_that_looks_no_more_is_told(place: Place) -> None:
+def test_a_killed_job_of_the_platform_is_down_though_every_dag_is_paused_while_no_supervisor_looks(
+    place: Place,
+) -> None:
+    """To pause the DAG of the platform switches no job."""
+    place.remembers(indexer=Past(spec="v1", started_at=time.time() - 900, expected=True))
     note_look(place.settings.state, "jobs")
     assert place.jobs().notes == []
     path = place.settings.state / "heartbeats" / "supervisor__jobs.json"
     os.utime(path, (time.time() - 400, time.time() - 400))
     (note,) = place.jobs().notes
     assert "The supervisor has not looked at the jobs for 7 min" in note.text
-
-
-def test_a_killed_job_of_the_platform_is_down_though_every_dag_is_paused(place: Place) -> None:
-    place.remembers(indexer=Past(spec="v1", started_at=time.time() - 900, expected=True))
-    note_look(place.settings.state, "jobs")
-    path = place.settings.state / "heartbeats" / "supervisor__jobs.json"
-    os.utime(path, (time.time() - 400, time.time() - 400))
     row = place.row("indexer", platform=True, supervisor=True)
     assert (row.standing, row.health, row.off) == (Severity.PROBLEM, "down", None)
     assert (row.may_switch, row.may_restart) == (False, True)
-
-
-def test_pausing_the_dag_of_the_platform_stops_none_of_its_jobs(place: Place) -> None:
-    place.run("notifier")
-    place.says("notifier")
-    row = place.row("notifier", platform=True)
-    assert (row.standing, row.health, row.off, row.may_switch) == (Severity.OK, "running", None, False)
 
 
 def test_fifty_detectors_are_looked_at_in_no_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,16 +60,6 @@ def test_an_email_leaves_when_its_window_has_closed_and_not_before(scene: Scene)
     assert [(to, subject[:21]) for to, subject in scene.subjects] == [(OWNER, "mallory: 60 (limit 50")]
 
 
-def test_a_burst_past_50_and_then_100_in_one_window_sends_one_urgent_and_no_email(scene: Scene) -> None:
-    for score in (60, 99, 120):
-        scene.index(score)
-        scene.send()
-    scene.now += 30 * SECOND
-    scene.close_windows(NOON + 2 * WINDOW)
-    scene.send()
-    assert [subject[:8] for to, subject in scene.subjects if to == OWNER] == ["[URGENT]"]
-
-
 def test_an_email_whose_job_is_silent_leaves_late_and_says_so(scene: Scene) -> None:
     scene.index(60)
     scene.now = NOON + WINDOW + FACTS.lateness + RULES.incomplete_after - SECOND
