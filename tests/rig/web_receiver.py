@@ -29,6 +29,7 @@ class WebReceiver(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.status = 202
+        self.takes_get = False
         self.answer_headers: dict[str, str] = {}
         self.taken: list[Taken] = []
         self.released = threading.Event()
@@ -55,7 +56,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"so says\r\nthe receiver")
 
-    do_GET = do_POST
+    def do_GET(self) -> None:
+        assert isinstance(self.server, WebReceiver)
+        return self.do_POST() if self.server.takes_get else self.send_error(501)
 
     def log_message(self, *_: object) -> None:
         pass

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.rig.samples import findings
+from tocsin.alerts import recording
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.finding_feed import FindingRecord
-from tocsin.alerts.recording import Rules
+from tocsin.alerts.recording import Recorded, Rules
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
@@ -57,6 +59,14 @@ def record(
     """A finding as Kafka delivers it."""
     value = one.model_copy(update={"detected_at": None}).to_json()
     return FindingRecord(topic="findings", partition=partition, offset=offset, appended_at=appended_at, value=value)
+
+
+def index(
+    database: Database, batch: Sequence[Finding], rules: Rules = RULES, now: datetime = NOON + 8 * SECOND
+) -> Recorded:
+    """Record findings as the indexer does."""
+    with database.write() as connection:
+        return recording.record(connection, batch, rules, now)
 
 
 def show(database: Database, alert: int | None = None) -> AlertDetails:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from functools import partial
 
@@ -13,7 +14,7 @@ from tests.rig.mail_server import read_body
 from tests.rig.samples.backfills import list_backfilled
 from tests.unit.alerts.backfilled_days import apply, published, stored
 from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene
-from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, finding
+from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, finding, index
 from tocsin.alerts import actions, alert_lifecycle
 from tocsin.alerts.actions import Actor
 from tocsin.alerts.alert_states import Verdict
@@ -45,9 +46,8 @@ def silence(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
 def missing(scene: Scene, *seconds: int, score: float = 120, origin: Origin = Origin.STREAM) -> None:
     """Findings of silence in the windows that begin so long after NOON, with the clock some seconds after the last."""
     scene.now = max(scene.now, NOON + seconds[-1] * SECOND + 2 * WINDOW)
-    with scene.database.write() as connection:
-        found = [finding(score, at=NOON + second * SECOND, origin=origin) for second in seconds]
-        record(connection, found, Rules(facts={FACTS.name: SILENCE}, paged=RULES.paged, domain=RULES.domain), scene.now)
+    found = [finding(score, at=NOON + second * SECOND, origin=origin) for second in seconds]
+    index(scene.database, found, replace(RULES, facts={FACTS.name: SILENCE}), scene.now)
 
 
 def closed(scene: Scene, until: int) -> None:
@@ -288,8 +288,7 @@ def test_a_chunk_costs_the_same_however_much_is_in_the_outbox(sqlite: Database) 
 
 
 def test_superseded_findings_go_too_and_their_day_is_not_stored_again(database: Database) -> None:
-    with database.write() as connection:
-        record(connection, [finding(60)], Rules(facts={}), NOON)
+    index(database, [finding(60)], Rules(facts={}))
     apply(database, [], published(), rules=Rules(facts={}))
     assert stored(database).superseded_by
     with database.write() as connection:

@@ -10,11 +10,10 @@ from datetime import timedelta
 
 import pytest
 
-from tests.unit.alerts.scene import MINUTE, NOON, RULES, SECOND, finding, show
+from tests.unit.alerts.scene import MINUTE, NOON, SECOND, finding, index, show
 from tocsin.alerts import actions, alert_lifecycle, alert_states
 from tocsin.alerts.actions import ActionResult, Actor
 from tocsin.alerts.alert_states import AlertState, AlertStatus, CannotChange, Verdict
-from tocsin.alerts.recording import record
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter
@@ -107,13 +106,13 @@ def test_what_cannot_be_done_says_whose_doing_that_is(steps: list[Step], last: S
 def test_an_acknowledgement_goes_on_in_the_next_period_until_it_expires_or_the_level_rises(
     database: Database, after: timedelta, score: float, state: AlertState
 ) -> None:
-    with database.write() as connection:
-        record(connection, [finding(60)], RULES, NOON + 10 * SECOND)
-        actions.acknowledge(connection, [1], ANN)
+    index(database, [finding(60)])
     now = NOON + after
     with database.write() as connection:
+        actions.acknowledge(connection, [1], ANN)
+    with database.write() as connection:
         alert_lifecycle.resolve(connection, alert_lifecycle.find_over(connection, now), now)
-        record(connection, [finding(score, at=now, detected_at=now)], RULES, now + 10 * SECOND)
+    index(database, [finding(score, at=now, detected_at=now)], now=now + 10 * SECOND)
     second = queries.list_alerts(database, AlertFilter())[0]
     assert (second.id, second.state) == (2, state)
     assert [(step.action, "ann" in step.why) for step in show(database, 2).history] == [
@@ -133,16 +132,14 @@ def test_an_acknowledgement_goes_on_in_the_next_period_until_it_expires_or_the_l
 def test_what_continues_below_urgent_notifies_once_and_is_then_listed_in_summaries(
     database: Database, after: timedelta, score: float, kinds: list[str]
 ) -> None:
-    with database.write() as connection:
-        record(connection, [finding(60)], RULES, NOON + 10 * SECOND)
-        now = NOON + after
-        record(connection, [finding(score, at=now + count * SECOND) for count in (0, 20)], RULES, now + 30 * SECOND)
+    index(database, [finding(60)])
+    now = NOON + after
+    index(database, [finding(score, at=now + count * SECOND) for count in (0, 20)], now=now + 30 * SECOND)
     assert [one.kind for one in show(database, 2).notifications] == kinds
 
 
 def test_of_two_who_act_at_once_the_second_is_told_what_the_first_has_done(database: Database) -> None:
-    with database.write() as connection:
-        record(connection, [finding(60)], RULES, NOON + 10 * SECOND)
+    index(database, [finding(60)])
     acted = threading.Event()
 
     def resolve(by: Actor, verdict: Verdict, before_commit: float = 0.0) -> list[ActionResult]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -11,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding, show
-from tocsin.alerts.recording import Recorded, Rules, record
+from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding, index, show
+from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
@@ -22,11 +21,6 @@ from tocsin.declare.model.finding import Finding, Origin
 from tocsin.declare.model.sizes import shortened
 
 NOW = NOON + 8 * SECOND
-
-
-def index(database: Database, batch: Sequence[Finding], rules: Rules = RULES, now: datetime = NOW) -> Recorded:
-    with database.write() as connection:
-        return record(connection, batch, rules, now)
 
 
 def only_alert(database: Database) -> AlertDetails:
@@ -305,8 +299,7 @@ def filled(database: Database) -> Database:
     """Mallory in two windows (60, 120), Trent in one (70), indexed a minute apart."""
     scene = [burst(60), burst(120, at=NOON + 2 * WINDOW), burst(70, user="trent", at=NOON + WINDOW)]
     for minute, batch in enumerate(scene):
-        with database.write() as connection:
-            record(connection, batch, RULES, NOON + minute * MINUTE)
+        index(database, batch, now=NOON + minute * MINUTE)
     return database
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.rig.samples.findings import finding as usual_finding
 from tests.rig.samples.history import facts_of
 from tests.rig.samples.visits import DAY, VISITS, expect, profile, write
 from tocsin.declare.model.finding import Finding
@@ -176,20 +177,7 @@ def test_two_figures_are_compared(tmp_path: Path) -> None:
 
 
 def finding(number: int = 0, **fields: Any) -> Finding:
-    own: dict[str, Any] = {
-        "finding_id": f"f{number}",
-        "detector": "d",
-        "version": "v",
-        "entity": {"user_id": "mallory"},
-    }
-    own |= {
-        "window_start": START,
-        "window_end": START + timedelta(seconds=10),
-        "level": "email",
-        "score": 60.0,
-        "limit": 50.0,
-    }
-    return Finding.model_construct(**(own | fields))
+    return usual_finding(at=START).model_copy(update={"finding_id": f"f{number}"} | fields)
 
 
 SHIPPED = read_suites(ROOT, read_source(ROOT / "sources/logins.toml"))

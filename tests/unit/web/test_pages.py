@@ -27,7 +27,7 @@ from starlette.testclient import TestClient
 
 from tests.rig.samples.models import SCORE, TEXT, TRAIN, add_model
 from tests.rig.samples.project import copy_project
-from tests.unit.alerts.scene import RULES, SECOND, finding, show
+from tests.unit.alerts.scene import SECOND, finding, index, show
 from tocsin.alerts import actions
 from tocsin.alerts.actions import Actor
 from tocsin.alerts.alert_states import Verdict
@@ -40,7 +40,6 @@ from tocsin.alerts.evidence.alert_evidence import (
 )
 from tocsin.alerts.links import LinkAction, Links
 from tocsin.alerts.notify.channel import AlertFacts
-from tocsin.alerts.recording import record
 from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
 from tocsin.declare.blocks.web_settings import WebSettings, WebUser
@@ -70,8 +69,7 @@ class Pages:
         for score, user in ((60, "mallory"), (130, "trudy"), (99, EVIL)):
             at = NOW - timedelta(minutes=10)
             one = finding(score, user=user, at=at, context={EVIL: EVIL}, evidence=[EVIL])
-            with self.database.write() as connection:
-                record(connection, [one], RULES, at + 8 * SECOND)
+            index(self.database, [one], now=at + 8 * SECOND)
 
     def client(self, **headers: str) -> TestClient:
         made = TestClient(self.app, base_url="http://127.0.0.1:8431", follow_redirects=False)

@@ -11,7 +11,7 @@ from sqlalchemy.event import listen
 
 from tests.rig.samples.backfills import list_backfilled
 from tests.unit.alerts.backfilled_days import DAY, MORNING, apply, days_of, drain, published, stored
-from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding, show
+from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding, index, show
 from tocsin.alerts.backfilled import published_day
 from tocsin.alerts.backfilled.published_day import UnusableDay
 from tocsin.alerts.recording import Recorded, Rules, record
@@ -25,8 +25,7 @@ V2 = Rules(facts={FACTS.name: FACTS.model_copy(update={"version": "v2"})}, domai
 
 
 def stream(database: Database, *found: Finding, rules: Rules = RULES, now: datetime = NOON + 9 * SECOND) -> None:
-    with database.write() as connection:
-        record(connection, found, rules, now)
+    index(database, found, rules, now)
 
 
 def told(database: Database) -> list[tuple[str, str, str]]:

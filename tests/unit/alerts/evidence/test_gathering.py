@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from tests.rig.played_kafka import played_kafka
-from tests.unit.alerts.scene import MINUTE, NOON, RULES, SECOND, WINDOW, finding, show
+from tests.unit.alerts.scene import MINUTE, NOON, SECOND, WINDOW, finding, index, show
 from tocsin.alerts.evidence import gathering
 from tocsin.alerts.evidence.alert_evidence import AlertEvidence, SourceEvidence
 from tocsin.alerts.evidence.gathering import EvidenceGatherer, gather, unusual_columns
-from tocsin.alerts.recording import record
 from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
 from tocsin.declare.model.errors import TransientError
@@ -42,8 +41,7 @@ def settings(kafka: KafkaSettings, tmp_path: Path) -> Settings:
 
 
 def details_of(database: Database, user: str, **changes: Any) -> AlertDetails:
-    with database.write() as connection:
-        record(connection, [finding(120, user=user, **changes)], RULES, NOON + 8 * SECOND)
+    index(database, [finding(120, user=user, **changes)])
     return show(database)
 
 

@@ -12,14 +12,14 @@ from sqlalchemy import Connection
 
 from tests.rig.mail_server import MailServer, read_body
 from tests.unit.alerts.notifier_scene import OWNER, Scene, let_a_program_read_mails
-from tests.unit.alerts.scene import FACTS, MINUTE, NOON, SECOND, finding
+from tests.unit.alerts.scene import FACTS, MINUTE, NOON, SECOND, finding, index
 from tocsin.alerts import actions
 from tocsin.alerts.actions import Actor
 from tocsin.alerts.alert_states import Action
 from tocsin.alerts.notify import notifier, outbox
 from tocsin.alerts.notify.channel import Message
 from tocsin.alerts.notify.mail import compose
-from tocsin.alerts.recording import Rules, record
+from tocsin.alerts.recording import Rules
 from tocsin.alerts.store.database import Database
 from tocsin.declare.blocks.web_settings import WebSettings
 from tocsin.declare.model.errors import TransientError
@@ -33,8 +33,7 @@ RULES = Rules(facts={FACTS.name: FACTS, OTHER.name: OTHER})
 def found(scene: Scene, users: range, **changes: object) -> None:
     """One alert of each user, now."""
     at = scene.now - 8 * SECOND
-    with scene.database.write() as connection:
-        record(connection, [finding(120, user=f"user{user}", at=at, **changes) for user in users], RULES, scene.now)
+    index(scene.database, [finding(120, user=f"user{user}", at=at, **changes) for user in users], RULES, scene.now)
 
 
 @pytest.fixture
@@ -112,8 +111,7 @@ def test_the_lines_of_a_message_about_several_begin_with_the_highest(
     scene.send()
     scores = ((60, "email", "low"), (80, "urgent", "high"), (300, "urgent", "highest"), (90, "email", "mid"))
     for score, level, user in scores:
-        with scene.database.write() as connection:
-            record(connection, [finding(score, user=user, level=level)], RULES, scene.now)
+        index(scene.database, [finding(score, user=user, level=level)], RULES, scene.now)
     scene.close_windows(NOON + MINUTE)
     scene.send_later()
     (mail,) = scene.server.mails[1:]

@@ -20,7 +20,7 @@ from tests.rig.mail_server import MailServer
 from tests.rig.samples.project import copy_project
 from tests.rig.web_receiver import DROPS, HANGS, WebReceiver, web_receiver
 from tests.unit.alerts.notifier_scene import Scene
-from tests.unit.alerts.scene import NOON, RULES, SECOND, finding, show
+from tests.unit.alerts.scene import NOON, RULES, finding, index, show
 from tocsin.alerts.actions import Actor, acknowledge
 from tocsin.alerts.alert_states import Action
 from tocsin.alerts.notify.channel import Channels, Message, Result
@@ -28,7 +28,6 @@ from tocsin.alerts.notify.mail import chart, compose
 from tocsin.alerts.notify.mail.compose import Envelope
 from tocsin.alerts.notify.receivers import messenger, named_target, pagerduty, webhook
 from tocsin.alerts.notify.receivers.pagerduty import Answered, WebhookRefused, read_any_webhook, read_webhook
-from tocsin.alerts.recording import record
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter
@@ -82,8 +81,7 @@ def installation(project: Path, url: str) -> Settings:
 
 def composed(database: Database, recipient: str, **changes: Any) -> Message:
     """The message about an urgent alert."""
-    with database.write() as connection:
-        record(connection, [finding(120, **changes)], RULES, NOON + 8 * SECOND)
+    index(database, [finding(120, **changes)])
     details = show(database)
     envelope = Envelope(recipient=recipient, message_id="<1@tocsin.example.com>", date=NOON)
     return compose.alert_mail(details, details.notifications[0], envelope)

@@ -15,8 +15,8 @@ from sqlalchemy import DateTime, MetaData, create_engine, event, text
 
 from tests.rig.kept_release import RELEASES
 from tests.rig.sink_servers import emptied
-from tests.unit.alerts.scene import NOON, RULES, burst, finding
-from tocsin.alerts.recording import record
+from tests.unit.alerts import scene
+from tests.unit.alerts.scene import NOON, burst, finding
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.queries import AlertFilter, FindingFilter
@@ -44,8 +44,7 @@ def database(address: str, opened: Open) -> Database:
 
 
 def index(database: Database, *users: str) -> None:
-    with database.write() as connection:
-        record(connection, [one for user in users or ("mallory",) for one in burst(60, user=user)], RULES, NOON)
+    scene.index(database, [one for user in users or ("mallory",) for one in burst(60, user=user)])
 
 
 def as_of_release_0_1_0(archive: Path, database: Database, folder: Path) -> None:
@@ -192,8 +191,7 @@ def test_a_read_only_or_full_database_is_transient_with_advice(
         connection.execute(now)
 
     def index_large() -> None:
-        with sqlite.write() as connection:
-            record(connection, [finding(60, context={"note": "x" * 1_000_000})], RULES, NOON)
+        scene.index(sqlite, [finding(60, context={"note": "x" * 1_000_000})])
 
     with pytest.raises(TransientError, match=reason):
         index_large()

@@ -38,15 +38,18 @@ class Server(Protocol):
     def lose(self) -> None: ...
 
 
+def sink_at(kind: str, address: str, **fields: Any) -> Sink:
+    found = open_sink(view_spec(sink=kind, **fields), Settings(views=ViewSettings(**{kind: address})))
+    assert found is not None
+    return found
+
+
 class Postgres:
     def __init__(self, address: str) -> None:
         self.address = emptied(address)
 
     def sink(self, **fields: Any) -> Sink:
-        settings = Settings(views=ViewSettings(postgres=self.address))
-        found = open_sink(view_spec(sink="postgres", **fields), settings)
-        assert found is not None
-        return found
+        return sink_at("postgres", self.address, **fields)
 
     def ask(self, query: str) -> list[Any]:
         with psycopg.connect(self.address) as connection:
@@ -67,10 +70,7 @@ class Redis:
         self.client.flushall()
 
     def sink(self, **fields: Any) -> Sink:
-        settings = Settings(views=ViewSettings(redis=self.server.address))
-        found = open_sink(view_spec(sink="redis", **fields), settings)
-        assert found is not None
-        return found
+        return sink_at("redis", self.server.address, **fields)
 
     def rows(self) -> Rows:
         found: Rows = {}
@@ -92,10 +92,7 @@ class Influx:
         self.lose()
 
     def sink(self, **fields: Any) -> Sink:
-        settings = Settings(views=ViewSettings(influx=self.server.address))
-        found = open_sink(view_spec(sink="influx", **fields), settings)
-        assert found is not None
-        return found
+        return sink_at("influx", self.server.address, **fields)
 
     def ask(self, query: str) -> list[Any]:
         parts = urlsplit(self.server.address)
@@ -316,10 +313,8 @@ def test_a_changed_key_makes_the_table_anew(postgres: str) -> None:
 
 
 def test_a_server_that_is_away() -> None:
-    away = {"postgres": "postgresql://nobody@127.0.0.1:1/none", "redis": "redis://127.0.0.1:1/0"}
-    for kind in ("postgres", "redis"):
-        sink = open_sink(view_spec(sink=kind), Settings(views=ViewSettings(**away)))
-        assert sink is not None
+    for kind, address in (("postgres", "postgresql://nobody@127.0.0.1:1/none"), ("redis", "redis://127.0.0.1:1/0")):
+        sink = sink_at(kind, address)
         with pytest.raises(TransientError):
             sink.offsets()
         sink.close()

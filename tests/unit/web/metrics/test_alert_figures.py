@@ -7,8 +7,7 @@ import pytest
 from sqlalchemy import update
 
 from tests.rig.served import Served
-from tests.unit.alerts.scene import FACTS, RULES, burst
-from tocsin.alerts.recording import record
+from tests.unit.alerts.scene import FACTS, burst, index
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import notifications
 from tocsin.declare.model.errors import ConfigError
@@ -50,8 +49,7 @@ class Scene:
             for one in burst(score, user=user)
             if one.window_start and one.window_end and one.event_time_max
         ]
-        with self.database.write() as connection:
-            record(connection, found, RULES, datetime.now(UTC))
+        index(self.database, found, now=datetime.now(UTC))
 
     def mark(self, state: str, **changes: object) -> None:
         with self.database.write() as connection:

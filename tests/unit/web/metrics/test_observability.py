@@ -17,9 +17,8 @@ from prometheus_client import start_http_server
 from tests.rig.dashboard_files import DASHBOARDS, FOLDER, PANELS, RULES_OF_ALERTS
 from tests.rig.prometheus_server import program, prometheus
 from tests.rig.waiting import await_that
-from tests.unit.alerts.scene import RULES, burst
+from tests.unit.alerts.scene import burst, index
 from tests.unit.web.metrics.installation import COUNTED, DETECTOR, INGEST, Installation, kafka_of
-from tocsin.alerts.recording import record
 from tocsin.alerts.store.database import Database
 from tocsin.declare.setting_blocks import MetricsSettings
 from tocsin.web.metrics.exporter import Scrape
@@ -72,8 +71,7 @@ def test_every_expression_of_the_dashboard_gives_figures_and_every_rule_evaluate
 ) -> None:
     server_program = program("prometheus")
     database = Database(f"sqlite:///{installation.settings.state / 'alerts.db'}")
-    with database.write() as connection:
-        record(connection, burst(110), RULES, datetime.now(UTC))
+    index(database, burst(110), now=datetime.now(UTC))
     database.close()
     with kafka_of(installation):
         reports = [

@@ -12,7 +12,7 @@ from typing import cast
 
 import pytest
 
-from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding, show
+from tests.unit.alerts.scene import FACTS, MINUTE, NOON, SECOND, WINDOW, burst, finding, index, show
 from tocsin.alerts.evidence.alert_evidence import AlertEvidence, SourceEvidence, UnusualColumn, ValueShare
 from tocsin.alerts.links import LinkAction, Links
 from tocsin.alerts.notify.channel import AlertFacts, Message, find_by_key
@@ -21,7 +21,6 @@ from tocsin.alerts.notify.mail.chart import draw
 from tocsin.alerts.notify.mail.compose import Envelope, Notice
 from tocsin.alerts.notify.outbox import Overview
 from tocsin.alerts.notify.smtp import as_mail
-from tocsin.alerts.recording import record
 from tocsin.alerts.store.alert_rows import AlertDetails
 from tocsin.alerts.store.database import Database
 from tocsin.declare.blocks.web_settings import WebSettings
@@ -55,8 +54,7 @@ HOUR = timedelta(hours=1)
 
 
 def details_of(database: Database, findings: list[Finding]) -> AlertDetails:
-    with database.write() as connection:
-        record(connection, findings, RULES, NOON + 8 * SECOND)
+    index(database, findings)
     return show(database)
 
 
