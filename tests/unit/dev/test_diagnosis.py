@@ -1,12 +1,12 @@
 import os
 import shutil
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.rig.mail_server import MailServer
 from tocsin.alerts.store.database import Database
 from tocsin.declare.catalog import Catalog, read_catalog
 from tocsin.declare.model.errors import ConfigError, Fault
@@ -31,26 +31,11 @@ def free_port() -> int:
 
 @pytest.fixture
 def listener() -> Iterator[int]:
-    """A port on which something listens that greets as a mail server does."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(5)
-
-        def greet() -> None:
-            try:
-                while True:
-                    connection = server.accept()[0]
-                    with connection, connection.makefile("rwb") as stream:
-                        stream.write(b"220 here\r\n")
-                        stream.flush()
-                        for said in iter(stream.readline, b""):
-                            stream.write(b"221 bye\r\n" if said.lower().startswith(b"quit") else b"250 ok\r\n")
-                            stream.flush()
-            except OSError:
-                return
-
-        thread = threading.Thread(target=greet, daemon=True)
-        thread.start()
-        yield int(server.getsockname()[1])
+    """The port of a mail server."""
+    server = MailServer()
+    server.start()
+    yield server.port
+    server.stop()
 
 
 def settings(state: Path, *, kafka: int, smtp: int, host: str = "127.0.0.1") -> Settings:

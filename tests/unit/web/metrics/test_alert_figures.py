@@ -35,19 +35,11 @@ class Scene:
         self, user: str, score: int = 60, *, at: datetime | None = None, appended_after: timedelta = SECOND
     ) -> None:
         """Findings of a burst whose 51st event, at `at`, crosses the lowest limit."""
-        first = burst(score, user=user)[0].event_time_max
-        moved = (at or datetime.now(UTC)) - (first or datetime.now(UTC))
+        start = (at or datetime.now(UTC)) - 51 * timedelta(milliseconds=50)
         found = [
-            one.model_copy(
-                update={
-                    "window_start": one.window_start + moved,
-                    "window_end": one.window_end + moved,
-                    "event_time_max": one.event_time_max + moved,
-                    "detected_at": one.event_time_max + moved + appended_after,
-                }
-            )
-            for one in burst(score, user=user)
-            if one.window_start and one.window_end and one.event_time_max
+            one.model_copy(update={"detected_at": one.event_time_max + appended_after})
+            for one in burst(score, user=user, at=start)
+            if one.event_time_max
         ]
         index(self.database, found, now=datetime.now(UTC))
 
