@@ -148,12 +148,6 @@ def test_windows_that_arrive_in_the_wrong_order_share_their_alert(database: Data
     assert alive(details) == [("email", "waiting", OWNER, 1)]
 
 
-def test_old_findings_are_listed_and_never_page(database: Database) -> None:
-    now = NOON + timedelta(hours=3)
-    index(database, burst(120), now=now)
-    assert alive(only_alert(database)) == [("delayed", "waiting", OWNER, 1)]
-
-
 def test_an_attack_that_goes_on_pages_although_its_beginning_was_found_late(database: Database) -> None:
     now = NOON + 40 * MINUTE
     index(database, burst(120), now=now)

@@ -23,7 +23,6 @@ from tocsin.dev import container
 from tocsin.dev.servers.airflow_servers import COMPONENTS, Airflow
 from tocsin.dev.servers.ports import free_ports
 from tocsin.setup.paths import here
-from tocsin.supervise.runners.runner import Labels, of_environment
 
 BEGAN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -126,11 +125,6 @@ def test_its_metrics_go_nowhere_unless_asked(airflow: Airflow) -> None:
 def test_an_address_of_metrics_is_a_url_with_a_path(address: str) -> None:
     with pytest.raises(ValidationError, match="metrics_url"):
         AirflowSettings(metrics_url=address)
-
-
-def test_labels_come_back_from_the_environment(airflow: Airflow) -> None:
-    launch = airflow.components()[1].launch("here.servers")
-    assert of_environment(launch.labels.variable()) == Labels("here.servers", "airflow-scheduler", launch.labels.spec)
 
 
 def test_what_each_component_waits_for(airflow: Airflow, api: int) -> None:
