@@ -27,24 +27,6 @@ def at(seconds: float) -> datetime:
     return T0 + timedelta(seconds=seconds)
 
 
-def test_no_tick_while_something_is_unread() -> None:
-    rule = TickRule()
-    rule.ask(at(1), {P0: 5, P1: 3})
-    assert rule.answer({}) is None
-    assert rule.answer({P0: 5}) is None
-    assert rule.answer({P0: 5, P1: 2}) is None
-    assert rule.answer({P0: 5, P1: 3}) == at(1)
-
-
-def test_an_idle_topic_ticks_on() -> None:
-    rule = TickRule()
-    rule.ask(at(1), {P0: 0, P1: 0})
-    assert rule.answer({}) == at(1)
-    rule.ask(at(2), {P0: 0, P1: 0})
-    assert rule.answer({}) == at(2)
-    assert rule.answer({}) is None
-
-
 def test_a_clock_that_stands_still_or_goes_back_makes_no_tick() -> None:
     rule = TickRule()
     for second, tick in ((2, at(2)), (2, None), (1, None), (3, at(3))):

@@ -154,6 +154,8 @@ def test_a_job_with_many_partitions_may_have_as_many_workers_of_python(project: 
 @pytest.mark.parametrize(
     ("line", "concerned"),
     [
+        ('title = "Other"', set()),
+        ('owner = "other@example.com"', set()),
         ("history_days = 3", set()),
         ("partitions = 3", set()),
         ("max_bytes = 1000", {INGEST}),
@@ -162,10 +164,9 @@ def test_a_job_with_many_partitions_may_have_as_many_workers_of_python(project: 
     ],
 )
 def test_a_line_of_a_source_concerns_the_jobs_that_use_it(project: Path, line: str, concerned: set[str]) -> None:
-    path = project / "sources" / "logins.toml"
+    before, path = _jobs(project), project / "sources" / "logins.toml"
     key = line.partition(" ")[0]
     path.write_text("".join(one for one in path.read_text().splitlines(keepends=True) if not one.startswith(key)))
-    before = _jobs(project)
     _edit(path, "[schema]", f"{line}\n\n[schema]")
     assert _changed(before, _jobs(project)) == concerned
 
