@@ -57,21 +57,11 @@ def test_a_broken_frame_says_where(body: bytes, told: str) -> None:
         split_frames(body)
 
 
-def test_counts_are_of_bytes() -> None:
-    assert split_frames("3 aé3 b".encode()[:5] + b"1 b") == ["aé".encode(), b"b"]
-
-
 def test_frames_become_records_and_notices_are_counted() -> None:
     body = framed(NOTICE, HEADER + b"k=1\n", HEADER.replace(b"router", b"web.1") + b"k=2", HEADER + b"k=3")
     batch = read_frames(body, source(), "id", b"4", "heroku/router")
-    assert batch.records == ((0, HEADER + b"k=1"), (2, HEADER + b"k=3"))
+    assert batch.records == ((0, HEADER + b"k=1"), (2, HEADER + b"k=3")), "a notice, which may come later, has no index"
     assert (batch.lost, batch.left_out, batch.identity) == (23, 1, "id")
-
-
-def test_a_notice_changes_no_index() -> None:
-    """Another attempt may come behind a notice that the first did not have."""
-    line = HEADER + b"k=1"
-    assert read_frames(framed(NOTICE, line), source(), "i").records == read_frames(framed(line), source(), "i").records
 
 
 def test_only_logplex_gives_notice() -> None:
