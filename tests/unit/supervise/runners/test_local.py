@@ -45,7 +45,9 @@ def test_a_process_is_found_by_its_labels_by_another_runner_too(
 ) -> None:
     labels = Labels(instance, JOB, "abc")
     pid = runner.start(launch(tmp_path, labels, SLEEP))
-    (found,) = LocalRunner(instance, lambda _: tmp_path).list()
+    another = LocalRunner(instance, lambda _: tmp_path)
+    await_that(another.list)
+    (found,) = another.list()
     assert (found.pid, found.labels, found.leader) == (pid, labels, True)
     assert os.getsid(pid) == pid, "a session of its own"
     assert LocalRunner("another", lambda _: tmp_path).list() == [], "no other installation sees it"
