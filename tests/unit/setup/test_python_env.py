@@ -57,9 +57,10 @@ def tools(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Tools:
     return tools
 
 
-def test_a_second_run_does_nothing(paths: Paths, tools: Tools) -> None:
+def test_a_second_run_does_nothing_and_settings_of_the_tools_are_no_change(paths: Paths, tools: Tools) -> None:
     assert python_env.install(paths)
     assert tools.verbs() == ["uv", "uv", "venv", "sync", "--editable"]
+    (paths.root / "pyproject.toml").write_text(PROJECT + "[tool.ruff]\nline-length = 1\n")
     assert not python_env.install(paths)
     assert tools.verbs() == []
 
@@ -71,12 +72,6 @@ def test_a_changed_lock_is_installed_into_the_same_environment(paths: Paths, too
     (paths.locks / name).write_text("changed")
     assert python_env.install(paths)
     assert tools.verbs() == ["sync", "--editable"]
-
-
-def test_settings_of_the_tools_do_not_count_as_a_change(paths: Paths, tools: Tools) -> None:
-    python_env.install(paths)
-    (paths.root / "pyproject.toml").write_text(PROJECT + "[tool.ruff]\nline-length = 1\n")
-    assert not python_env.install(paths)
 
 
 @pytest.mark.parametrize("step", ["--allow-existing", "sync", "--editable"])
