@@ -100,7 +100,9 @@ def make_scores(rows: DataFrame, spec: DetectorSpec) -> DataFrame:
     named, score, valid = _judged(spec)
     moment = F.col("event_time_max" if "event_time_max" in rows.columns else "event_time")
     edges = (moment, moment) if spec.window is None else (F.col("window.start"), F.col("window.end"))
-    return rows.where(~named & valid & (score > F.lit(float(spec.levels.lowest)))).select(
+    # What is counted stands between: Spark would ask Python functions once for the filter and once for the rows.
+    counted = rows.observe("scores", F.count("*").alias("rows"))
+    return counted.where(~named & valid & (score > F.lit(float(spec.levels.lowest)))).select(
         *(F.col(name).cast("string").alias(name) for name in spec.entity),
         *(edge.alias(name) for edge, name in zip(edges, SCORE_TIMES, strict=True)),
         score.alias("score"),
