@@ -26,8 +26,10 @@ class AppriseChannel(NamedTargetChannel[AppriseTarget]):
 
     def send_to(self, target: AppriseTarget, secret: str, message: Message) -> Delivery:
         """Hand over one message. Apprise does not say whether a service refuses it, so it is tried again later."""
-        service = _service(secret, target.url_file)
-        sender = apprise.Apprise(asset=apprise.AppriseAsset(service_timeout=_SECONDS, app_id="Tocsin"))
+        # A message that is sent on to another address comes there without its text, and counts as taken.
+        asset = apprise.AppriseAsset(service_timeout=_SECONDS, app_id="Tocsin", http_redirects=False)
+        service = _service(secret, target.url_file, asset)
+        sender = apprise.Apprise(asset=asset)
         sender.add(service)
         kind = apprise.NotifyType.FAILURE if message.urgent else apprise.NotifyType.WARNING
         result = sender.notify(message.text, printable(message.subject), kind, apprise.NotifyFormat.TEXT)
@@ -38,10 +40,10 @@ class AppriseChannel(NamedTargetChannel[AppriseTarget]):
         return Delivery(Result.FAILED, f"{message.recipient}: {why or 'Apprise does not say why'}")
 
 
-def _service(url: str, file: Path) -> apprise.NotifyBase:
+def _service(url: str, file: Path, asset: apprise.AppriseAsset) -> apprise.NotifyBase:
     if file.stat().st_mode & _OTHERS:
         raise ConfigError.one(file, f"can be read by others; run: chmod 600 {file}")
-    service = apprise.Apprise.instantiate(url)
+    service = apprise.Apprise.instantiate(url, asset=asset)
     if service is None or "\n" in url:
         raise ConfigError.one(file, "must hold one URL that Apprise knows (github.com/caronc/apprise/wiki)")
     if "overflow=" not in url:  # a service refuses what is too long
