@@ -123,7 +123,7 @@ def test_real_time_mode_agrees_and_a_case_that_fails_is_shown(project: Path) -> 
         "  windows  12:00:00 to 12:00:10  60 events",
         "  batch, real-time:",
         "    expected email  user_id=mallory  window at 12:00:00  score 60",
-        "    found    nothing",
+        "    found    nothing; the highest score is 60, user_id=mallory  12:00:00 to 12:00:10",
         "failed_logins: 9 of 10 cases passed, 6 of them made from the limits; batch, real-time",
         lines[-1],
     ]

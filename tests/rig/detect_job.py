@@ -208,8 +208,7 @@ class DetectJob:
         logs, leader = Logs.of(self.settings.checkpoint(JOB)), psutil.Process(process.pid)
         assert logs is not None
         for _ in range(10):
-            logs.await_flushed()
-            with frozen(leader):
+            with frozen(leader, logs.await_flushed):
                 if logs.is_pending():
                     for jvm in jvms_of(leader):
                         jvm.kill()

@@ -169,9 +169,11 @@ class Installation(Observed):
 
         await_that(is_gone, STOP_SECONDS)
 
-    def kill_if(self, condition: Callable[[], bool], job: str, what: str = "all") -> bool:
-        """Kill `job` if `condition` holds while all of it stands still; return whether it did."""
-        with frozen(self.leader(job)):
+    def kill_if(
+        self, condition: Callable[[], bool], job: str, what: str = "all", moment: Callable[[], object] = lambda: None
+    ) -> bool:
+        """Kill `job` if `condition` holds while all of it stands still, from `moment` on; return whether it did."""
+        with frozen(self.leader(job), moment):
             if condition():
                 self.kill(job, what)
                 return True
@@ -183,7 +185,7 @@ class Installation(Observed):
         await_that(lambda: Logs.of(checkpoint) is not None, READY_SECONDS)  # before that, it may say that it drains
         logs = Logs.of(checkpoint)
         assert logs is not None
-        assert any(logs.await_flushed() and self.kill_if(logs.is_pending, job, what) for _ in range(10))
+        assert any(self.kill_if(logs.is_pending, job, what, logs.await_flushed) for _ in range(10))
 
     def leader(self, job: str) -> psutil.Process:
         """The Python process of `job`."""
@@ -218,10 +220,11 @@ class Installation(Observed):
 
 
 @contextlib.contextmanager
-def frozen(leader: psutil.Process) -> Iterator[None]:
-    """All processes of a job stand still inside the block; those that live go on after it."""
-    children = leader.children(recursive=True)
+def frozen(leader: psutil.Process, moment: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """All processes of a job stand still inside the block, from `moment` on; those that live go on after it."""
+    children = leader.children(recursive=True)  # before, as it takes longer than the end of a batch
     members = [*children, leader]
+    moment()
     try:
         for child in children:
             with contextlib.suppress(psutil.NoSuchProcess):  # a helper of a moment
