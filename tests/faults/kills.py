@@ -131,8 +131,7 @@ class Killer:
     def _before_commit(self, job: str, what: str) -> bool:
         """The batch's offsets are written and its commit is not: all it has written is flushed."""
         logs = self._logs(job)
-        logs.await_flushed(_AIM_SECONDS)
-        return self._installation.kill_if(logs.is_pending, job, what)
+        return self._installation.kill_if(logs.is_pending, job, what, lambda: logs.await_flushed(_AIM_SECONDS))
 
     def _in_drain(self, job: str, what: str) -> bool:
         """While it drains: the detect job after a batch of its drain, the ingest, which drains in one, within that."""
