@@ -121,7 +121,7 @@ def _declare(folder: Path, days: int) -> None:
                "model": f"model=Model(days={days}),", "first": "logins"}  # fmt: skip
     plain = {"what": "Numbers", "imports": "", "functions": "", "model": "", "first": "score"}
     files = {
-        "environments/bench-learned.in": "scikit-learn\n",
+        f"environments/{_ENVIRONMENT}.in": "scikit-learn\n",
         "sources/logins.toml": (here().root / "sources" / "logins.toml").read_text(),
     }
     files |= {

@@ -31,9 +31,6 @@ class Way(StrEnum):
     REAL_TIME = "real-time"
 
 
-_AS_IN = " (as in "
-
-
 class CaseFinding(BaseModel, frozen=True):
     """A finding of a case.
 
@@ -85,11 +82,6 @@ class CaseProblem(BaseModel, frozen=True):
     expected: str = ""
     found: str = ""
     why: str = ""
-
-    @property
-    def is_missing(self) -> bool:
-        """Return whether nothing was found in the place of what a case expects, and not only in one of the ways."""
-        return bool(self.expected) and not (self.found or self.why or _AS_IN in self.expected)
 
 
 class CaseOutcome(BaseModel):
@@ -334,7 +326,7 @@ def _differences(first: Way, reference: CaseFindings, found: CaseFindings) -> li
         here, there = found.get(id_), reference.get(id_)
         if here is not None and there is not None and here.agrees(there):
             continue
-        expected = f"{there or f'nothing for {_which(here)}'}{_AS_IN}{first})"
+        expected = f"{there or f'nothing for {_which(here)}'} (as in {first})"
         problems.append(CaseProblem(way=first, expected=expected, found=str(here) if here else ""))
     return problems
 

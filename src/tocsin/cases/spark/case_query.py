@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import copy
 import json
-import math
 import shutil
 import tempfile
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tocsin.declare.catalog import Catalog
 from tocsin.declare.code.python_syntax import parse
-from tocsin.declare.model.detector import DetectorSpec, Levels, Span
+from tocsin.declare.model.detector import DetectorSpec, Span
 from tocsin.declare.model.durations import EPOCH
 from tocsin.declare.model.finding import Finding, Origin
 from tocsin.declare.model.table import FROM, UNTIL, TableSpec
@@ -88,7 +87,7 @@ class CaseQuery:
     def without_limits(self) -> CaseQuery:
         """Give the query that finds every score."""
         other = copy.copy(self)
-        other.spec = replace(self.spec, levels=Levels(email=-math.inf))
+        other.spec = self.spec.without_limits()
         return other
 
     def train(self, documents: list[dict[str, Any]]) -> str:

@@ -25,6 +25,7 @@ from tocsin.cases.case_report import (
     Way,
     WayOutcome,
     clock,
+    expected_text,
     judge,
     window_text,
 )
@@ -167,7 +168,7 @@ class CaseRun:
             outcome.found = list(first.values())
             outcome.problems = judge(prepared.case, ways)
             self.outcome.cases.append(outcome)
-            if any(problem.is_missing for problem in outcome.problems):
+            if any(_is_missing(problem, prepared) for problem in outcome.problems):
                 missed.append((prepared, outcome))
         if missed and self.query.spec.expect is None:
             self._note_scores(missed)
@@ -178,13 +179,13 @@ class CaseRun:
             found = self.batch([prepared for prepared, _ in missed], self.query.without_limits())
         except Exception:  # what is missing is told already
             return
-        for (_, outcome), scored in zip(missed, found, strict=True):
+        for (prepared, outcome), scored in zip(missed, found, strict=True):
             highest = max(scored.values(), key=lambda finding: finding.score, default=None)
             said = "nothing; no window or event has a score"
             if highest is not None:
                 said = f"nothing; the highest score is {highest.score:g}, {highest.place}"
             outcome.problems = [
-                problem.model_copy(update={"found": said}) if problem.is_missing else problem
+                problem.model_copy(update={"found": said}) if _is_missing(problem, prepared) else problem
                 for problem in outcome.problems
             ]
 
@@ -231,6 +232,11 @@ class CaseRun:
         except Exception as error:  # as above
             return in_a_line(error)
         return ""
+
+
+def _is_missing(problem: CaseProblem, prepared: PreparedCase) -> bool:
+    """Return whether nothing was found in the place of what a case expects."""
+    return not (problem.found or problem.why) and problem.expected in map(expected_text, prepared.case.expect)
 
 
 class _Skipped(Exception):

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from tocsin.declare.declaration import read_spec
-from tocsin.declare.model.detector import DetectorSpec, Levels
+from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.finding import Finding
 from tocsin.declare.model.names import detector_job, evaluation_job
@@ -111,7 +110,7 @@ def score_days(settings: Settings, name: str, choice: DayChoice, target: Path) -
     as for `try_out`, and OSError if the file cannot be written.
     """
     source, (declared_spec,) = declared(settings, [name])
-    spec = replace(declared_spec, levels=Levels(email=-sys.float_info.max))
+    spec = declared_spec.without_limits()
     with _opened(settings, source, [spec], choice) as opened, ScoreFile(target, spec.entity) as file:
         (trial,) = opened.run.trials
         trial.spec = declared_spec

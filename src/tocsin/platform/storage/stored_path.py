@@ -154,9 +154,9 @@ def open_stored(path: StoredPath) -> AbstractContextManager[BinaryIO]:
         return path.opened()
     import pyarrow as pa
 
+    path.open("rb").close()  # whose errors are those that people know
     # What pyarrow 26 reads of a file of Python's its threads may give back when the process ends, and abort it: 5 times
     # of 100 in a program that ends at once.
-    path.open("rb").close()  # whose errors are those that people know
     opened: AbstractContextManager[BinaryIO] = pa.OSFile(str(path))
     return opened
 

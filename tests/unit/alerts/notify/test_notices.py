@@ -210,7 +210,6 @@ def test_when_the_disk_fills_behind_the_first_message_the_second_is_not_taken_fo
 def outside() -> Iterator[WebReceiver]:
     """A service outside that takes the signs of life."""
     with web_receiver() as server:
-        server.takes_get = True
         yield server
 
 

@@ -122,7 +122,6 @@ def test_each_answer_says_what_to_do_with_the_message(
 ) -> None:
     recipient = f"webhook:{receiver.url}/hook?token=hidden" if recipient == "webhook:http" else recipient
     receiver.status, receiver.answer_headers = answer.status, dict([answer.header] if answer.header else [])
-    receiver.takes_get = True  # as the page that a message must not be sent to instead
     with Channels(settings) as channels:
         delivery = channels.send(plain(recipient))
     assert "/elsewhere" not in [taken.path for taken in receiver.taken]
