@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pyspark
 
@@ -13,35 +15,40 @@ from tocsin.setup.java import find_java
 
 SCRIPT = """
 import sys, time
+from pathlib import Path
 from pyspark.sql import SparkSession, functions as F
+from tocsin.declare.settings import Settings
+from tocsin.spark import session
 
+log = Path(sys.argv[1])
 options = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
+           "spark.driver.extraClassPath": session.connector(),
+           "spark.driver.extraJavaOptions": " ".join(session.log_and_archive(Settings())),
            "spark.python.daemon.module": "tocsin.spark.python_daemon",
            "spark.python.worker.tracebackDumpIntervalSeconds": "1"}
 spark = SparkSession.builder.master("local[1]").config(map=options).getOrCreate()
 
 @F.udf("int")
-def busy_for(seconds):
-    time.sleep(seconds)
-    return seconds
+def busy_until_dumped(number):
+    while number and "in busy_until_dumped" not in log.read_text():
+        time.sleep(0.05)
+    return number
 
-for name, busy, idle in (("warm", 0, 0), ("idle", 0, 2), ("busy", 3, 0), ("idle again", 0, 2)):
-    print("<", name, file=sys.stderr, flush=True)
-    spark.range(1).select(busy_for(F.lit(busy))).collect()
-    time.sleep(idle)
+for number in (0, 1):
+    spark.range(1).select(busy_until_dumped(F.lit(number))).collect()
+    print("idle", file=sys.stderr, flush=True)
+    time.sleep(1.5)
+    print("busy", file=sys.stderr, flush=True)
 """
 
 
-def test_a_worker_dumps_its_stack_while_a_task_keeps_it_busy_and_not_while_it_waits_for_one() -> None:
+def test_a_worker_dumps_its_stack_while_a_task_keeps_it_busy_and_not_while_it_waits_for_one(tmp_path: Path) -> None:
     own = {"SPARK_HOME": pyspark.__path__[0], "JAVA_HOME": str(find_java().home), "PYSPARK_PYTHON": sys.executable}
-    command = [sys.executable, "-c", SCRIPT]
-    run = subprocess.run(
-        command, env=os.environ | own, stderr=subprocess.PIPE, text=True, timeout=patient(120), check=True
-    )
-    dumps = {part.splitlines()[0].strip(): part.count("Timeout (0:00:01)!") for part in run.stderr.split("<")[1:]}
-    assert dumps["busy"] >= 1
-    assert (dumps["idle"], dumps["idle again"]) == (0, 0)
-    assert "in busy_for" in run.stderr
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "log")]
+    with (tmp_path / "log").open("wb") as log:
+        subprocess.run(command, env=os.environ | own, stderr=log, timeout=patient(120), check=True)
+    idle = re.findall(r"^idle\n(.*?)^busy\n", (tmp_path / "log").read_text(), re.MULTILINE | re.DOTALL)
+    assert ["Timeout (0:00:01)!" in log for log in idle] == [False, False]
 
 
 def test_a_worker_looks_for_garbage_among_what_it_has_imported_only_once() -> None:

@@ -19,17 +19,17 @@ FEATURES = pa.table({"window_start": pa.array([0], pa.timestamp("us", "UTC")), "
 
 
 @pytest.mark.parametrize(
-    ("body", "why"),
+    ("body", "timeout", "why"),
     [
-        ("while True: pass", "took longer than timeout = 20 seconds, and was ended"),
-        ("return bytearray(10**10)", "needs more than memory = 600 MB"),
-        ("raise ValueError('no')", r"made.py:8: train or score failed: ValueError: no"),
-        ("import ctypes; ctypes.string_at(0)", "ended with code .* and no result"),
+        ("while True: pass", 2, "took longer than timeout = 2 seconds, and was ended"),
+        ("return bytearray(10**10)", 120, "needs more than memory = 600 MB"),
+        ("raise ValueError('no')", 120, r"made.py:8: train or score failed: ValueError: no"),
+        ("import ctypes; ctypes.string_at(0)", 120, "ended with code .* and no result"),
     ],
 )
-def test_a_training_that_harms_is_ended_and_said(tmp_path: Path, body: str, why: str) -> None:
+def test_a_training_that_harms_is_ended_and_said(tmp_path: Path, body: str, timeout: int, why: str) -> None:
     functions = f"def train(features):\n    {body}\n{SCORE}"
-    more = ', model=Model(min_rows=1, timeout="20 seconds", memory="600 MB")'
+    more = f', model=Model(min_rows=1, timeout="{timeout} seconds", memory="600 MB")'
     (tmp_path / "made.py").write_text(TEXT.format(more=more, functions=functions, window='"1 hour"'))
     with pytest.raises(RefusedModel, match=why):
         train_on(read_spec(tmp_path / "made.py"), FEATURES, ModelFiles(str(tmp_path / "models")))
