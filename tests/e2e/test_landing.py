@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -20,6 +21,7 @@ from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.source import tick_value
 from tocsin.declare.setting_blocks import KafkaSettings
+from tocsin.declare.settings import Settings
 from tocsin.history.care import verify
 from tocsin.history.landing_ledger import Entry, landing_lock, read_ledger, record
 from tocsin.history.places import Places
@@ -47,6 +49,14 @@ def send(topic: Topic, count: int, partition: int = 0) -> None:
 def admin(job: DetectJob) -> AdminClient:
     """It must live until it has answered, so keep it."""
     return AdminClient(job.settings.kafka.for_librdkafka())
+
+
+@contextmanager
+def kafka_away(job: DetectJob) -> Iterator[Settings]:
+    """Settings with a Kafka that never answers; a landing gives it up after a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tocsin.history.spark.landing._TIMEOUT_SECONDS", 1.0)
+        yield job.settings.model_copy(update={"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:9")})
 
 
 def remove_before(job: DetectJob, offset: int) -> None:
@@ -208,9 +218,8 @@ def test_what_went_to_quarantine_is_counted_once_whatever_becomes_of_the_run(job
     quarantined(job, 3)
     first = land(job.settings, job.source)
     quarantined(job, 2)
-    broken = job.settings.model_copy(update={"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:9")})
-    with pytest.raises(TransientError):
-        land(broken, job.source)
+    with kafka_away(job) as away, pytest.raises(TransientError):
+        land(away, job.source)
     second = land(job.settings, job.source)
     assert [one.quarantined and one.quarantined.positions for one in (first, second)] == [{0: 3}, {0: 5}]
     assert [one.quarantined and sum(one.quarantined.days.values()) for one in (first, second)] == [3, 2]
@@ -253,8 +262,7 @@ def test_one_at_a_time_and_kafka_away(job: DetectJob) -> None:
     send(topic, 1)
     with landing_lock(job.settings, "logins"), pytest.raises(LockHeld):
         land(job.settings, source)
-    away = job.settings.model_copy(update={"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:9")})
-    with pytest.raises(TransientError, match="cannot reach Kafka"):
+    with kafka_away(job) as away, pytest.raises(TransientError, match="cannot reach Kafka"):
         land(away, source)
     assert read_ledger(Places.of(job.settings, "logins")).entries == ()
     left = job.settings.history_folder / "landing" / "logins" / "reading" / "left.parquet"
