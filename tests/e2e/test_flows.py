@@ -179,7 +179,7 @@ def test_ticks_are_passed_on_and_true(running: Installation) -> None:
         return Counter(m.partition() or 0 for m in messages if (m.value() or b"").startswith(b'{"tick"'))
 
     before = ticks()
-    await_that(lambda: all(ticks()[partition] >= before[partition] + 5 for partition in (0, 1)), 60)
+    await_that(lambda: all(ticks()[partition] >= before[partition] + 2 for partition in (0, 1)), 60)
     assert_ticks_are_true(running.read(running.settings.names.events("words")))
 
 

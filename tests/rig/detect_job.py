@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
@@ -266,6 +266,12 @@ class DetectJob:
         (query,) = stored_folder(self.settings, JOB).glob("*/query*")
         return {partition_of(place)[1]: offset for place, offset in (read_committed(query) or {}).items()}
 
+    def await_committed(self) -> None:
+        """Wait until it has committed all that its topic holds now."""
+        with TopicReader(self.settings, "test", self.settings.names.events(self.source.name)) as topic:
+            ends = topic.bounds()[1]
+        await_that(lambda: self.position() == ends, READY_SECONDS)
+
     def grow_to(self, partitions: int) -> None:
         """Add partitions to the topic that it reads."""
         name = self.settings.names.events(self.source.name)
@@ -384,23 +390,8 @@ def next_window() -> datetime:
 
 def read_all(settings: Settings, topic: str) -> list[Message]:
     """All records of `topic`, up to its end at the time of the call."""
-    consumer = Consumer(settings.kafka.for_librdkafka() | {"group.id": uuid.uuid4().hex, "enable.auto.commit": False})
-    try:
-        count = len(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
-        places = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(count)]
-        ends = {place.partition: consumer.get_watermark_offsets(place, timeout=60)[1] for place in places}
-        consumer.assign(places)
-        left = {partition for partition, end in ends.items() if end}
-        records: list[Message] = []
-        while left:
-            for message in consumer.consume(5_000, timeout=0.2):
-                assert message.error() is None
-                records.append(message)
-                if (message.offset() or 0) + 1 >= ends[message.partition() or 0]:
-                    left.discard(message.partition() or 0)
-        return records
-    finally:
-        consumer.close()
+    with TopicReader(settings, "tests", topic, timeout_seconds=patient(60)) as reader:
+        return list(reader.read(*reader.bounds()))
 
 
 def _windows(findings: dict[str, Finding]) -> dict[tuple[str, datetime], Finding]:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka import Message
 
 from tests.rig.load import EMAIL, URGENT
 from tests.rig.waiting import patient
 from tocsin.declare.model.job_report import JobReport
 from tocsin.declare.model.names import detector_job, ingest_job
 from tocsin.declare.settings import Settings
+from tocsin.platform.kafka.reader import TopicReader
 
 SOURCE, DETECTOR = "logins", "failed_logins"
 INGEST, DETECT = ingest_job(SOURCE), detector_job(DETECTOR)
@@ -35,12 +33,8 @@ class Observed(ABC):
 
     def read(self, topic: str) -> list[Message]:
         """All records that `topic` holds now."""
-        config = {"group.id": f"reader-{os.getpid()}", "enable.auto.commit": False, "log_level": 0}
-        consumer = Consumer(self.settings.kafka.for_librdkafka() | config)
-        try:
-            return list(_all_of(consumer, topic))
-        finally:
-            consumer.close()
+        with TopicReader(self.settings, "tests", topic, timeout_seconds=patient(60)) as reader:
+            return list(reader.read(*reader.bounds()))
 
     def values(self, topic: str) -> list[dict[str, Any]]:
         """All JSON values that `topic` holds now."""
@@ -58,21 +52,3 @@ def low_limits(project: Path) -> None:
     text, replaced = re.subn(r"email=\d+, urgent=\d+", f"email={EMAIL}, urgent={URGENT}", detector.read_text())
     assert replaced == 1, "the detector has other limits than this expects"
     detector.write_text(text)
-
-
-def _all_of(consumer: Consumer, topic: str) -> Iterator[Message]:
-    found = consumer.list_topics(topic, timeout=60).topics[topic]
-    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=60)[1] for p in found.partitions}
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends])
-    begun = time.monotonic()
-    while any(_position(consumer, topic, partition) < end for partition, end in ends.items()):
-        assert time.monotonic() - begun < patient(60), f"{topic} cannot be read to its end"
-        for message in consumer.consume(5_000, timeout=0.2):
-            assert message.error() is None, message.error()
-            yield message
-
-
-def _position(consumer: Consumer, topic: str, partition: int) -> int:
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=60)
-    position: int = consumer.position([TopicPartition(topic, partition)])[0].offset
-    return high if low == high else position
