@@ -30,7 +30,7 @@ def demo(state: _State = Path(".tocsin/demo"), example: _Example = None, exit_wh
     Uses free ports on loopback and its own state folder, so it disturbs nothing. Runs until Ctrl-C. Exit
     code 1 when what it announced does not happen within three minutes.
     """
-    from tocsin.cli.demo_run import EXAMPLES, Demonstration, ExampleDemo, LoginDemo
+    from tocsin.cli.demo_run import EXAMPLES, GATHER_SECONDS, Demonstration, ExampleDemo, LoginDemo
     from tocsin.declare.model.errors import ConfigError, Fault, nearest
     from tocsin.dev import launcher
     from tocsin.dev.startup_progress import progress
@@ -42,6 +42,7 @@ def demo(state: _State = Path(".tocsin/demo"), example: _Example = None, exit_wh
     with tempfile.TemporaryDirectory(prefix="tocsin-example-") as folder:
         if example is None:
             line("Tocsin's demo: a real Kafka, Spark jobs, a mail sink, and an attacker who guesses passwords.")
+            os.environ["TOCSIN_ALERTS__GROUP_INTERVAL"] = f"{GATHER_SECONDS} seconds"
             run: Demonstration = LoginDemo(progress(), stop, exit_when_done=exit_when_done)
         elif example in EXAMPLES:
             project = shutil.copytree(here().root / "examples" / example, Path(folder) / example)

@@ -34,6 +34,8 @@ from tocsin.web.server import page_address
 EMAIL_USER, URGENT_USER = "mallory", "trudy"
 BURSTS = {EMAIL_USER: 60, URGENT_USER: 120}
 BAD_LINES = 8
+# Who sends a burst of their own waits for the mail; by default it leaves half an hour after the one before.
+GATHER_SECONDS = 5
 EXAMPLES = {
     "words": ("lines", "word_counts"),
     "routes": ("router", "route_metrics"),
@@ -267,7 +269,7 @@ def _announcement(seconds: float) -> str:
     email, urgent = BURSTS[EMAIL_USER], BURSTS[URGENT_USER]
     return f"""in {seconds:.0f} seconds or a little more:
   {EMAIL_USER} fails {email} times within one window of ten seconds; above 50, so one e-mail once that has closed,
-    and 30 seconds after the last message of the detector (what comes together leaves together)
+    and {GATHER_SECONDS} seconds after the last message of the detector (what comes together leaves together)
   {URGENT_USER} fails {urgent} times; above 100, so one urgent message at once, and no e-mail after it
   {BAD_LINES} unusable lines arrive and go to quarantine"""
 
