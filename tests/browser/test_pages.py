@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 from playwright.sync_api import FrameLocator, Locator, expect
 
-from tests.browser.visiting import BROKEN, DRAFTS, RUN, Visits, compared, find, shot
+from tests.browser.visiting import BROKEN, DRAFTS, RUN, Visits, compared, find, shot, updated
 from tests.rig.airflow_api import Api
 from tests.rig.under_airflow import Running
 from tests.rig.waiting import await_that, patient
@@ -73,14 +73,6 @@ def test_it_shows_all_jobs_and_what_status_knows_of_them_soon_also_with_many_det
     shot(visit.page, "many")
 
 
-def test_the_filter_leaves_what_was_asked_for(visits: Visits) -> None:
-    frame = visits.of("viewer").detectors()
-    frame.get_by_label("Filter jobs").fill("draft 13")
-    expect(frame.locator("tr[data-job]")).to_have_count(1)
-    frame.get_by_label("Filter jobs").fill("nothing like this")
-    expect(frame.locator("#empty")).to_have_text("No job matches the filter.")
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_it_looks_like_the_airflow_around_it_and_fits(visits: Visits, theme: str) -> None:
@@ -94,13 +86,6 @@ def test_it_looks_like_the_airflow_around_it_and_fits(visits: Visits, theme: str
             ours = frame.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
             assert ours == visit.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
             shot(visit.page, f"{name}-{theme}-{width}")
-
-
-def test_a_name_leads_to_the_dag(visits: Visits) -> None:
-    visit = visits.of("viewer")
-    row(visit.detectors(), DETECTOR).get_by_role("link").click()
-    visit.page.wait_for_url(re.compile(f"/dags/{DAG}/plugin/job"))
-    expect(visit.page.frame_locator("iframe").locator("h1")).to_have_text("failed_logins")
 
 
 def test_pause_stops_and_unpause_starts_by_keyboard_too(running: Running, visits: Visits) -> None:
@@ -159,12 +144,22 @@ def test_restart_replaces_the_process_and_tells_why_it_ended(running: Running, v
     expect(frame.locator("main"), "it did not crash").not_to_contain_text("a restart was asked for")
 
 
-def test_a_viewer_has_nothing_to_press_and_is_refused(running: Running, visits: Visits) -> None:
+def test_a_viewer_finds_a_job_and_has_nothing_to_press_and_is_refused(running: Running, visits: Visits) -> None:
     visit = visits.of("viewer")
     frame = visit.detectors()
+    search = frame.get_by_label("Filter jobs")
+    search.fill("draft 13")
+    expect(frame.locator("tr[data-job]")).to_have_count(1)
+    search.fill("nothing like this")
+    expect(frame.locator("#empty")).to_have_text("No job matches the filter.")
+    search.fill("")
     await_state(frame, DETECTOR, "running")
     assert frame.locator("tr[data-job] button").count() == 0
-    assert visit.job(DAG).locator("button").count() == 0
+    row(frame, DETECTOR).get_by_role("link").click()
+    visit.page.wait_for_url(re.compile(f"/dags/{DAG}/plugin/job"))
+    frame = updated(visit.page)
+    expect(frame.locator("h1")).to_have_text("failed_logins")
+    assert frame.locator("button").count() == 0
     viewer = Api(running.url, running.passwords, "viewer")
     assert viewer.refusal("PATCH", f"/api/v2/dags/{DAG}", {"is_paused": True}) == 403
     assert viewer.refusal("POST", f"/api/v2/dags/{DAG}/dagRuns", {"logical_date": None, "conf": {}}) == 403

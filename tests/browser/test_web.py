@@ -212,8 +212,13 @@ def test_the_list_of_jobs_is_filtered_while_one_types_and_says_when_it_is_out_of
     expect(page.locator("#stale")).to_contain_text("Your login has expired. Log in again.")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize(
+    ("theme", "width"),
+    [
+        *(("light", 400), ("dark", 1280)),
+        *(pytest.param(*more, marks=pytest.mark.long) for more in [("light", 1280), ("dark", 400)]),
+    ],
+)
 def test_every_page_fits_and_nothing_in_it_jumps(web: Web, browser: Browser, theme: str, width: int) -> None:
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)  # type: ignore[arg-type]
     context.add_init_script(SHIFTS)

@@ -74,9 +74,7 @@ class Visit:
     def open(self, path: str) -> FrameLocator:
         """One of our pages inside Airflow, once it knows something."""
         self.page.goto(f"{self.url}/{path}")
-        frame = self.page.frame_locator("iframe")
-        frame.locator("html[data-theme] #freshness", has_text="updated").wait_for()
-        return frame
+        return updated(self.page)
 
     def detectors(self) -> FrameLocator:
         """The page of all jobs."""
@@ -123,6 +121,13 @@ class Visits:
         context.set_default_timeout(180_000)
         self.made.append(Visit(context.new_page(), self._running.url))
         return self.made[-1]
+
+
+def updated(page: Page) -> FrameLocator:
+    """The frame of ours in a page of Airflow, once it knows something."""
+    frame = page.frame_locator("iframe")
+    frame.locator("html[data-theme] #freshness", has_text="updated").wait_for()
+    return frame
 
 
 def shot(page: Page, name: str) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import cached_property
 from pathlib import Path
 
 import psutil
@@ -93,8 +94,13 @@ class Stack:
 
     def processes(self) -> list[Process]:
         """All live processes of the stack but for the launcher."""
-        names = (servers_instance(self.settings), instance_of(self.settings))
-        return [process for name in names for process in LocalRunner(name, self.settings.log).list()]
+        return [process for runner in self._runners for process in runner.list()]
+
+    @cached_property
+    def _runners(self) -> list[LocalRunner]:
+        """Kept, since they remember which processes are none of theirs."""
+        settings = self.settings
+        return [LocalRunner(name, settings.log) for name in (servers_instance(settings), instance_of(settings))]
 
     def listening(self) -> set[tuple[str, str]]:
         """The job and the address of every socket on which one of its processes, or a child of one, listens."""

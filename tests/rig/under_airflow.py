@@ -108,7 +108,7 @@ class Running:
                 self.admin.trigger("supervisor")
             return False
 
-        await_that(came, seconds, every=4)
+        await_that(came, seconds, every=1)
 
     def kill_task(self, dag: str, task: str) -> str:
         """Start a run of `dag`, kill the process of `task`, which has one try alone; the id of the run."""
@@ -232,6 +232,12 @@ class Running:
 
         await_that(lambda: len(found()) == count, SECONDS)
         return found()
+
+    def answers(self) -> bool:
+        """Whether Airflow's API does."""
+        with contextlib.suppress(OSError):
+            return self.admin.dag(HISTORY) is not None
+        return False
 
     def await_running(self) -> None:
         """Wait until the detector says that it runs."""
