@@ -253,7 +253,9 @@ class _Launcher:
         try:
             if self._airflow is not None:  # first, or it would start the jobs again
                 self._progress.say("stopping Airflow")
-                self._servers.stop(*(component.name for component in self._airflow.components()))
+                api_server, *others = (component.name for component in self._airflow.components())
+                self._servers.stop(*others)
+                self._servers.stop(api_server)  # a task under way tells it how it ends, and retries for minutes
             self._progress.say("stopping the jobs")
             self._jobs.stop()
             self._progress.say("stopping the servers")
