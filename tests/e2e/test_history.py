@@ -35,6 +35,7 @@ from tocsin.platform.storage.s3_store import VARIABLES, prepare_s3a
 from tocsin.platform.storage.stored_path import find_all, open_stored
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
+from tocsin.spark.batch_session import shared_session
 from tocsin.supervise.installed_jobs import job_environment
 
 JOBS, RUN_PROGRAMS = here().root / "spark_jobs", here().root / "tests" / "rig" / "run_programs.py"
@@ -59,6 +60,7 @@ def job(request: pytest.FixtureRequest, broker: Broker, tmp_path: Path) -> Itera
                 "instance": "stored",
             }
         job.settings = job.settings.model_copy(update=changed)
+        stack.enter_context(shared_session())
         yield job
 
 

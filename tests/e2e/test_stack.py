@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -162,7 +163,7 @@ def test_what_each_job_takes_is_counted_through_the_restart_of_the_notifier_that
         complete = set(JOBS) <= found.keys() and found["notifier"]["restarts"] > 0
         return complete and all(found[job]["cpu_seconds"] > 0 and found[job]["rss_bytes"] > 2**20 for job in JOBS)
 
-    await_that(counted, 60, every=5)  # each look starts a command
+    await_that(counted, 60)
 
 
 def test_a_detector_that_cannot_start_touches_no_other_job(stack: Stack) -> None:
@@ -213,10 +214,12 @@ def test_killing_the_launcher_leaves_nothing_not_even_a_jvm(stack: Stack) -> Non
 
 
 def test_it_comes_up_again_where_it_was_and_goes_down_from_another_terminal(stack: Stack) -> None:
-    (stack.project / "detectors" / "failed_logins.py").unlink()  # the ingest alone shows it
+    """Without sources, so that no Spark job is started: what Kafka holds shows it."""
+    for folder in ("detectors", "sources"):
+        shutil.rmtree(stack.project / folder)
+    (stack.project / "tocsin.toml").unlink()  # its drain has a login for a source
     stack.up("--free-ports")
     stack.ready()
-    _await_event(stack, "after-the-kill")
     _await_users(stack, "drained", "after-the-crash")
     stopped = stack.tocsin("dev", "down")
     assert (stopped.returncode, stopped.stdout) == (0, "stopped\n")
