@@ -125,6 +125,7 @@ def test_the_same_state_goes_over_from_a_process_that_is_killed_exactly(deployed
     assert deployed.checkpoints() == before, "no state was made anew"
 
 
+@pytest.mark.long  # tests/spark/test_plan.py has the fingerprint, and tests/unit what a plan makes of it
 def test_a_deploy_of_other_code_with_the_same_plan_is_known_to_keep_the_state(deployed: Deployment) -> None:
     """The plan that is made without Kafka has the fingerprint of the job's."""
     settings = deployed.job.settings
