@@ -95,19 +95,6 @@ def test_lines_that_are_sent_twice_are_found_once(stack: Stack, monkeypatch: pyt
         assert sum(b"drained" in (m.value() or b"") for m in reader.read(*reader.bounds())) == 2 * sent + 1
 
 
-def test_prometheus_is_told_of_the_finding_and_its_mail(stack: Stack) -> None:
-    """Those of the test before; the mail leaves when the window has closed."""
-    await_that(lambda: _served(stack).get("tocsin_notifications_total", kind="email", result="sent") == 1, 60)
-    served = _served(stack)
-    assert served.get("tocsin_findings_total", detector="failed_logins") == 1
-    assert served.get("tocsin_alerts_open", detector="failed_logins", level="email") == 1
-    assert served.get("tocsin_event_to_finding_seconds_count", detector="failed_logins") == 1
-    assert served.get("tocsin_crossing_to_mail_seconds_count", kind="email") == 1
-    assert 5 < (served.get("tocsin_crossing_to_mail_seconds_sum", kind="email") or 0) < patient(60)
-    # A batch counts when it has ended, which may be after the mail.
-    await_that(lambda: _served(stack).by("tocsin_job_records_in_total", "job")["ingest:logins"] > 57, 60)
-
-
 def test_everything_listens_on_loopback_only(stack: Stack) -> None:
     listening = stack.listening()
     assert {"kafka", "mail", "ingest:logins", "engine:live-1"} <= {job for job, _ in listening}
@@ -136,6 +123,19 @@ def test_a_port_in_use_names_its_owner(stack: Stack, tmp_path_factory: pytest.Te
         other.end()
 
 
+def test_prometheus_is_told_of_the_finding_and_its_mail(stack: Stack) -> None:
+    """Those of the lines that were sent twice; the mail leaves when the window has closed."""
+    await_that(lambda: _served(stack).get("tocsin_notifications_total", kind="email", result="sent") == 1, 60)
+    served = _served(stack)
+    assert served.get("tocsin_findings_total", detector="failed_logins") == 1
+    assert served.get("tocsin_alerts_open", detector="failed_logins", level="email") == 1
+    assert served.get("tocsin_event_to_finding_seconds_count", detector="failed_logins") == 1
+    assert served.get("tocsin_crossing_to_mail_seconds_count", kind="email") == 1
+    assert 5 < (served.get("tocsin_crossing_to_mail_seconds_sum", kind="email") or 0) < patient(60)
+    # A batch counts when it has ended, which may be after the mail.
+    await_that(lambda: _served(stack).by("tocsin_job_records_in_total", "job")["ingest:logins"] > 57, 60)
+
+
 def test_a_killed_kafka_comes_back_and_the_jobs_go_on(stack: Stack) -> None:
     before, cluster = {job: stack.pid(job) for job in JOBS}, _cluster(stack)
     kafka = stack.pid("kafka")
@@ -157,15 +157,6 @@ def test_a_killed_job_comes_back_and_the_others_stay(stack: Stack) -> None:
     assert {job: stack.pid(job) for job in before} == before
 
 
-def test_what_each_job_takes_is_counted_through_the_restart_of_the_notifier_that_counts_it(stack: Stack) -> None:
-    def counted() -> bool:
-        found = {one["job"]: one for one in json.loads(stack.tocsin("usage", "--json").stdout)}
-        complete = set(JOBS) <= found.keys() and found["notifier"]["restarts"] > 0
-        return complete and all(found[job]["cpu_seconds"] > 0 and found[job]["rss_bytes"] > 2**20 for job in JOBS)
-
-    await_that(counted, 60)
-
-
 def test_a_detector_that_cannot_start_touches_no_other_job(stack: Stack) -> None:
     before = {job: stack.pid(job) for job in JOBS}
     folder = stack.project / "detectors"
@@ -179,6 +170,15 @@ def test_a_detector_that_cannot_start_touches_no_other_job(stack: Stack) -> None
     assert "no_such_column" in stack.tocsin("dev", "logs", "detector:broken", "-n", "100").stdout
     (folder / "broken.py").unlink()
     await_that(lambda: stack.pid("detector:broken") is None, 60)
+
+
+def test_what_each_job_takes_is_counted_through_the_restart_of_the_notifier_that_counts_it(stack: Stack) -> None:
+    def counted() -> bool:
+        found = {one["job"]: one for one in json.loads(stack.tocsin("usage", "--json").stdout)}
+        complete = set(JOBS) <= found.keys() and found["notifier"]["restarts"] > 0
+        return complete and all(found[job]["cpu_seconds"] > 0 and found[job]["rss_bytes"] > 2**20 for job in JOBS)
+
+    await_that(counted, 60)
 
 
 @pytest.mark.long

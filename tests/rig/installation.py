@@ -107,12 +107,13 @@ class Installation(Observed):
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for process in self.runner.list():
-            self.runner.stop(process)
-        awaited(lambda: not self.runner.list(), STOP_SECONDS)
+        awaited(self._is_killed, STOP_SECONDS)
+        self.sink.stop()
+
+    def _is_killed(self) -> bool:
         for process in self.runner.list():
             self.runner.stop(process, force=True)
-        self.sink.stop()
+        return not self.runner.list()
 
     def message_ids(self) -> list[str]:
         return [str(mail["Message-ID"]) for mail in self.sink.mails]
