@@ -28,16 +28,6 @@ def test_a_new_metadata_db_starts_nothing_that_was_paused_and_to_unpause_is_to_s
     assert running.pids(DETECTOR) == others
 
 
-def test_it_comes_up_with_all_components(running: Running) -> None:
-    said = running.stack.said()
-    assert f"Airflow    {running.url} (users admin, operator, viewer; passwords in {running.passwords})" in said
-    running.await_running()
-    found = {one["job"]: one for one in json.loads(running.stack.tocsin("status", "--json").stdout)}
-    assert not found.pop("detector:worse")["runs"]
-    assert sorted(found) == sorted([*COMPONENTS, "kafka", "mail", *JOBS])
-    assert {one["state"] for one in found.values()} == {"running"}
-
-
 def test_its_metrics_go_where_the_settings_say(running: Running) -> None:
     wanted = {b"airflow.scheduler_heartbeat", b"airflow.dag_processing.import_errors", b"airflow.triggers.running"}
     await_that(lambda: wanted <= Metrics.names, 90, lambda: str(Metrics.names))
@@ -64,3 +54,13 @@ def test_jobs_belong_to_no_process_of_airflow(running: Running) -> None:
 def test_its_metadata_may_be_in_postgres(running: Running) -> None:
     await_that(lambda: running.ask_metadata("SELECT 1 FROM dag_run WHERE state = 'success'"), 60)
     assert not (running.stack.state / "airflow" / "airflow.db").exists()
+
+
+def test_it_comes_up_with_all_components(running: Running) -> None:
+    said = running.stack.said()
+    assert f"Airflow    {running.url} (users admin, operator, viewer; passwords in {running.passwords})" in said
+    running.await_running()
+    found = {one["job"]: one for one in json.loads(running.stack.tocsin("status", "--json").stdout)}
+    assert not found.pop("detector:worse")["runs"]
+    assert sorted(found) == sorted([*COMPONENTS, "kafka", "mail", *JOBS])
+    assert {one["state"] for one in found.values()} == {"running"}

@@ -164,6 +164,7 @@ def test_an_example_fills_its_view(tmp_path: Path) -> None:
     assert seen.left() == []
 
 
+@pytest.mark.long  # test_stack_start.py has the signal in the middle of a start, and the demo above the end of one
 def test_ctrl_c_ends_a_demo_at_any_time_and_in_order(tmp_path: Path) -> None:
     state, seen = tmp_path / "demo", Seen()
     with running_demo(state) as demo:
