@@ -23,6 +23,7 @@ from tests.containers.scenario import (
     CHECKS,
     Check,
     is_limited,
+    learns,
     listens_on_loopback,
     mails,
     starts,
@@ -50,7 +51,7 @@ class Way:
 
 
 WAYS = {
-    "jobs": Way("supervisor"),
+    "jobs": Way("supervisor", (*CHECKS[:3], learns, *CHECKS[3:])),
     "airflow": Way("scheduler"),
     "cluster": Way("cluster-supervisor", (*CHECKS[:2], works_on_executors, keeps_state_apart, *CHECKS[2:])),
     "observability": Way(

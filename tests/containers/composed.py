@@ -133,6 +133,12 @@ class Composed:
         """
         return self._engine("exec", self.container(service), *words)
 
+    def put(self, service: str, path: str, text: str) -> None:
+        """Write a file in the container."""
+        file = self.project / Path(path).name
+        file.write_text(text, encoding="utf-8")
+        self._engine("cp", file, f"{self.container(service)}:{path}")
+
     def kill(self, service: str) -> None:
         """Kill the main process as a crash would; podman takes a kill of its own for a wish to stop."""
         before = self.state(service)["Pid"]

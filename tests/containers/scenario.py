@@ -14,6 +14,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
+from tests.containers import learned_project
 from tests.containers.composed import Composed
 from tests.rig.waiting import await_that
 from tocsin.dev.servers.ports import LOOPBACK
@@ -47,11 +48,27 @@ def follows_files(stack: Composed, jobs: str) -> str:
     path = stack.project / "detectors" / f"{_NEW}.py"
     begun = time.monotonic()
     shutil.copy(path.with_name("failed_logins.py"), path)
-    await_that(lambda: _state(stack, jobs) == "running", _WAIT_SECONDS, lambda: _status(stack, jobs), every=1.0)
+    await_that(lambda: _state(stack, jobs, _NEW) == "running", _WAIT_SECONDS, lambda: _status(stack, jobs), every=1.0)
     ran = time.monotonic() - begun
     path.unlink()
-    await_that(lambda: _state(stack, jobs) is None, _WAIT_SECONDS, lambda: _status(stack, jobs), every=1.0)
+    await_that(lambda: _state(stack, jobs, _NEW) is None, _WAIT_SECONDS, lambda: _status(stack, jobs), every=1.0)
     return f"runs after {ran:.0f} s"
+
+
+def learns(stack: Composed, jobs: str) -> str:
+    """Packages of a project are in the image: detectors pass their cases, one is trained on past days, and finds"""
+    learned_project.declare(stack.project)
+    stack.put(jobs, "/tmp/past.log", learned_project.past())
+    name, begun = learned_project.NAME, time.monotonic()
+    stack.execute(jobs, "tocsin", "test", name, learned_project.HERE, "--ways", "batch,restarted")
+    stack.execute(jobs, "tocsin", "history", "import", "/tmp/past.log", "--source", "logins", "--seal")
+    stack.execute(jobs, "tocsin", "model", "train", name)
+    await_that(lambda: _state(stack, jobs, name) == "running", _WAIT_SECONDS, lambda: _status(stack, jobs), every=1.0)
+    told = f"runs after {time.monotonic() - begun:.0f} s, mail after {_burst(stack, jobs, 'oscar'):.0f} s"
+    found = ("tocsin", "alerts", "list", "--detector", name)
+    await_that(lambda: "oscar" in stack.execute(jobs, *found), _WAIT_SECONDS, lambda: _status(stack, jobs), every=1.0)
+    learned_project.withdraw(stack.project)
+    return told
 
 
 def is_no_root(stack: Composed, jobs: str) -> str:
@@ -126,7 +143,10 @@ CHECKS: tuple[Check, ...] = (
 
 
 def _burst(stack: Composed, jobs: str, user: str) -> float:
-    """Send a burst beside steady logins; returns the seconds from its sending to its mail."""
+    """Send a burst beside steady logins; returns the seconds from its sending to its mail.
+
+    It is urgent: mails about others wait for each other.
+    """
     url = f"http://{LOOPBACK}:{stack.ports['MAIL_PORT']}/mails.json"
 
     def arrived() -> bool:
@@ -134,7 +154,7 @@ def _burst(stack: Composed, jobs: str, user: str) -> float:
             return any(user in mail["subject"] for mail in json.load(answer))
 
     begun = time.monotonic()
-    stack.execute(jobs, "tocsin", "send", "--rate", "20", "--burst", f"user={user},n=60", "--duration", "30s")
+    stack.execute(jobs, "tocsin", "send", "--rate", "20", "--burst", f"user={user},n=120", "--duration", "30s")
     await_that(arrived, _WAIT_SECONDS, lambda: _status(stack, jobs), every=0.5)
     return time.monotonic() - begun
 
@@ -143,10 +163,10 @@ def _status(stack: Composed, jobs: str) -> str:
     return stack.execute(jobs, "sh", "-c", "tocsin status --json || true")
 
 
-def _state(stack: Composed, jobs: str) -> str | None:
-    """The state of the new detector's job; None if there is no such job."""
+def _state(stack: Composed, jobs: str, name: str) -> str | None:
+    """The state of a detector's job; None if there is no such job."""
     found = json.loads(_status(stack, jobs))
-    return next((one["state"] for one in found if one["job"] == f"detector:{_NEW}"), None)
+    return next((one["state"] for one in found if one["job"] == f"detector:{name}"), None)
 
 
 def processes(stack: Composed, service: str) -> list[int]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from tests.containers.engine import Engine
+from tests.containers.learned_project import declare
 from tests.rig.go_programs import build
 from tocsin.setup.paths import here
 
@@ -57,7 +60,7 @@ def _stand_in(engine: Engine, context: Path, short: str, name: str, base: str) -
         shutil.copytree(here().jars("broker"), context / "jars" / "broker")
     if short == "versitygw":
         shutil.copy(_s3_server(engine.home / "go", name.partition(":")[2]), context)
-    _build(engine, name, context, f"{short}.Containerfile", "--build-arg", f"BASE={base}")
+    _build(engine, name, context, FOLDER / f"{short}.Containerfile", "--build-arg", f"BASE={base}")
 
 
 def _s3_server(folder: Path, version: str) -> Path:
@@ -70,13 +73,29 @@ def _ours(engine: Engine, name: str) -> None:
     """Build with the Dockerfile as it is; the build sees this machine's certificates, settings of pip, and
     uv's cache, which change no byte of what is installed: the locks have its hashes."""
     print(f"our image {name}: some minutes when something has changed", flush=True)
+    context = _checkout(engine.home / "checkout")
     cache = Path(subprocess.check_output([here().uv / "bin" / "uv", "cache", "dir"], text=True).strip())
     seen = {Path("/etc/ssl/certs"): "/etc/ssl/certs:ro", Path("/etc/pip.conf"): "/etc/pip.conf:ro"}
     seen |= {cache: "/var/cache/uv"}
     words = [word for path, place in seen.items() if path.exists() for word in ("--volume", f"{path}:{place}")]
-    _build(engine, name, ROOT, "Dockerfile", "--network", "host", *words)
+    _build(engine, name, context, context / "Dockerfile", "--network", "host", *words)
 
 
-def _build(engine: Engine, name: str, context: Path, file: str, *more: str) -> None:
-    path = (ROOT if context == ROOT else FOLDER) / file
-    engine("build", "--quiet", "--file", path, "--tag", name, *more, context, seconds=_BUILD_SECONDS)
+def _checkout(place: Path) -> Path:
+    """Copy what the image is made of, with the files of a project that has packages, as its owners lock them."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8")
+    for name in (".dockerignore", "Dockerfile", *re.findall(r"^!(.+)", ignored, re.MULTILINE)):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        elif (ROOT / name).exists():
+            shutil.copy2(ROOT / name, place / name)
+    declare(place)
+    environment = os.environ | {"TOCSIN_PROJECT": str(place)}
+    subprocess.run([sys.executable, "-m", "tocsin.cli", "packages", "lock"], env=environment, check=True)
+    return place
+
+
+def _build(engine: Engine, name: str, context: Path, file: Path, *more: str) -> None:
+    engine("build", "--quiet", "--file", file, "--tag", name, *more, context, seconds=_BUILD_SECONDS)

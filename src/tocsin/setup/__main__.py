@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 import sys
 import threading
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 from tocsin.declare.model.errors import ConfigError, TocsinError
 from tocsin.setup import install_stamp, jars, java, project_packages, python_env
 from tocsin.setup.paths import PROJECT, Paths, here
-from tocsin.setup.process import DISK_FULL, Command
+from tocsin.setup.process import DISK_FULL, READABLE, Command
 
 _SILENT_SECONDS = 1.0
 _LOCKS = ("uv", "build", "python", "dev", "airflow", "bench", "containers")
@@ -35,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     verbs.add_parser("lock", help="write the locks anew").add_argument("--upgrade", action="store_true")
     options = parser.parse_args(arguments)
     paths = here()
+    os.umask(READABLE)
     try:
         with install_stamp.alone(paths.home):
             _DO.get(options.verb, _install)(paths, options)

@@ -12,6 +12,8 @@ from typing import TypeAlias
 from tocsin.declare.model.errors import ConfigError, TransientError
 
 DISK_FULL = "the disk is full; set-up takes 3 GB, and as much again if uv's cache lies on another disk"
+READABLE = 0o022
+"""The umask of set-up: what it installs is no secret, and the jobs may be those of another user than installs them."""
 _TAIL_LINES = 40
 _FULL = os.strerror(errno.ENOSPC)
 
@@ -33,6 +35,7 @@ def run(command: Command, what: str, cwd: Path | None = None, env: Mapping[str, 
         text=True,
         errors="replace",
         check=False,
+        umask=READABLE,
     )
     if not done.returncode:
         return done.stdout

