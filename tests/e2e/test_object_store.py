@@ -185,7 +185,7 @@ def test_a_store_that_is_away_is_to_be_tried_again(server: ObjectStoreServer, tm
 
 def test_a_slow_store_answers_late(server: ObjectStoreServer, tmp_path: Path) -> None:
     note = stored_folder(settings_in(tmp_path, server.settings("slow")), JOB) / "note.json"
-    server.wire.slow_down(1.0)
+    server.wire.slow_down(0.3)
     try:
         state_file.write(note, int, 1)
         assert state_file.load(note, int) == 1

@@ -75,13 +75,13 @@ def test_landing_that_is_killed_anywhere_lands_each_event_once(job: DetectJob, r
     """First while files are written that have not landed yet, then at random."""
     topic, chance, sent, killed = job.make_topics(), random.Random(1), 0, 0
     reading = Places.of(job.settings, "logins").landing / "reading"
-    send(topic, 20_000, day_offset=1)  # what is of today is not sealed yet
+    send(topic, 5_000, day_offset=1)  # what is of today is not sealed yet
     code, usual = run(job, LAND)
     assert code == 0, job.log.read_text()[-2000:]
-    sent += 20_000
+    sent += 5_000
     for number in range(rounds):
-        send(topic, 20_000, day_offset=1)
-        sent += 20_000
+        send(topic, 5_000, day_offset=1)
+        sent += 5_000
         random_moment = after(chance.uniform(0.3, 1.0) * usual)
         code, took = run(job, LAND, random_moment if number else reading.exists)
         killed += code != 0

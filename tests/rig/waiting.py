@@ -11,7 +11,7 @@ from contextlib import contextmanager
 MOST = 4.0  # times the limit, however much runs beside
 # What a test asks (a topic read from its beginning, a page of Airflow) takes time from what it waits for: it rests for
 # this many times as long as the last answer took, up to a second.
-_REST, _LONGEST_REST = 9.0, 1.0
+_REST, _LONGEST_REST = 4.0, 1.0
 
 
 def patient(seconds: float) -> float:
