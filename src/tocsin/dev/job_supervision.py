@@ -10,9 +10,11 @@ import structlog
 
 from tocsin.alerts.notify.notices import send_overdue
 from tocsin.declare.catalog import Catalog
-from tocsin.declare.model.detector import Stage
+from tocsin.declare.model.detector import DetectorSpec, Stage
+from tocsin.declare.model.flow import FlowSpec
 from tocsin.declare.model.job_report import JobState
-from tocsin.declare.model.names import detector_job
+from tocsin.declare.model.names import JobName, detector_job
+from tocsin.declare.model.view import ViewSpec
 from tocsin.declare.settings import Settings
 from tocsin.dev.startup_progress import Part
 from tocsin.supervise.incidents.conditions import CALM_SECONDS
@@ -88,13 +90,20 @@ class JobSupervision:
         return is_settled
 
     def _without_shadow(self, catalog: Catalog) -> dict[str, Desired]:
-        """Leave out detectors in shadow that do not run, until all else has been up for a while."""
+        """Leave out detectors in shadow that do not run, and their engines, until all else has been up for a while."""
         processes = self._processes()
         is_late = self._settled_at is not None and time.monotonic() - self._settled_at >= _SHADOW_SECONDS
         if is_late or processes is None:
             return self._desired
-        in_shadow = {detector_job(spec.name) for spec in catalog.detectors.values() if spec.stage is Stage.SHADOW}
-        waiting = in_shadow - {process.labels.job for process in processes}
+        running = {process.labels.job for process in processes}
+        in_shadow = [spec for spec in catalog.detectors.values() if spec.stage is Stage.SHADOW]
+        late = [spec for spec in in_shadow if detector_job(spec.name) not in running]
+        specs: list[FlowSpec | DetectorSpec | ViewSpec] = [*catalog.flows.values(), *catalog.views.values()]
+        specs += [spec for spec in catalog.detectors.values() if spec not in late]
+        pools = {self._settings.pool(spec) for spec in specs if spec.stage.runs}
+        waiting = {detector_job(spec.name) for spec in late}
+        engines = {job for job, wanted in self._desired.items() if wanted.hosts_jobs} - running
+        waiting |= {job for job in engines if JobName.parse(job).name.rpartition("-")[0] not in pools}
         return {job: wanted for job, wanted in self._desired.items() if job not in waiting}
 
     def report_unwritable(self, error: OSError) -> None:

@@ -27,7 +27,7 @@ from tocsin.supervise.job_status import look
 from tocsin.supervise.supervisor import Supervisor
 
 
-def test_detectors_in_shadow_wait_until_the_others_have_been_up(
+def test_detectors_in_shadow_and_their_engine_wait_until_the_others_have_been_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy_project(tmp_path)
@@ -41,13 +41,14 @@ def test_detectors_in_shadow_wait_until_the_others_have_been_up(
 
     def detectors() -> list[str]:
         jobs.tick(start=False)
-        return sorted(line.name for line in jobs.lines() if line.name.startswith("detector:"))
+        return sorted(line.name for line in jobs.lines() if line.name.startswith(("detector:", "engine:")))
 
-    assert detectors() == ["detector:failed_logins"]
+    live = ["detector:failed_logins", "engine:live-1"]
+    assert detectors() == live
     monkeypatch.setattr(jobs, "_settled_at", now)
-    assert detectors() == ["detector:failed_logins"]
+    assert detectors() == live
     now += 30
-    assert detectors() == ["detector:failed_logins", "detector:quiet"]
+    assert detectors() == sorted([*live, "detector:quiet", "engine:shadow-1"])
 
 
 @pytest.fixture
