@@ -227,7 +227,7 @@ def test_a_host_that_fails_and_hangs_is_reported_and_a_kill_sends_no_more_than_a
 
     server.hangs.set()
     words = ("--to-url", server.url, "--speed", "0")
-    hung = router.run(*words, "--timeout", "1s", code=1)
+    hung = router.run(*words, "--timeout", "3s", code=1)
     assert not hung["done"]
     assert set(hung["outcomes"]) == {"no answer"}
     assert hung["outcomes"]["no answer"] >= 20
