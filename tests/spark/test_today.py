@@ -167,6 +167,7 @@ def test_without_kafka_the_current_day_is_refused_and_the_others_run(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOCSIN_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:9")
+    monkeypatch.setattr("tocsin.history.spark.landing._TIMEOUT_SECONDS", 0.1)
     refused = invoke(["evaluate", "failed_logins", "--today"])
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert "127.0.0.1:9" in str(refused.exception)

@@ -57,6 +57,7 @@ def test_a_new_kind_is_desired_started_and_shown_by_its_record_alone(
     private.begin(settings.state)
     launch = job_launch(settings, Labels(instance_of(settings), "archiver", desired.spec), Path("/java"))
     launch = replace(launch, environment={**launch.environment, "PYTHONPATH": str(tmp_path)})
+    monkeypatch.setattr("tocsin.platform.kafka.reporter.read_reports", lambda _: {})
     runner = LocalRunner(instance_of(settings), settings.log)
     runner.start(launch)
     try:

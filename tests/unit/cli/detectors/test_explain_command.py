@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.rig.samples.project import copy_project
 from tests.rig.samples.sealed_days import seal_day
 from tests.unit.alerts.scene import FACTS, WINDOW, burst
 from tocsin.alerts.alert_policy import DetectorFacts
+from tocsin.alerts.evidence import event_search
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store.database import Database
 from tocsin.declare.declaration import read_spec
@@ -178,6 +180,7 @@ def test_a_finding_of_a_shadow_detector_shows_the_mail_that_it_would_send(settin
 def test_without_kafka_all_but_the_events_is_shown(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     identity = stored(settings, burst(60, at=START))
     monkeypatch.setenv("TOCSIN_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:9")
+    monkeypatch.setattr(event_search, "TopicReader", partial(TopicReader, timeout_seconds=0.1))
     done = invoke(["explain", identity])
     assert done.exit_code == 0, f"{done.output}{done.exception!r}"
     assert "127.0.0.1:9" in done.stdout
