@@ -23,6 +23,7 @@ from tocsin.job import Batch, Job, main
 from tocsin.platform import logs
 from tocsin.platform.failures import Unwritable
 from tocsin.platform.heartbeat import read_beat
+from tocsin.platform.kafka import reporter
 from tocsin.platform.lock import try_lead
 
 
@@ -32,6 +33,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TOCSIN_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(logs, "configure", lambda _job: None)  # for the whole process, and all tests after this one
     monkeypatch.setattr(harness, "check_access", lambda *given: None)
+    monkeypatch.setattr(reporter, "_CLOSE_SECONDS", 0.1)  # Kafka is away
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     umask = os.umask(0o022)
     yield tmp_path / "state"

@@ -39,7 +39,7 @@ from tocsin.declare.routes import NO_ROUTES
 from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.declare.settings import Settings
 from tocsin.dev.servers.ports import free_ports
-from tocsin.platform.kafka.record_writer import RecordWriter
+from tocsin.platform.kafka.record_writer import PROMPT, RecordWriter
 from tocsin.platform.kafka.reporter import Reporter
 
 Open = Callable[..., Database]
@@ -505,7 +505,7 @@ def test_records_that_are_no_findings_or_that_nobody_reads_are_passed_over(setti
 def report(settings: Settings, watermark: datetime, at: datetime) -> None:
     own = settings.installation_id
     said = JobReport(job="detector:failed_logins", instance=own, at=at, state=JobState.RUNNING, watermark=watermark)
-    with RecordWriter(settings, 10_000) as writer:
+    with RecordWriter(settings, 10_000, config=PROMPT) as writer:
         writer.write("job-metrics", said.model_dump_json(), said.job, partition=0)
 
 

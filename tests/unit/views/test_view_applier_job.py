@@ -17,7 +17,7 @@ from tests.unit.views.view_scene import NOON, SECOND, view_row
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.model.sizes import EVENT_BYTES
 from tocsin.declare.settings import Settings
-from tocsin.platform.kafka.record_writer import RecordWriter
+from tocsin.platform.kafka.record_writer import PROMPT, RecordWriter
 from tocsin.platform.kafka.reporter import Reporter
 from tocsin.views.row_query import PageQuery, ViewReader
 from tocsin.views.row_store import store_path
@@ -37,7 +37,7 @@ def running(settings: Settings) -> AbstractContextManager[Reporter]:
 
 
 def write(settings: Settings, *rows: ViewRow) -> None:
-    with RecordWriter(settings, EVENT_BYTES) as writer:
+    with RecordWriter(settings, EVENT_BYTES, config=PROMPT) as writer:
         for row in rows:
             writer.write("views.word_counts", row.model_dump_json(), row.identity)
 
@@ -45,7 +45,7 @@ def write(settings: Settings, *rows: ViewRow) -> None:
 def report(settings: Settings, **fields: object) -> None:
     known = {"job": "compute:word_counts", "instance": settings.installation_id, "state": JobState.RUNNING}
     sent = JobReport.model_validate({**known, "at": datetime.now(UTC), **fields})
-    with RecordWriter(settings, EVENT_BYTES) as writer:
+    with RecordWriter(settings, EVENT_BYTES, config=PROMPT) as writer:
         writer.write("job-metrics", sent.model_dump_json(), sent.job, partition=0)
 
 

@@ -28,6 +28,7 @@ from tocsin.platform.kafka.record_writer import PROMPT, RecordWriter
 
 EVERY_SECONDS = 5.0
 _LOOK_SECONDS, _YOUNG_SECONDS = 30.0, 60.0
+_CLOSE_SECONDS = 2.0
 
 
 class Reporter:
@@ -158,10 +159,10 @@ class Reporter:
     def close(self, state: JobState = JobState.STOPPED, reason: str = "", cause: FailureCause | None = None) -> None:
         """Stop the thread, and publish `state` as the last word; waits up to 2 seconds for each."""
         self._stop.set()
-        self._thread.join(2)  # it may wait for an answer that does not come
+        self._thread.join(_CLOSE_SECONDS)  # it may wait for an answer that does not come
         self.update(state=state, reason=reason, cause=cause)
         with contextlib.suppress(TransientError):
-            self._writer.flush(2.0)
+            self._writer.flush(_CLOSE_SECONDS)
 
     def _is_behind(self) -> bool:
         """Return whether a batch is due: a job that had nothing to read, or waited, does not count as hung."""

@@ -23,7 +23,7 @@ from tocsin.declare.model.source import tick_value
 from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.declare.settings import Settings
 from tocsin.platform.kafka.reader import TopicReader
-from tocsin.platform.kafka.record_writer import RecordWriter
+from tocsin.platform.kafka.record_writer import PROMPT, RecordWriter
 
 ROOT = Path(__file__).parents[4]
 TOPIC = "events.logins"
@@ -51,7 +51,7 @@ def event(user: str, offset: int, at: datetime, **values: Any) -> bytes:
 
 
 def write(settings: Settings, *values: bytes) -> None:
-    with RecordWriter(settings, 2_000_000) as writer:
+    with RecordWriter(settings, 2_000_000, config=PROMPT) as writer:
         for number, value in enumerate(values):
             writer.write(TOPIC, value, partition=number % 4)
 

@@ -25,7 +25,7 @@ from tocsin.declare.model.finding import Finding
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.detect.explanation import keyword_meanings
 from tocsin.platform.kafka.reader import TopicReader
-from tocsin.platform.kafka.record_writer import RecordWriter
+from tocsin.platform.kafka.record_writer import PROMPT, RecordWriter
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def explained_finding(identity: str, *options: str) -> dict[str, Any]:
 
 
 def produce(settings: Settings, events: list[dict[str, Any]]) -> None:
-    with RecordWriter(settings, 4_000_000) as writer:
+    with RecordWriter(settings, 4_000_000, config=PROMPT) as writer:
         for number, one in enumerate(events):
             times = {name: one[name].isoformat().replace("+00:00", "Z") for name in ("event_time", "ingested_at")}
             writer.write("events.logins", json.dumps(one | times).encode(), partition=number % 2)

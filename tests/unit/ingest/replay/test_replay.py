@@ -19,7 +19,7 @@ from tocsin.ingest.replay.pace import ReplayPace
 from tocsin.ingest.replay.recorded import RecordedEvent
 from tocsin.ingest.replay.replay_run import Counted, HttpTarget, Progress, Replay, Requests, TopicTarget
 from tocsin.platform.kafka.reader import TopicReader
-from tocsin.platform.kafka.record_writer import RecordWriter
+from tocsin.platform.kafka.record_writer import PROMPT, RecordWriter
 
 START = datetime(2026, 1, 31, 14, tzinfo=UTC)
 FAST = ReplayPace(speed=0)
@@ -55,7 +55,7 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
 
 
 def fill(settings: Settings, *records: tuple[int, bytes]) -> None:
-    with RecordWriter(settings, 4_000_000) as writer:
+    with RecordWriter(settings, 4_000_000, config=PROMPT) as writer:
         for partition, value in records:
             writer.write("events.router", value, partition=partition)
 

@@ -16,7 +16,7 @@ from tocsin.declare.model.errors import TransientError
 from tocsin.declare.setting_blocks import KafkaSettings
 from tocsin.declare.settings import Settings
 from tocsin.platform.kafka.client import TopicIds
-from tocsin.platform.kafka.record_writer import RecordWriter
+from tocsin.platform.kafka.record_writer import PROMPT, RecordWriter
 from tocsin.platform.kafka.topic_follower import TopicFollower
 from tocsin.platform.kafka.topic_set import TopicSet, as_json, lag_of, partition_of, place_of, position_of
 
@@ -31,7 +31,7 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
 
 
 def write(settings: Settings, *values: str) -> None:
-    with RecordWriter(settings, 1_000) as writer:
+    with RecordWriter(settings, 1_000, config=PROMPT) as writer:
         for value in values:
             writer.write(TOPIC, value, partition=0)
 

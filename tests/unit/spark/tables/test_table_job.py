@@ -23,7 +23,7 @@ from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.model.sizes import EVENT_BYTES
 from tocsin.declare.setting_blocks import StorageSettings
 from tocsin.declare.settings import Settings
-from tocsin.platform.kafka.record_writer import RecordWriter
+from tocsin.platform.kafka.record_writer import PROMPT, RecordWriter
 from tocsin.platform.kafka.reporter import Reporter
 from tocsin.spark.tables.file_table_job import make_job
 from tocsin.spark.tables.published_table import TableFolder, read_rows_of
@@ -71,7 +71,7 @@ def running(settings: Settings) -> AbstractContextManager[Reporter]:
 
 
 def write(settings: Settings, topic: str, *records: tuple[str | None, Any]) -> None:
-    with RecordWriter(settings, EVENT_BYTES) as writer:
+    with RecordWriter(settings, EVENT_BYTES, config=PROMPT) as writer:
         for key, value in records:
             sent = value if isinstance(value, bytes | None) else json.dumps(value).encode()
             writer.write(topic, sent, key, partition=0)
