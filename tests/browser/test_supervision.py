@@ -173,7 +173,7 @@ def test_all_of_airflow_killed_comes_back_and_adopts_the_jobs(running: Running) 
         os.kill(pid, signal.SIGKILL)
     await_that(lambda: all(running.stack.pid(name) not in (None, old) for name, old in airflow.items()), 120)
     killed_at = time.time()
-    await_that(running.answers, SECONDS)
+    await_that(running.answers, BATCH_SECONDS)
     running.await_look(lambda: read_switches(running.stack.state).read_at > killed_at, BATCH_SECONDS)
     assert running.pids() == jobs
     leaders = Counter(process.labels.job for process in running.stack.processes() if process.leader)
