@@ -64,6 +64,7 @@ _REMOVED = {
     "conditions.late_share": "1 % of the latest records; raise `lateness` of the source, or remove this",
     "airflow.parallelism": "four tasks run at once; remove this",
     "smtp.timeout_seconds": "20 seconds to connect; remove this",
+    "web_url": "write web.address instead",
 }
 """Blocks and keys of earlier releases, and what holds instead."""
 
