@@ -190,6 +190,7 @@ def test_secrets_are_made_once_and_for_their_user_alone(tmp_path: Path) -> None:
         subprocess.run([shell, options, script], check=True)
         made = {path.name: path.read_text() for path in tmp_path.iterdir()}
         assert made.keys() == {"password", "database", "tables", "s3-key", "s3"}
+        assert {*re.findall(r"/run/tocsin/([\w/-]+)", TEXT)} == made.keys(), "services read what is made, and all of it"
         assert re.fullmatch("[0-9a-f]{48}", made["password"])
         assert made["s3-key"] != made["password"]
         server = f"airflow:{made['password']}@postgres:5432"
