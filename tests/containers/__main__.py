@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -91,6 +93,7 @@ def main() -> int:
     parser.add_argument("profiles", nargs="*", choices=[*WAYS, []], help="all if none is given")
     parser.add_argument("--no-build", action="store_true", help="take the images as they are")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit unwinds, and the containers are removed
     home = here().home / "containers"
     if not (home / "venv").is_dir() or shutil.which("podman") is None:
         parser.error("podman or podman-compose is missing; run: make setup-containers")

@@ -93,11 +93,12 @@ def keep_bounded(limit_bytes: int = LIMIT_BYTES) -> None:
 
 
 def _cut(file: int, limit_bytes: int) -> None:
-    while stat.S_ISREG((now := os.fstat(file)).st_mode):
-        if now.st_size > limit_bytes:
-            os.ftruncate(file, 0)  # it is open in append mode
-            structlog.get_logger().warning("log cut, too much was printed at once", bytes=now.st_size)
-        time.sleep(_LOOK_SECONDS)
+    with contextlib.suppress(OSError):  # it has been closed: the job has ended, and its process goes on
+        while stat.S_ISREG((now := os.fstat(file)).st_mode):
+            if now.st_size > limit_bytes:
+                os.ftruncate(file, 0)  # it is open in append mode
+                structlog.get_logger().warning("log cut, too much was printed at once", bytes=now.st_size)
+            time.sleep(_LOOK_SECONDS)
 
 
 def _is_no_retry_of_py4j(record: logging.LogRecord) -> bool:
