@@ -84,7 +84,7 @@ def test_rows_are_as_stale_as_the_last_report_that_told_the_lag(settings: Settin
     def fresh() -> tuple[int | None, int] | None:
         with contextlib.closing(ViewReader(store_path(settings, "word_counts"))) as reader:
             found = reader.freshness()
-        return found and (found.lag_records, round(found.lag_seconds / 1000))
+        return None if found is None else (found.lag_records, round(found.lag_seconds / 1000))
 
     def await_read(**fields: object) -> None:
         report(settings, **fields)
