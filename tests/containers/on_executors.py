@@ -10,7 +10,7 @@ from tests.containers.scenario import processes
 from tests.rig.waiting import await_that
 
 _DETECTOR, _WORKERS = "detector:failed_logins", ("spark-worker-1", "spark-worker-2")
-_SEAL_SECONDS = 240
+_SEAL_SECONDS, _BATCH_SECONDS = 240, 400
 _READ = "from urllib.request import urlopen; print(urlopen('http://127.0.0.1:8080/json/').read().decode())"
 
 
@@ -27,12 +27,16 @@ def works_on_executors(stack: Composed, jobs: str) -> str:
 def keeps_state_apart(stack: Composed, jobs: str) -> str:
     """Checkpoints and history are in the bucket; the state folder has no checkpoint"""
     await_that(lambda: _seals(stack, jobs), _SEAL_SECONDS, every=1.0)
+    await_that(lambda: _has_committed(stack), _BATCH_SECONDS, every=5.0)
     checkpoints, history = _objects(stack, "checkpoints"), _objects(stack, "history")
     assert history
-    assert any("/commits/" in path and "failed_logins" in path for path in checkpoints), checkpoints
     local = stack.execute(jobs, "find", "/var/lib/tocsin/checkpoints", "-path", "*/commits/*").split()
     assert local == [], local
     return f"{len(checkpoints)} objects of checkpoints, {len(history)} of history"
+
+
+def _has_committed(stack: Composed) -> bool:
+    return any("/commits/" in path and "failed_logins" in path for path in _objects(stack, "checkpoints"))
 
 
 def _seals(stack: Composed, jobs: str) -> bool:
