@@ -16,7 +16,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]  # comes with yamllint; its stubs are one more package for one call
 
 from tests.containers.engine import Engine
-from tests.rig.waiting import await_that
+from tests.rig.waiting import await_that, patient
 from tocsin.dev.servers.ports import free_ports
 from tocsin.setup.paths import here
 
@@ -131,7 +131,7 @@ class Composed:
         Raises:
             AssertionError: it fails; says what it wrote.
         """
-        return self._engine("exec", self.container(service), *words)
+        return self._engine("exec", self.container(service), *words, seconds=patient(_WAIT_SECONDS))
 
     def put(self, service: str, path: str, text: str) -> None:
         """Write a file in the container."""
