@@ -55,9 +55,7 @@ class Way:
 WAYS = {
     "jobs": Way("supervisor", (*CHECKS[:3], learns, *CHECKS[3:])),
     "airflow": Way("scheduler"),
-    "cluster": Way(
-        "cluster-supervisor", (*CHECKS[:2], works_on_executors, keeps_state_apart, CHECKS[2], learns, *CHECKS[3:])
-    ),
+    "cluster": Way("cluster-supervisor", (*CHECKS[:2], works_on_executors, keeps_state_apart, *CHECKS[2:])),
     "observability": Way(
         "supervisor",
         (starts, mails, is_scraped, feeds_the_dashboard, is_limited, listens_on_loopback, survives_kills, stops),
