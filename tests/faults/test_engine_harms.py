@@ -17,9 +17,10 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.rig.detect_job import DetectJob, Topic, read_all, ticking
+from tests.rig.detect_job import DetectJob, Topic, ticking
 from tests.rig.harms import LEAKS, LOOPS, SupervisedJobs, detector
 from tests.rig.installation import jvms_of
+from tests.rig.observed import read_all
 from tests.rig.waiting import await_that, awaited, repeated
 from tocsin.declare.blocks.spark_settings import EngineSettings
 from tocsin.declare.model.finding import Finding

@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
@@ -28,6 +28,7 @@ from tests.rig.broker import Broker
 from tests.rig.checkpoints import Logs
 from tests.rig.installation import frozen, jvms_of
 from tests.rig.object_store import environment_of
+from tests.rig.observed import read_all
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, awaited, patient, repeated
 from tocsin.declare.blocks.spark_settings import EngineSettings, SparkSettings
@@ -386,12 +387,6 @@ def next_window() -> datetime:
     """A moment in the first window that has not begun."""
     now = datetime.now(UTC)
     return now - (now - _EPOCH) % WINDOW + WINDOW + timedelta(seconds=1)
-
-
-def read_all(settings: Settings, topic: str) -> list[Message]:
-    """All records of `topic`, up to its end at the time of the call."""
-    with TopicReader(settings, "tests", topic, timeout_seconds=patient(60)) as reader:
-        return list(reader.read(*reader.bounds()))
 
 
 def _windows(findings: dict[str, Finding]) -> dict[tuple[str, datetime], Finding]:

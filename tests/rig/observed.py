@@ -33,8 +33,7 @@ class Observed(ABC):
 
     def read(self, topic: str) -> list[Message]:
         """All records that `topic` holds now."""
-        with TopicReader(self.settings, "tests", topic, timeout_seconds=patient(60)) as reader:
-            return list(reader.read(*reader.bounds()))
+        return read_all(self.settings, topic)
 
     def values(self, topic: str) -> list[dict[str, Any]]:
         """All JSON values that `topic` holds now."""
@@ -52,3 +51,9 @@ def low_limits(project: Path) -> None:
     text, replaced = re.subn(r"email=\d+, urgent=\d+", f"email={EMAIL}, urgent={URGENT}", detector.read_text())
     assert replaced == 1, "the detector has other limits than this expects"
     detector.write_text(text)
+
+
+def read_all(settings: Settings, topic: str) -> list[Message]:
+    """All records of `topic`, up to its end at the time of the call."""
+    with TopicReader(settings, "tests", topic, timeout_seconds=patient(60)) as reader:
+        return list(reader.read(*reader.bounds()))

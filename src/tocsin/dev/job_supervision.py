@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
 
 from tocsin.alerts.notify.notices import send_overdue
 from tocsin.declare.catalog import Catalog
-from tocsin.declare.model.detector import DetectorSpec, Stage
-from tocsin.declare.model.flow import FlowSpec
+from tocsin.declare.model.detector import Stage
 from tocsin.declare.model.job_report import JobState
-from tocsin.declare.model.names import JobName, detector_job
-from tocsin.declare.model.view import ViewSpec
+from tocsin.declare.model.names import detector_job
 from tocsin.declare.settings import Settings
 from tocsin.dev.startup_progress import Part
 from tocsin.supervise.incidents.conditions import CALM_SECONDS
@@ -96,15 +95,13 @@ class JobSupervision:
         if is_late or processes is None:
             return self._desired
         running = {process.labels.job for process in processes}
-        in_shadow = [spec for spec in catalog.detectors.values() if spec.stage is Stage.SHADOW]
-        late = [spec for spec in in_shadow if detector_job(spec.name) not in running]
-        specs: list[FlowSpec | DetectorSpec | ViewSpec] = [*catalog.flows.values(), *catalog.views.values()]
-        specs += [spec for spec in catalog.detectors.values() if spec not in late]
-        pools = {self._settings.pool(spec) for spec in specs if spec.stage.runs}
-        waiting = {detector_job(spec.name) for spec in late}
-        engines = {job for job, wanted in self._desired.items() if wanted.hosts_jobs} - running
-        waiting |= {job for job in engines if JobName.parse(job).name.rpartition("-")[0] not in pools}
-        return {job: wanted for job, wanted in self._desired.items() if job not in waiting}
+        early = {
+            name: spec
+            for name, spec in catalog.detectors.items()
+            if spec.stage is not Stage.SHADOW or detector_job(name) in running
+        }
+        kept = running | desired_jobs(replace(catalog, detectors=early), self._settings).keys()
+        return {job: wanted for job, wanted in self._desired.items() if job in kept}
 
     def report_unwritable(self, error: OSError) -> None:
         """Let operators know by mail that the state folder cannot be written, until a `tick` finds that it can."""
