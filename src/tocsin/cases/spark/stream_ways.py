@@ -34,8 +34,8 @@ from tocsin.spark.session import findings_sink, kafka_options
 SINGLE_EVENTS = 8
 """So many of a case come one by one; of more, the first ones come at once. A batch costs 0.3 CPU-seconds."""
 
-SPLIT_CASES = 40
-"""Of more cases, only every fourth has a micro-batch of its own that ends in its middle when they are shuffled."""
+SPLIT_CASES = 4
+"""When cases are shuffled, a micro-batch ends in the middle of each of so many, and of every fourth further one."""
 
 Document = dict[str, Any]
 Batch = Sequence[Document]
@@ -53,21 +53,20 @@ class Feed:
         reader = self._spark.readStream.format("text").option("maxFilesPerTrigger", 1)
         return reader.schema("value string").load(str(self._folder))
 
-    def add(self, batch: Batch) -> None:
-        """Add a batch."""
-        self._write([json.dumps(event) for event in batch])
-
-    def close(self, end: datetime) -> None:
-        """Add what closes all windows: two ticks, since a batch has the watermark of the one before."""
-        for _ in range(2):
-            self._write([tick_value(end).decode()])
-
-    def _write(self, lines: list[str]) -> None:
+    def add(self, batch: Batch, *ticks: str) -> None:
+        """Add a batch, with `ticks`."""
+        lines = [*(json.dumps(event) for event in batch), *ticks]
         self._files += 1
         draft = self._folder / f".{self._files:05d}"
         draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         os.utime(draft, (self._files, self._files))  # Spark reads the oldest first
         draft.replace(self._folder / f"{self._files:05d}.json")
+
+    def add_last(self, batch: Batch, end: datetime) -> None:
+        """Add the last batch, and one more that closes all windows: a batch has the watermark of the one before."""
+        tick = tick_value(end).decode()
+        self.add(batch, tick)
+        self.add([], tick)
 
 
 class StreamWays:
@@ -100,7 +99,7 @@ class StreamWays:
             # A tick says that all has come which is older than the lateness, so it is not late itself.
             arrivals = {id(event): _seconds(event) + chance.random() * late * ("tick" not in event) for event in case}
             arrived = sorted(case, key=lambda event: arrivals[id(event)])
-            if len(cases) > SPLIT_CASES and number % 4:
+            if number >= SPLIT_CASES and number % 4:
                 batches[-1] += arrived
                 continue
             # The watermark moves between two batches, so one ends in the middle of each case.
@@ -115,8 +114,7 @@ class StreamWays:
         feed = Feed(self._spark, self._folder / "restarted")
         feed.add([event for first, _ in halves for event in first])
         self._until_read(feed, "restarted", self._wide)
-        feed.add([event for first, rest in halves for event in [*first[-1:], *rest]])
-        feed.close(self._lanes.end + self._wide)
+        feed.add_last([event for first, rest in halves for event in [*first[-1:], *rest]], self._lanes.end + self._wide)
         self._until_read(feed, "restarted", self._wide)
         return self._taken()
 
@@ -126,9 +124,9 @@ class StreamWays:
 
     def _run(self, name: str, batches: Sequence[Batch], delay: timedelta) -> LatestFindings:
         feed = Feed(self._spark, self._folder / name)
-        for batch in batches:
+        for batch in batches[:-1]:
             feed.add(batch)
-        feed.close(self._lanes.end + delay)
+        feed.add_last(batches[-1] if batches else [], self._lanes.end + delay)
         self._until_read(feed, name, delay)
         return self._taken()
 
