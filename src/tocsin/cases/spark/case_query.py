@@ -27,7 +27,6 @@ from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
 from tocsin.detect.spark.ranges import EventReader, Range, features_in_range, find_in_range
 from tocsin.detect.spark.step_query import detector_function
-from tocsin.history.spark.model_training import train_on, without_comparison
 from tocsin.spark.events import filter_early, no_records, parse_events, prepare_events, used_columns
 from tocsin.spark.plan_tree import STRUCT, Node
 from tocsin.spark.query_plan import analyse
@@ -66,8 +65,8 @@ class CaseQuery:
         self.table_specs = [catalog.table(name) for name in spec.tables]
         self.function = detector_function(spec, self.source)
         self.spans: list[Span] = []
-        self._models = tempfile.mkdtemp(prefix="tocsin-models-")
-        weakref.finalize(self, shutil.rmtree, self._models, ignore_errors=True)
+        self._files = tempfile.mkdtemp(prefix="tocsin-cases-")
+        weakref.finalize(self, shutil.rmtree, self._files, ignore_errors=True)
         self._trained: dict[str, str] = {}
         self.tables = no_rows(spark, catalog, spec.tables, spec.path)
         rows = self._rows(no_records(spark), self.source.lateness, None)
@@ -82,7 +81,7 @@ class CaseQuery:
         if self.table_specs:
             frames = {spec.name: (spec, self._frame(spec, rows.get(spec.name, []))) for spec in self.table_specs}
             self.tables = JoinedTables(self.spec.path, frames)
-            self.tables.model_root = self._models
+            self.tables.model_root = self._files
 
     def without_limits(self) -> CaseQuery:
         """Give the query that finds every score."""
@@ -92,16 +91,17 @@ class CaseQuery:
 
     def train(self, documents: list[dict[str, Any]]) -> str:
         """Train a model on records of the events topic, once; returns its hash. RefusedModel if that cannot be."""
-        values = [(json.dumps(document),) for document in documents]
-        key = str(values)
+        from tocsin.history.spark.model_training import train_on, without_comparison  # noqa: PLC0415 - needs pyarrow
+
+        key = json.dumps(documents)
         if key not in self._trained:
-            records = self._spark.createDataFrame(values, "value string").coalesce(1)
+            records = self._records(documents)
             read = EventReader(
                 lambda *_: parse_events(records, self.source), is_exact=True, tables=lambda _: self.tables
             )
             everything = Range(start=EPOCH, end=_END, run_id="")
             features = features_in_range(self._spark, read, self.spec, [self.source], everything).toArrow()
-            files = ModelFiles(f"{self._models}/{self.spec.name}")
+            files = ModelFiles(f"{self._files}/{self.spec.name}")
             content, result = train_on(without_comparison(self.spec), features, files)
             files.add(content, result.hash)
             self._trained[key] = result.hash
@@ -127,14 +127,19 @@ class CaseQuery:
 
     def batch(self, documents: list[dict[str, Any]]) -> LatestFindings:
         """Find in records of the events topic as a backfill does; StreamOnly if it finds on the stream alone."""
-        values = [(json.dumps(document),) for document in documents]
-        records = self._spark.createDataFrame(values, "value string").coalesce(1)
+        records = self._records(documents)
         read = EventReader(lambda *_: parse_events(records, self.source), is_exact=True, tables=lambda _: self.tables)
         # An exact reader leaves nothing out, and all timers fire.
         wanted = Range(start=EPOCH, end=_END, run_id="", origin=Origin.STREAM, spans=self.spans)
         return LatestFindings.of(
             row.value for row in find_in_range(self._spark, read, self.spec, [self.source], wanted).collect()
         )
+
+    def _records(self, documents: list[dict[str, Any]]) -> DataFrame:
+        # A file, since `createDataFrame` would import pandas and pass the rows through a Python worker.
+        with tempfile.NamedTemporaryFile("w", dir=self._files, suffix=".json", delete=False, encoding="utf-8") as file:
+            file.writelines(f"{json.dumps(document)}\n" for document in documents)
+        return self._spark.read.text(file.name).coalesce(1)
 
     def _rows(
         self, records: DataFrame, delay: timedelta, used: frozenset[str] | None, early: str | None = None
