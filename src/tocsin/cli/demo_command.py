@@ -12,7 +12,9 @@ from typing import Annotated
 import typer
 
 from tocsin.cli.output import line
+from tocsin.declare.model.errors import ConfigError, Fault, nearest
 from tocsin.platform.process_exit import on_signals
+from tocsin.setup.paths import here
 
 _State = Annotated[Path, typer.Option("--state", help="State folder of the demo; emptied first.")]
 _Example = Annotated[
@@ -31,10 +33,8 @@ def demo(state: _State = Path(".tocsin/demo"), example: _Example = None, exit_wh
     code 1 when what it announced does not happen within three minutes.
     """
     from tocsin.cli.demo_run import EXAMPLES, GATHER_SECONDS, Demonstration, ExampleDemo, LoginDemo
-    from tocsin.declare.model.errors import ConfigError, Fault, nearest
     from tocsin.dev import launcher
     from tocsin.dev.startup_progress import progress
-    from tocsin.setup.paths import here
 
     # Also for the commands that people run in other terminals: the text of the demo names this variable.
     os.environ["TOCSIN_STATE"] = str(state.resolve())

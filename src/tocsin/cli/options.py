@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
@@ -36,56 +37,31 @@ Records = Annotated[
 ]
 
 
-def span_of(text: str) -> timedelta:
-    """Read a span of time.
-
-    Raises:
-        ValueError: with the accepted forms.
-    """
-    short = _SHORT.fullmatch(text.strip())
-    try:
-        return timedelta(**{_UNITS[short[2].lower()]: float(short[1])}) if short else parse_duration(text)
-    except (ValueError, OverflowError):
-        raise ValueError(f"'{text}' is not a span of time; {_HELP}") from None
-
-
-def moment_of(text: str, now: datetime) -> datetime:
-    """Read a moment: a span before `now`, or a time, in UTC unless it says otherwise.
-
-    Raises:
-        ValueError: with the accepted forms.
-    """
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        pass
-    else:
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    try:
-        return now - span_of(text)
-    except (ValueError, OverflowError):
-        raise ValueError(f"'{text}' is neither a span nor a moment; {_HELP}, or 2026-01-31T14:00:00Z") from None
-
-
 def since(text: str | None) -> datetime | None:
     """Read the value of `--since`; a usage error if it is no moment."""
     return None if text is None else moment(text, "--since", datetime.now(UTC))
 
 
 def moment(text: str, option: str, now: datetime) -> datetime:
-    """Read the value of `option` as a moment; a usage error if it is none."""
+    """Read the value of `option`: a span before `now`, or a time, UTC unless it says otherwise; else a usage error."""
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(text)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     try:
-        return moment_of(text, now)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=f"'{option}'") from None
+        return now - timedelta(seconds=span(text, option))
+    except (typer.BadParameter, OverflowError):
+        what = f"'{text}' is neither a span nor a moment; {_HELP}, or 2026-01-31T14:00:00Z"
+        raise typer.BadParameter(what, param_hint=f"'{option}'") from None
 
 
 def span(text: str, option: str) -> float:
     """Read the value of `option` as seconds; a usage error if it is no span."""
+    short = _SHORT.fullmatch(text.strip())
     try:
-        return span_of(text).total_seconds()
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=f"'{option}'") from None
+        read = timedelta(**{_UNITS[short[2].lower()]: float(short[1])}) if short else parse_duration(text)
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(f"'{text}' is not a span of time; {_HELP}", param_hint=f"'{option}'") from None
+    return read.total_seconds()
 
 
 def columns(given: list[str]) -> dict[str, tuple[str, ...]]:

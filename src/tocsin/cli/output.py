@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 _Shape = TypeVar("_Shape", bound="BaseModel")
+_Found = TypeVar("_Found", bound="BaseModel | Sequence[BaseModel]")
 
 _PIPE_WIDTH = 100_000
 _PLAIN_SECONDS = 10.0
@@ -70,6 +71,14 @@ def drawn_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Tab
             *(Text("" if cell is None else printable(cell), style=_STYLES.get(str(cell), "")) for cell in row)
         )
     return drawn
+
+
+def write(found: _Found, show: Callable[[_Found], None], *, json: bool) -> None:
+    """Write what was found as JSON, or as `show` writes it for people."""
+    if json:
+        as_json(found)
+    else:
+        show(found)
 
 
 def write_list(

@@ -1,8 +1,9 @@
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
+from typer import BadParameter
 
-from tocsin.cli.options import moment_of, span_of
+from tocsin.cli import options
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
@@ -12,13 +13,14 @@ NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
     [("30s", 30), ("15m", 900), ("1h", 3600), ("2d", 172_800), ("1w", 604_800), ("250ms", 0.25), ("10 seconds", 10)],
 )
 def test_spans_in_short_and_in_words(text: str, seconds: float) -> None:
-    assert span_of(text) == timedelta(seconds=seconds)
+    assert options.span(text, "--for") == seconds
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1", "h", "-1h", "1y", "10 parsecs", "9" * 400 + "h"])
 def test_what_is_no_span_is_refused_with_the_form(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a span of time; write a span such as 30s, 15m, 1h or 2d"):
-        span_of(text)
+    with pytest.raises(BadParameter, match="is not a span of time; write a span such as 30s, 15m, 1h or 2d") as refused:
+        options.span(text, "--for")
+    assert refused.value.param_hint == "'--for'"
 
 
 @pytest.mark.parametrize(
@@ -32,10 +34,11 @@ def test_what_is_no_span_is_refused_with_the_form(text: str) -> None:
     ],
 )
 def test_since_is_a_span_back_or_a_moment(text: str, moment: datetime) -> None:
-    assert moment_of(text, NOW) == moment
+    assert options.moment(text, "--since", NOW) == moment
 
 
 @pytest.mark.parametrize("text", ["yesterday", "999999999w"])
 def test_what_is_neither_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="neither a span nor a moment"):
-        moment_of(text, NOW)
+    with pytest.raises(BadParameter, match="neither a span nor a moment") as refused:
+        options.moment(text, "--since", NOW)
+    assert refused.value.param_hint == "'--since'"

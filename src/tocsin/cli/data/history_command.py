@@ -12,6 +12,7 @@ import typer
 from tocsin.cli import options
 from tocsin.cli.data.import_command import import_, seal_and_tell, withdraw
 from tocsin.cli.output import as_json, counted, line, table, utc
+from tocsin.cli.project import load_project
 
 if TYPE_CHECKING:
     from tocsin.declare.model.source import Source
@@ -68,7 +69,6 @@ def accept(
     Who, when and why stay in `history list` and on the quality page. Events that land later make a new
     version of the day, which is judged as any other.
     """
-    from tocsin.declare.catalog import load_project
     from tocsin.history.care import accept as accept_day
     from tocsin.history.places import writing_history
 
@@ -150,8 +150,6 @@ def verify(source: _Sources = None, checksums: _Checksums = False) -> None:
 
 
 def _sources(only: str | None) -> tuple[Settings, list[Source]]:
-    from tocsin.declare.catalog import load_project
-
     settings, catalog = load_project()
     return settings, [catalog.source(only)] if only else list(catalog.sources.values())
 

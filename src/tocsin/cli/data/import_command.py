@@ -12,6 +12,7 @@ import typer
 from tocsin.cli import options
 from tocsin.cli.detectors.backfill_command import run_due
 from tocsin.cli.output import counted, line, note, progress
+from tocsin.cli.project import load_project
 from tocsin.declare.model.durations import days_text
 from tocsin.declare.model.errors import ConfigError
 from tocsin.ingest.files.past_rows import FileForm, list_files
@@ -56,7 +57,6 @@ def import_(
     files share a Spark session; an unreadable file does not stop the others. Exit code 1 when a file or a row cannot be
     used, or a day is not published.
     """
-    from tocsin.declare.catalog import load_project
     from tocsin.spark.batch_session import shared_session
 
     settings, catalog = load_project()
@@ -65,7 +65,7 @@ def import_(
         raise typer.BadParameter("name the files to import", param_hint="FILE")
     with progress(), shared_session():
         done = [
-            (not isinstance(outcome, ConfigError), _tell_import(declared, name, outcome))
+            (not isinstance(outcome, ConfigError), _tell(declared, name, outcome))
             for name, outcome in _import_each(settings, catalog, (declared, origin), files, form)
         ]
         is_good, has_landed = all(is_whole for _, is_whole in done), any(landed for landed, _ in done)
@@ -91,7 +91,6 @@ def withdraw(
     A day with other events is sealed without them by the next seal. A day without any counts no more, nor do its
     findings. Importing the file again, or a better one, is possible at any time.
     """
-    from tocsin.declare.catalog import load_project
     from tocsin.history.backfill.backfill_retention import retract_days
     from tocsin.history.care import withdraw as take_back
     from tocsin.history.places import writing_history
@@ -166,20 +165,17 @@ def _import_each(
                 yield done.entry.imported.name if done.entry.imported else "", done
 
 
-def _tell_import(source: Source, name: str, done: Imported | ConfigError) -> bool:
+def _tell(source: Source, path: str, done: Imported | ConfigError) -> bool:
+    """Tell the outcome of one file; return whether all its rows could be used."""
+    from tocsin.history.seal_planning import oldest_kept
+
     if isinstance(done, ConfigError):
         note(str(done), style="red")
         return False
-    return _tell(source, name, done) == 0
-
-
-def _tell(source: Source, path: str, done: Imported) -> int:
-    from tocsin.history.seal_planning import oldest_kept
-
     file = done.entry.imported
     if done.known or file is None:
         line(f"{path}: was imported before, as run {done.entry.run}; nothing to do")
-        return 0
+        return True
     days = sorted({landed.day for landed in done.entry.files})
     span = f" of {days[0]} to {days[-1]}" if days else ""
     line(f"{path}: {counted(done.entry.events, 'event')}{span}, as run {done.entry.run}")
@@ -196,4 +192,4 @@ def _tell(source: Source, path: str, done: Imported) -> int:
         reasons = ", ".join(f"{why} {count}" for why, count in sorted(done.reasons.items()))
         what = f"{counted(file.refused, 'row')} cannot be used ({reasons})"
         line(f"{path}: {what}; see {done.refused}", style="yellow")
-    return file.refused
+    return not file.refused

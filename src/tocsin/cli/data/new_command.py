@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from enum import StrEnum
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli.output import counted, line
+from tocsin.cli.project import load_project, load_settings
+from tocsin.declare.model.names import valid_name
 
 if TYPE_CHECKING:
     from tocsin.declare.scaffold import SampleSchema
@@ -56,14 +59,16 @@ def new(
             or_sample = ", or --sample FILE to write one" if kind is Kind.DETECTOR else ""
             raise typer.BadParameter(f"a {kind} needs it{or_sample}", param_hint=f"'--{option}'")
     own = owner or _own_address()
+    if kind is Kind.DETECTOR:
+        _detector(name, source, sample, own)
+        return
     if kind is Kind.SOURCE and sample is not None:
         _source(name, sample, own)
     elif kind is Kind.FLOW:
         _flow(name, str(source), str(to), own)
-    elif kind is Kind.VIEW:
-        _view(name, str(source), own)
     else:
-        _detector(name, source, sample, own)
+        _view(name, str(source), own)
+    _tell_next("say what it is in its first line, then run:", "tocsin check")
 
 
 def _source(name: str, sample: Path, owner: str) -> None:
@@ -73,34 +78,26 @@ def _source(name: str, sample: Path, owner: str) -> None:
     schema = read_schema(sample)
     _write({f"sources/{name}.toml": source_text(name, schema, owner)})
     _tell_schema(schema, sample)
-    _tell_next("say what it is in its first line, then run:", "tocsin check")
 
 
 def _flow(name: str, source: str, to: str, owner: str) -> None:
-    from tocsin.declare.catalog import load_project
     from tocsin.declare.scaffold import flow_text
     from tocsin.declare.source_file import read_source
 
     settings, catalog = load_project()
     file = settings.project / "sources" / f"{to}.toml"
     target = read_source(file) if file.exists() else catalog.source(to)  # no flow writes it yet, which is a fault
-    text = flow_text(name, catalog.source(source), target, owner)
-    _write({f"flows/{name}.py": text})
-    _tell_next("say what it is in its first line, then run:", "tocsin check")
+    _write({f"flows/{name}.py": flow_text(name, catalog.source(source), target, owner)})
 
 
 def _view(name: str, source: str, owner: str) -> None:
-    from tocsin.declare.catalog import load_project
     from tocsin.declare.scaffold import view_text
 
     _, catalog = load_project()
     _write({f"views/{name}.py": view_text(name, catalog.source(source), owner)})
-    _tell_next("say what it is in its first line, then run:", "tocsin check")
 
 
 def _detector(name: str, source: str | None, sample: Path | None, owner: str) -> None:
-    from tocsin.declare.catalog import load_project
-    from tocsin.declare.model.names import valid_name
     from tocsin.declare.scaffold import detector_files, sampled_source, source_text
     from tocsin.ingest.sampling.sample import read_schema
 
@@ -122,7 +119,6 @@ def _detector(name: str, source: str | None, sample: Path | None, owner: str) ->
 
 def _write(files: dict[str, str]) -> None:
     from tocsin.declare.scaffold import write_new
-    from tocsin.declare.settings import load_settings
 
     write_new(load_settings().project, files)
     for place in files:
@@ -142,15 +138,11 @@ def _tell_next(what: str, *commands: str) -> None:
 
 
 def _own_address() -> str:
-    """Read the address that git knows.
-
-    Raises:
-        typer.BadParameter: it knows none.
-    """
-    try:
+    """Read the address that git knows; a usage error if it knows none."""
+    address = ""
+    with contextlib.suppress(OSError):  # there is no git
         asked = subprocess.run(["git", "config", "user.email"], capture_output=True, text=True, check=False)
-    except OSError:
-        asked = None
-    if asked is None or not asked.stdout.strip():
+        address = asked.stdout.strip()
+    if not address:
         raise typer.BadParameter("is needed: git knows no address", param_hint="'--owner'")
-    return asked.stdout.strip()
+    return address

@@ -11,6 +11,8 @@ from typing import Annotated
 import typer
 
 from tocsin.cli.output import line
+from tocsin.cli.project import load_settings
+from tocsin.setup.paths import here
 
 app = typer.Typer(no_args_is_help=True, help="Lock and install the packages of detectors, flows and views.")
 _Upgrade = Annotated[bool, typer.Option("--upgrade", help="Take the newest versions that may be had.")]
@@ -22,9 +24,7 @@ def lock(upgrade: _Upgrade = False) -> None:
 
     Versions fit those of Tocsin; those that are locked stay unless --upgrade. Exit code 2 if they clash with Tocsin's.
     """
-    from tocsin.declare.settings import load_settings
     from tocsin.setup import project_packages
-    from tocsin.setup.paths import here
 
     begun = time.monotonic()
     changed = project_packages.lock(here(), load_settings().project.absolute(), upgrade=upgrade)
@@ -39,9 +39,6 @@ def install() -> None:
 
     From then on `make setup` installs it too. Jobs of an environment that has changed are replaced.
     """
-    from tocsin.declare.settings import load_settings
-    from tocsin.setup.paths import here
-
     variables = {"PYTHONPATH": str(here().root / "src"), "TOCSIN_PROJECT": str(load_settings().project.absolute())}
     # By the Python that the environments are made of: what this command runs in may be made anew.
     command = [getattr(sys, "_base_executable", sys.executable), "-m", "tocsin.setup", "packages"]

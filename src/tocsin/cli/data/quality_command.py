@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import as_json, line, table, write_list
+from tocsin.cli.output import line, table, write, write_list
+from tocsin.cli.project import load_settings
 from tocsin.declare.model.errors import nearest
 
 if TYPE_CHECKING:
-    from tocsin.quality.verdict import Check
+    from tocsin.quality.verdict import Check, DaySummary, Verdict
     from tocsin.quality.verdict_files import Records, VerdictRecord
 
 _Subject = Annotated[
@@ -45,29 +47,23 @@ def quality(
     elif figures or metric:
         _show_figures(records, source, metric, days or 1, json=json)
     else:
-        _show(records, source, day, json=json)
+        write(_chosen(records, source, day).verdict, partial(_show, records), json=json)
 
 
 def _list(records: Records, days: int, *, json: bool) -> None:
     subjects = records.subjects()
     found = [records.of_day(subject, day) for subject in subjects for day in records.days(subject)[:days]]
     found.sort(key=lambda record: (record.verdict.day, record.verdict.subject), reverse=True)
-    shown = [record.verdict.summary for record in found]
-    if json:
-        as_json(shown)
-    else:
-        rows = (
-            (summary.day, summary.subject, summary.severity, summary.checks, ", ".join(summary.failed))
-            for summary in shown
-        )
-        table(("DAY", "SOURCE", "VERDICT", "CHECKS", "FAILED"), rows, empty="no day has been judged yet")
+    columns = ("DAY", "SOURCE", "VERDICT", "CHECKS", "FAILED")
+    summaries = [record.verdict.summary for record in found]
+    write_list(summaries, columns, _summary_row, json=json, empty="no day has been judged yet")
 
 
-def _show(records: Records, source: str, day: str | None, *, json: bool) -> None:
-    verdict = _chosen(records, source, day).verdict
-    if json:
-        as_json(verdict)
-        return
+def _summary_row(summary: DaySummary) -> tuple[object, ...]:
+    return (summary.day, summary.subject, summary.severity, summary.checks, ", ".join(summary.failed))
+
+
+def _show(records: Records, verdict: Verdict) -> None:
     line(verdict.text, style={"pass": "green", "warning": "yellow"}.get(verdict.severity, "red"))
     rows = (_row(check) for check in sorted(verdict.checks, key=lambda check: check.passed))
     table(("", "RULE", "ABOUT", "OBSERVED", "ALLOWED"), rows, empty="no rules")
@@ -93,7 +89,6 @@ def _show_figures(records: Records, source: str, metric: str | None, days: int, 
 
 
 def _records() -> Records:
-    from tocsin.declare.settings import load_settings
     from tocsin.quality.verdict_files import Records
 
     return Records(load_settings().state)

@@ -8,6 +8,7 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, note, table, utc
+from tocsin.cli.project import load_project
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tocsin.ingest.quarantined_record import QuarantinedRecord
 
 _SHOWN = 80
+_COLUMNS = ("ID", "QUARANTINED", "REASONS", "BYTES", "REPLAYS", "RECORD")
 _Source = Annotated[str | None, typer.Option(help="Only of this source.")]
 _Reason = Annotated[
     str | None, typer.Option(metavar="REASON", help="With this reason, such as missing or missing:user_id.")
@@ -50,14 +52,13 @@ def quarantine(
     Records are replayed by the current rules; they keep their time and their identity, so replaying twice makes one
     event, and they stay in the list. Exit code 1 when a record could not be replayed, 2 when there is none with an ID.
     """
-    from tocsin.declare.catalog import load_project
-    from tocsin.ingest.quarantine import Selection, count_quarantined, newest_quarantined
+    from tocsin.ingest.quarantine import Selection, count_quarantined, find_quarantined, newest_quarantined
 
     _check_call(records, replay=replay, every=every, dry_run=dry_run)
     settings, catalog = load_project()
     wanted = Selection(reason=reason, since=options.since(since), limit=limit or (1000 if replay else 100))
     if records:
-        found = [_find_record(settings, catalog, record) for record in records]
+        found = [find_quarantined(settings, catalog.recorded_source(id.partition("/")[0]), id) for id in records]
     elif json or replay:
         found = newest_quarantined(settings, _sources(catalog, source), wanted)
     if replay:
@@ -86,7 +87,7 @@ def _replay(settings: Settings, catalog: Catalog, found: Sequence[QuarantinedRec
     from tocsin.ingest.quarantine import replay_all
 
     if dry_run:
-        table(("ID", "QUARANTINED", "REASONS", "BYTES", "REPLAYS", "RECORD"), map(_row, found), empty="nothing")
+        table(_COLUMNS, map(_row, found), empty="nothing")
         return
     done = replay_all(settings, catalog, found)
     _show_replay(done)
@@ -122,27 +123,14 @@ def _sources(catalog: Catalog, source: str | None) -> list[Source]:
 
 
 def _show_count(found: QuarantineCount) -> None:
-    columns = ("ID", "QUARANTINED", "REASONS", "BYTES", "REPLAYS", "RECORD")
-    table(columns, map(_row, found.newest), empty="the quarantine is empty")
+    table(_COLUMNS, map(_row, found.newest), empty="the quarantine is empty")
     if found.newest:
         all_records, shown = counted(found.total, "record"), len(found.newest)
         many = f"{shown} of {all_records} shown" if shown < found.total else all_records
         line(f"\n{many}; by reason: {', '.join(f'{why} {count}' for why, count in found.reasons)}")
 
 
-def _find_record(settings: Settings, catalog: Catalog, record: str) -> QuarantinedRecord:
-    from tocsin.ingest.quarantine import find_quarantined
-
-    return find_quarantined(settings, catalog.recorded_source(record.partition("/")[0]), record)
-
-
 def _row(record: QuarantinedRecord) -> tuple[object, ...]:
     text = record.text if len(record.text) <= _SHOWN else f"{record.text[:_SHOWN]}..."
-    return (
-        record.id,
-        utc(record.quarantined_at),
-        ", ".join(record.reasons),
-        record.payload_length,
-        record.replays,
-        text,
-    )
+    facts = (record.id, utc(record.quarantined_at), ", ".join(record.reasons))
+    return (*facts, record.payload_length, record.replays, text)

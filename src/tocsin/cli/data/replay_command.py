@@ -10,6 +10,8 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, note, table, utc
+from tocsin.cli.project import load_project
+from tocsin.declare.model.errors import ConfigError, Fault, nearest
 from tocsin.platform.process_exit import on_signals
 
 if TYPE_CHECKING:
@@ -55,7 +57,6 @@ def replay(
     They are counted first. Other readers of the source notice nothing. A replay that was broken off goes on with the
     same call. Exit code 1 when one had no answer, or one of 500 or more, or could not be written.
     """
-    from tocsin.declare.catalog import load_project
     from tocsin.ingest.replay.pace import ReplayPace
     from tocsin.ingest.replay.replay_run import Progress, Replay, name_of
 
@@ -111,7 +112,6 @@ def _topic_target(
 
 
 def _http_target(source: Source, url: str, requests: dict[str, Any], progress: Progress) -> Target:
-    from tocsin.declare.model.errors import ConfigError, Fault, nearest
     from tocsin.ingest.replay.replay_run import HttpTarget, Requests
 
     path = requests["path"]

@@ -15,6 +15,9 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import bar, counted, line, note
+from tocsin.cli.project import load_project
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.sizes import RAW_BYTES
 from tocsin.platform.process_exit import on_signals
 
 if TYPE_CHECKING:
@@ -106,7 +109,6 @@ def _send_file(
 
 
 def _shift(lines: Lines, source: str, speed: float, stop: threading.Event) -> Lines:
-    from tocsin.declare.catalog import load_project
     from tocsin.ingest.replay.shifted_lines import ShiftedLines
 
     shifted = ShiftedLines(load_project()[1].recorded_source(source), speed, stop)
@@ -122,7 +124,6 @@ def _shift(lines: Lines, source: str, speed: float, stop: threading.Event) -> Li
 
 
 def _send(source: str, lines: Lines, total: float | None) -> None:
-    from tocsin.declare.catalog import load_project
     from tocsin.ingest.producer import LineProducer
 
     settings, catalog = load_project()
@@ -170,8 +171,6 @@ def _generate(
 @contextmanager
 def open_lines(file: str) -> Iterator[tuple[BinaryIO, float | None]]:
     """The file, and its size when it has one; ConfigError when it cannot be opened."""
-    from tocsin.declare.model.errors import ConfigError
-
     if file == "-":
         yield sys.stdin.buffer, None
         return
@@ -214,8 +213,6 @@ def limit_rate(items: Iterable[_Item], rate: float, stop: threading.Event) -> It
 
 def whole_lines(stream: BinaryIO) -> Iterator[bytes]:
     """The lines of `stream`; of one too long for the topic only as much as is refused, since it may fill the memory."""
-    from tocsin.declare.model.sizes import RAW_BYTES
-
     while raw := stream.readline(RAW_BYTES + 2):
         yield raw
         while not raw.endswith(b"\n") and (raw := stream.readline(RAW_BYTES)):

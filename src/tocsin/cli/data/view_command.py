@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tocsin.cli.options import Json
-from tocsin.cli.output import as_json, counted, line, note, table, utc, write_list
+from tocsin.cli.options import Json, moment
+from tocsin.cli.output import counted, line, note, table, utc, write, write_list
+from tocsin.cli.project import load_project
+from tocsin.declare.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.declare.model.sizes import number
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from tocsin.declare.settings import Settings
     from tocsin.views.rebuild.rebuild_status import RebuildLook
     from tocsin.views.row_query import RowShape, ViewReader
+    from tocsin.views.spark.view_rebuild import RebuiltDays
     from tocsin.views.view_summary import ViewSummary
 
 
@@ -46,13 +49,12 @@ def view(
     if view is None:
         _list(json=json)
     elif key is not None:
-        _rows([_row_of(view, key, window)], json=json)
+        write([_row_of(view, key, window)], _table, json=json)
     else:
         _show(view, prefix, window, limit, json=json)
 
 
 def _list(*, json: bool) -> None:
-    from tocsin.declare.catalog import load_project
     from tocsin.views.view_summary import summarise
 
     settings, catalog = load_project()
@@ -90,13 +92,12 @@ def _show(view: str, prefix: str, window: str | None, limit: int, *, json: bool)
     from tocsin.views.row_query import PageQuery, RowShape
 
     page = _reader(view).page(PageQuery(prefix=prefix, window=_moment(window), limit=limit))
-    _rows([RowShape.of(row) for row in page.rows], json=json)
+    write([RowShape.of(row) for row in page.rows], _table, json=json)
     if page.cursor is not None and not json:
         line(f"there are more than {counted(limit, 'row')}; --limit and --prefix choose others")
 
 
 def _row_of(view: str, key: str, window: str | None) -> RowShape:
-    from tocsin.declare.model.errors import TocsinError
     from tocsin.views.row_query import RowShape
 
     reader = _reader(view)
@@ -105,13 +106,6 @@ def _row_of(view: str, key: str, window: str | None) -> RowShape:
         near = reader.nearest(key)
         raise TocsinError(f"{view} has no row '{key}'" + (f"; did you mean '{near}'?" if near else ""))
     return RowShape.of(row)
-
-
-def _rows(rows: list[RowShape], *, json: bool) -> None:
-    if json:
-        as_json(rows)
-    else:
-        _table(rows)
 
 
 def rebuild(
@@ -126,7 +120,6 @@ def rebuild(
     Sealed days are computed here, and the rest by the job of the view from the events that Kafka keeps. A rebuild that
     was interrupted goes on where it stopped. Exit code 1 if days are missing that it needs.
     """
-    from tocsin.declare.catalog import load_project
     from tocsin.platform.environments import go_on_by_its_python
     from tocsin.views.rebuild.rebuild_status import look_at, rebuild_by_kafka
 
@@ -148,7 +141,9 @@ def rebuild(
             raise typer.Exit(1)
         if not yes:
             typer.confirm("Run it?", abort=True)
-        _rebuild_from_history(settings, name, incomplete=incomplete)
+        from tocsin.views.spark.view_rebuild import rebuild_from_history
+
+        rebuild_from_history(settings, name, _tell_days, incomplete=incomplete)
     line(f"asked for; `tocsin view` shows when {name} has switched")
 
 
@@ -164,22 +159,11 @@ def _show_plan(look: RebuildLook) -> None:
         note(f"{day}: {why}", style="yellow")
 
 
-def _rebuild_from_history(settings: Settings, name: str, *, incomplete: bool) -> None:
-    from tocsin.views.spark.view_rebuild import rebuild_from_history
-
-    rebuild_from_history(
-        settings,
-        name,
-        lambda now: line(
-            f"{now.first} to {now.last}: {counted(now.events, 'event')}; {now.done} of {counted(now.total, 'day')}"
-        ),
-        incomplete=incomplete,
-    )
+def _tell_days(now: RebuiltDays) -> None:
+    line(f"{now.first} to {now.last}: {counted(now.events, 'event')}; {now.done} of {counted(now.total, 'day')}")
 
 
 def _reader(view: str) -> ViewReader:
-    from tocsin.declare.catalog import load_project
-    from tocsin.declare.model.errors import TransientError
     from tocsin.views.row_query import ViewReader
     from tocsin.views.row_store import store_path
     from tocsin.views.view_summary import reason_of
@@ -193,8 +177,6 @@ def _reader(view: str) -> ViewReader:
 
 
 def _moment(text: str | None) -> datetime | None:
-    from tocsin.cli.options import moment
-
     return None if text is None else moment(text, "--window", datetime.now(UTC))
 
 
@@ -232,7 +214,6 @@ def tables(name: _Table = None, refresh: _Refresh = False, json: Json = False) -
 
 def _list_tables(*, json: bool) -> None:
     from tocsin.cli.json_shapes import TableShape
-    from tocsin.declare.catalog import load_project
     from tocsin.spark.tables.published_table import TableFolder
 
     settings, catalog = load_project()
@@ -262,8 +243,6 @@ def _list_tables(*, json: bool) -> None:
 
 
 def _refresh_tables(name: str | None) -> None:
-    from tocsin.declare.catalog import load_project
-    from tocsin.declare.model.errors import ConfigError
     from tocsin.history.places import writing_history
     from tocsin.history.table_refresh import refresh_tables
 

@@ -12,7 +12,9 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, note, progress, table
+from tocsin.cli.project import load_settings
 from tocsin.declare.model.durations import days_text, span
+from tocsin.platform.process_exit import ExitCode
 
 if TYPE_CHECKING:
     from tocsin.declare.settings import Settings
@@ -40,7 +42,6 @@ def backfill(
     An interrupted backfill resumes where it stopped. It pages nobody. With --json it only shows the plan. Exit code 1
     when a day was not published, or a day requested with --from or --to is blocked.
     """
-    from tocsin.declare.settings import load_settings
     from tocsin.history.backfill.backfill_status import BackfillState, list_days
     from tocsin.spark.batch_session import shared_session
 
@@ -73,7 +74,6 @@ def run_due(settings: Settings, detectors: list[str]) -> bool:
 def _run(settings: Settings, chosen: Iterable[BackfillDay]) -> bool:
     from tocsin.history.backfill.spark.backfill_run import backfill_chosen
     from tocsin.platform.environments import python_for, run_by
-    from tocsin.platform.process_exit import ExitCode
 
     days: dict[str, list[date]] = {}
     for day in chosen:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tocsin.cases.mutation import faults_of_cases
 from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line
+from tocsin.cli.project import load_project, load_settings
+from tocsin.declare.model.detector import DetectorSpec, Stage
+from tocsin.declare.model.errors import ConfigError, Fault
+from tocsin.declare.model.view import ViewSpec
 
 if TYPE_CHECKING:
     from tocsin.declare.catalog import Catalog
-    from tocsin.declare.model.detector import DetectorSpec
-    from tocsin.declare.model.errors import Fault
-    from tocsin.declare.model.view import ViewSpec
     from tocsin.declare.settings import Settings
     from tocsin.detect.spark.plan import DetectorPlan
     from tocsin.spark.query_plan import QueryPlan
@@ -32,14 +34,10 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
     live needs a case that fires and one that is silent (docs/write/testing.md); those in shadow are listed, since only
     an edit of the stage lets them notify people.
     """
-    from tocsin.cases.mutation import faults_of_cases
     from tocsin.cli.json_shapes import FaultShape
-    from tocsin.ingest.network_ranges import faults_of_networks
 
-    catalog = project_catalog()
-    others = _faults_of_suites(catalog) + _faults_of_settings(catalog) + faults_of_cases(catalog.detectors.values())
-    others += faults_of_networks(catalog.sources.values()) + _faults_of_files(catalog) + _faults_of_receivers(catalog)
-    others += _faults_of_packages(catalog)
+    settings, catalog = open_project()
+    others = _faults_besides(settings, catalog)
     faults = [fault for _, error in sorted(catalog.broken.items()) for fault in error.faults] + others
     files = len(catalog.broken) + len({fault.where for fault in others})
     declared_tables = [table for table in catalog.tables.values() if not table.trains]
@@ -47,7 +45,7 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
     well |= {"detector": len(catalog.detectors), "view": len(catalog.views)}
     plans: list[str] = []
     if plan:
-        plans, planned, further = _plans(catalog)
+        plans, planned, further = _plans(settings, catalog)
         faults += further
         files, well = files + len({fault.where for fault in further}), well | planned
     if json:
@@ -65,18 +63,30 @@ def check(plan: _Plan = False, json: options.Json = False) -> None:
         raise typer.Exit(1)
 
 
-def _shadows(catalog: Catalog) -> list[str]:
-    from tocsin.declare.model.detector import Stage
+def _faults_besides(settings: Settings, catalog: Catalog) -> list[Fault]:
+    """List what is wrong besides the files that cannot be read."""
+    from tocsin.ingest.network_ranges import faults_of_networks
+    from tocsin.platform.environments import package_faults
+    from tocsin.quality.suites.suite_catalog import faults_of_suites
 
+    broken_sources = [name.removeprefix("sources/") for name in catalog.broken if name.startswith("sources/")]
+    return [
+        *faults_of_suites(settings.project, catalog.sources, broken_sources),
+        *_faults_of_settings(settings, catalog),
+        *faults_of_cases(catalog.detectors.values()),
+        *faults_of_networks(catalog.sources.values()),
+        *_faults_of_files(settings.project, catalog),
+        *_faults_of_receivers(settings, catalog),
+        *package_faults(settings, catalog),
+    ]
+
+
+def _shadows(catalog: Catalog) -> list[str]:
     specs = [spec for spec in catalog.detectors.values() if spec.stage is Stage.SHADOW]
     return [f'{spec.path}: stage "shadow": notifies nobody until you write stage="live" there' for spec in specs]
 
 
-def _faults_of_files(catalog: Catalog) -> list[Fault]:
-    from tocsin.declare.model.errors import Fault
-    from tocsin.declare.settings import load_settings
-
-    project = load_settings().project
+def _faults_of_files(project: Path, catalog: Catalog) -> list[Fault]:
     named = [(spec.path, "runbook", spec.runbook) for spec in catalog.detectors.values() if spec.stage.runs]
     named = [entry for entry in named if "://" not in entry[2]]
     tables = project / "tables"
@@ -88,13 +98,12 @@ def _faults_of_files(catalog: Catalog) -> list[Fault]:
     ]
 
 
-def _faults_of_receivers(catalog: Catalog) -> list[Fault]:
-    from tocsin.declare.model.errors import ConfigError, Fault
+def _faults_of_receivers(settings: Settings, catalog: Catalog) -> list[Fault]:
     from tocsin.declare.receivers import check_known
     from tocsin.declare.routes import faults_of_receivers, read_routes
-    from tocsin.declare.settings import PROJECT_FILE, load_settings
+    from tocsin.declare.settings import PROJECT_FILE
 
-    settings, faults = load_settings(), []
+    faults = []
     own = (PROJECT_FILE, "alerts.urgent_recipients")
     named = [(*own, recipient) for recipient in settings.alerts.urgent_recipients]
     for folder in ("sources", "tables", "flows", "detectors", "views"):
@@ -135,11 +144,9 @@ def plan_all(settings: Settings, catalog: Catalog) -> Planned:
         return Planned(detectors, views, [*of_tables, *flow_faults(spark, catalog), *faults, *further])
 
 
-def _plans(catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
-    from tocsin.declare.settings import load_settings
+def _plans(settings: Settings, catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
     from tocsin.platform.environments import READERS, is_elsewhere, without_elsewhere
 
-    settings = load_settings()
     found = plan_all(settings, catalog)
 
     def latency(spec: DetectorSpec | ViewSpec, plan: QueryPlan) -> str:
@@ -174,40 +181,19 @@ def _plans(catalog: Catalog) -> tuple[list[str], dict[str, int], list[Fault]]:
     )
 
 
-def project_catalog() -> Catalog:
-    """The catalog of the project; ConfigError when the folder is no project at all."""
-    from tocsin.declare.catalog import read_catalog
-    from tocsin.declare.model.errors import ConfigError
-    from tocsin.declare.settings import load_settings
-
+def open_project() -> tuple[Settings, Catalog]:
+    """Do as `load_project`; ConfigError when the folder is no project at all."""
     project = load_settings().project
     if not (project / "sources").is_dir() and not (project / "detectors").is_dir():
         what = "holds neither sources/ nor detectors/; go to the project's folder, or name it in TOCSIN_PROJECT"
         raise ConfigError.one(project, what)
-    return read_catalog(project)
+    return load_project()
 
 
-def _faults_of_packages(catalog: Catalog) -> list[Fault]:
-    from tocsin.declare.settings import load_settings
-    from tocsin.platform.environments import package_faults
-
-    return package_faults(load_settings(), catalog)
-
-
-def _faults_of_suites(catalog: Catalog) -> list[Fault]:
-    from tocsin.declare.settings import load_settings
-    from tocsin.quality.suites.suite_catalog import faults_of_suites
-
-    broken = [name.removeprefix("sources/") for name in catalog.broken if name.startswith("sources/")]
-    return faults_of_suites(load_settings().project, catalog.sources, broken)
-
-
-def _faults_of_settings(catalog: Catalog) -> list[Fault]:
+def _faults_of_settings(settings: Settings, catalog: Catalog) -> list[Fault]:
     """A finding that goes before its day would be missing in the eyes of parity."""
-    from tocsin.declare.model.errors import Fault
-    from tocsin.declare.settings import PROJECT_FILE, load_settings
+    from tocsin.declare.settings import PROJECT_FILE
 
-    settings = load_settings()
     longest = max(catalog.sources.values(), key=lambda source: source.history_days, default=None)
     if longest is None or longest.history_days <= settings.alerts.history_days:
         return []

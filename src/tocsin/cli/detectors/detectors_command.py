@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.detectors.check_command import project_catalog
+from tocsin.cli.detectors.check_command import open_project
 from tocsin.cli.output import counted, line, note, utc, write_list
+from tocsin.cli.project import load_project, load_settings, reading_alerts
+from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.errors import TransientError
+from tocsin.declare.model.names import detector_job
 from tocsin.declare.model.sizes import entity_text, number, score_text
 
 if TYPE_CHECKING:
@@ -18,7 +21,6 @@ if TYPE_CHECKING:
     from tocsin.alerts.store.alert_rows import InvalidFinding
     from tocsin.alerts.store.queries import AlertCounts
     from tocsin.cli.json_shapes import DetectorShape, VersionShape
-    from tocsin.declare.model.detector import DetectorSpec
 
 
 def detectors(json: options.Json = False) -> None:
@@ -27,7 +29,7 @@ def detectors(json: options.Json = False) -> None:
     Alerts a day are those of the last 7 days, by level; the precision is the share of true ones among all that people
     gave a verdict. Without the alerts DB these are left out. Exit code 1 when a file is broken.
     """
-    catalog, counts = project_catalog(), _counts()
+    (_, catalog), counts = open_project(), _counts()
     shown = [_shape(spec, counts) for spec in catalog.detectors.values()]
     columns = ("DETECTOR", "STAGE", "SOURCE", "EMAIL >", "URGENT >", "EMAIL/DAY", "URGENT/DAY", "PRECISION", "TAGS",
                "OWNER", "WHAT")  # fmt: skip
@@ -43,12 +45,10 @@ def detectors(json: options.Json = False) -> None:
 
 
 def _counts() -> dict[str, AlertCounts] | None:
-    from tocsin.alerts.store.queries import count_alerts, open_store
-    from tocsin.declare.model.errors import TransientError
-    from tocsin.declare.settings import load_settings
+    from tocsin.alerts.store.queries import count_alerts
 
     try:
-        with closing(open_store(load_settings())) as database:
+        with reading_alerts() as database:
             return count_alerts(database)
     except TransientError as error:
         note(f"{error}; alerts are not counted", style="yellow")
@@ -105,16 +105,14 @@ def findings(
         _list_rejected(limit, json=json, exit_code=exit_code)
         return
     from tocsin.alerts.backfilled.ledger_follower import list_waiting
-    from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
-    from tocsin.declare.settings import load_settings
+    from tocsin.alerts.store.queries import FindingFilter, list_findings
 
     start = options.since(since)
     wanted = FindingFilter(
         detector=detector, entity=entity, since=start, level=level, superseded=superseded, limit=limit
     )
-    settings = load_settings()
-    with closing(open_store(settings)) as database:
-        found, waiting = list_findings(database, wanted), list_waiting(settings, database, wanted)
+    with reading_alerts() as database:
+        found, waiting = list_findings(database, wanted), list_waiting(load_settings(), database, wanted)
     if waiting:
         note(f"{counted(len(waiting), 'finding')} of backfills without alerts yet: the indexer takes them once it runs")
         known = {stored.finding.finding_id for stored in waiting}
@@ -126,10 +124,9 @@ def findings(
 
 
 def _list_rejected(limit: int, *, json: bool, exit_code: bool) -> None:
-    from tocsin.alerts.store.queries import list_invalid, open_store
-    from tocsin.declare.settings import load_settings
+    from tocsin.alerts.store.queries import list_invalid
 
-    with closing(open_store(load_settings())) as database:
+    with reading_alerts() as database:
         found = list_invalid(database, limit)
     columns = ("SEEN", "TOPIC", "PARTITION", "OFFSET", "BYTES", "REASONS")
     write_list(found, columns, _rejected_row, json=json, empty="no rejected findings")
@@ -166,7 +163,6 @@ _Detector = Annotated[str, typer.Argument(help="Its name.")]
 def list_versions(name: str, *, json: bool) -> None:
     """List the versions of a detector or flow that ran here, in the order of first runs."""
     from tocsin.cli.json_shapes import VersionShape
-    from tocsin.declare.catalog import load_project
     from tocsin.platform.code_versions import kept_file, kept_versions
 
     settings, catalog = load_project()
@@ -195,8 +191,6 @@ def skip_backlog(detector: _Detector) -> None:
     A running job does so within seconds, another one at its next start. The gap is recorded in `gaps.json` beside its
     checkpoint, for a backfill; windows that had begun by then are not reported.
     """
-    from tocsin.declare.catalog import load_project
-    from tocsin.declare.model.names import detector_job
     from tocsin.spark.query import gaps
 
     settings, catalog = load_project()

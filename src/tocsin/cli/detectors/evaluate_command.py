@@ -14,8 +14,10 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.detectors.backfill_command import together
-from tocsin.cli.output import as_json, counted, line, note, table, utc
+from tocsin.cli.output import counted, line, note, table, utc, write
+from tocsin.cli.project import load_settings
 from tocsin.declare.model.durations import span
+from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.sizes import number
 
 if TYPE_CHECKING:
@@ -80,7 +82,6 @@ def evaluate(
     With --against show the findings that two versions do not share instead. Starts Spark.
     """
     from tocsin.alerts.evaluation.evaluation_run import EvaluationRequest, run_evaluation
-    from tocsin.declare.model.errors import ConfigError
 
     settings, choice = _settings_for(detector), _choice(days or (7 if against else 60), first, last, today)
     if against is not None:
@@ -91,7 +92,7 @@ def evaluate(
     ladder, picture = _numbers(limits or ""), out and _writable(out)
     request = EvaluationRequest(detector, choice, labels, ladder, alerts_a_day, picture)
     found = run_evaluation(settings, request)
-    as_json(found) if json else _show(found)
+    write(found, _show, json=json)
     if not found.scores:
         what = "no row of these days has an entity and a score, so nothing can be said of limits"
         note(f"{detector}: {what}{', and there is no picture' if out else ''}", style="yellow")
@@ -99,7 +100,6 @@ def evaluate(
 
 def _settings_for(detector: str) -> Settings:
     """Load the settings, in the environment of `detector`."""
-    from tocsin.declare.settings import load_settings
     from tocsin.platform.environments import go_on_by_its_python
 
     go_on_by_its_python(settings := load_settings(), detector)
@@ -110,7 +110,7 @@ def _compare(settings: Settings, detector: str, against: str, choice: DayChoice,
     from tocsin.history.backfill.trial import compare_versions
 
     result = compare_versions(settings, detector, None if against == "previous" else against, choice)
-    as_json(result) if json else _show_diff(result)
+    write(result, _show_diff, json=json)
     if result.changes:
         raise typer.Exit(1)
 
@@ -138,8 +138,6 @@ def scores(
 
 
 def _writable(path: Path) -> Path:
-    from tocsin.declare.model.errors import ConfigError
-
     if path.is_dir() or not os.access(path.absolute().parent, os.W_OK):
         raise ConfigError.one(path, "cannot be written: it needs the name of a file in a folder that is there")
     return path

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.detectors.detectors_command import window
+from tocsin.cli.detectors.detectors_command import list_versions, window
 from tocsin.cli.output import as_json, counted, line, table, utc
+from tocsin.cli.project import load_project
+from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.sizes import entity_text, number, score_text
 
 if TYPE_CHECKING:
     from tocsin.alerts.evidence.finding_explanation import FindingExplanation
     from tocsin.alerts.store.alert_rows import Notification
     from tocsin.declare.catalog import Catalog
-    from tocsin.declare.model.detector import DetectorSpec
     from tocsin.declare.settings import Settings
     from tocsin.detect.explanation import DetectorExplanation
 
@@ -47,9 +48,6 @@ def explain(
     With --versions a copy of each version is named: to go back to one, copy it over the file in the project. Comments
     `# carries lib/...` at its end hold the modules that it reached: remove them, and revert lib/ where it differs.
     """
-    from tocsin.cli.detectors.detectors_command import list_versions
-    from tocsin.declare.catalog import load_project
-
     if versions:
         list_versions(what, json=json)
         return

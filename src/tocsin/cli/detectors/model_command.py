@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tocsin.cli.options import Json
 from tocsin.cli.output import counted, line, utc, write_list
+from tocsin.cli.project import load_project
+from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.names import refresh_job
 
 if TYPE_CHECKING:
     from tocsin.cli.json_shapes import ModelShape
+    from tocsin.declare.catalog import Catalog
+    from tocsin.declare.model.table import TableSpec
+    from tocsin.declare.settings import Settings
     from tocsin.spark.tables.model_files import ModelFacts
 
 app = typer.Typer(help="List, compare and train the models of a detector; hold one, or go back.", no_args_is_help=True)
@@ -28,12 +35,10 @@ _Reason = Annotated[str, typer.Option("--reason", help="Why; shown by `tocsin mo
 def list_models(detector: _Detector, json: Json = False) -> None:
     """List the models of a detector, since when each judges windows, and those that were refused."""
     from tocsin.cli.json_shapes import ModelShape
-    from tocsin.declare.catalog import load_project
-    from tocsin.history.model_versions import model_versions, models_of
+    from tocsin.history.model_versions import model_versions
     from tocsin.spark.tables.dated_versions import DatedVersions
 
-    settings, catalog = load_project()
-    table = models_of(catalog, detector)
+    settings, _, table = _open(detector)
     versions = DatedVersions(settings, table)
     shown = [
         ModelShape(
@@ -80,17 +85,14 @@ def train(detector: _Detector, accept: _Accept = False) -> None:
 
     This starts Spark. Exit code 1 if the gate refuses the model; the one before stays in force then.
     """
-    from tocsin.declare.catalog import load_project
-    from tocsin.declare.model.names import refresh_job
-    from tocsin.history.model_versions import model_versions, models_of
+    from tocsin.history.model_versions import model_versions
     from tocsin.history.places import writing_history
     from tocsin.history.spark.table_versions import train_now
     from tocsin.platform.environments import go_on_by_its_python
     from tocsin.spark.batch_session import running_batch
 
-    settings, catalog = load_project()
+    settings, catalog, table = _open(detector)
     go_on_by_its_python(settings, detector)
-    table = models_of(catalog, detector)
     with writing_history(settings), running_batch(settings, refresh_job(table.name)) as spark:
         made = train_now(spark, settings, table, catalog.source(str(table.history)), is_accepted=accept)
     for model in (known for known in model_versions(settings, table) if known.version in made):
@@ -101,36 +103,36 @@ def train(detector: _Detector, accept: _Accept = False) -> None:
 @app.command("hold")
 def hold(detector: _Detector, reason: _Reason = "by hand") -> None:
     """Keep the model in force: train no other until `tocsin model train`."""
-    from datetime import UTC, datetime
-
-    from tocsin.declare.catalog import load_project
-    from tocsin.history.model_versions import models_of
     from tocsin.spark.tables.dated_versions import DatedVersions
 
-    settings, catalog = load_project()
-    DatedVersions(settings, models_of(catalog, detector)).hold(reason, datetime.now(UTC))
+    settings, _, table = _open(detector)
+    DatedVersions(settings, table).hold(reason, datetime.now(UTC))
     line(f"the model of {detector} stays in force until: tocsin model train {detector}")
 
 
 @app.command("revert")
 def revert(detector: _Detector) -> None:
     """Go back to the model before the one in force, for windows that begin from now on, and hold it."""
-    from tocsin.declare.catalog import load_project
-    from tocsin.history.model_versions import models_of
     from tocsin.history.model_versions import revert as revert_model
 
-    settings, catalog = load_project()
-    model = revert_model(settings, models_of(catalog, detector))
+    settings, _, table = _open(detector)
+    model = revert_model(settings, table)
     line(f"model {model.text} judges windows that begin from {utc(model.since)} on, and is held")
 
 
-def _facts(detector: str, name: str) -> ModelFacts:
-    from tocsin.declare.catalog import load_project
-    from tocsin.declare.model.errors import ConfigError
-    from tocsin.history.model_versions import model_versions, models_of
+def _open(detector: str) -> tuple[Settings, Catalog, TableSpec]:
+    """Load the project, and find the table of the models of `detector`; ConfigError if it has none."""
+    from tocsin.history.model_versions import models_of
 
     settings, catalog = load_project()
-    known = model_versions(settings, models_of(catalog, detector))
+    return settings, catalog, models_of(catalog, detector)
+
+
+def _facts(detector: str, name: str) -> ModelFacts:
+    from tocsin.history.model_versions import model_versions
+
+    settings, _, table = _open(detector)
+    known = model_versions(settings, table)
     found = [model for model in known if str(model.day) == name or model.hash.startswith(name)] if name else known
     if not found:
         what = f"has no model '{name}'" if name else "has no model"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
-from tocsin.cli.output import as_json, counted, line, table, utc
+from tocsin.cli.output import counted, line, table, utc, write
+from tocsin.cli.project import load_settings
 from tocsin.declare.model.sizes import entity_text, score_text
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ def parity(detector: _Detector, day: _Day = None, today: _Today = False, json: o
     Starts Spark for --today, and where a reason needs a proof. Exit code 1 when a difference is unexplained.
     """
     from tocsin.alerts.store.queries import streamed_findings
-    from tocsin.declare.settings import load_settings
     from tocsin.history.backfill.parity.day_parity import compare_day
     from tocsin.history.backfill.parity.today_parity import compare_today
     from tocsin.platform.environments import go_on_by_its_python
@@ -46,10 +46,7 @@ def parity(detector: _Detector, day: _Day = None, today: _Today = False, json: o
         report = compare_today(settings, detector, streamed)
     else:
         report = compare_day(settings, detector, None if day is None else day.date(), streamed)
-    if json:
-        as_json(report)
-    else:
-        _show(report)
+    write(report, _show, json=json)
     if report.unexplained:
         raise typer.Exit(1)
 

@@ -14,7 +14,9 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.detectors.backfill_command import together
-from tocsin.cli.output import as_json, counted, line, note, table, utc
+from tocsin.cli.output import counted, line, note, table, utc, write
+from tocsin.cli.project import load_project
+from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.sizes import entity_text, number
 
 if TYPE_CHECKING:
@@ -44,7 +46,6 @@ def run(
     ignored or go to quarantine are counted, with their numbers.
     """
     from tocsin.cases.case_report import FileRequest
-    from tocsin.declare.catalog import load_project
     from tocsin.platform.environments import go_on_by_its_python
 
     settings, catalog = load_project()
@@ -61,15 +62,10 @@ def run(
 
         with open_lab() as lab:
             report = lab.run_on_file(settings, request, note)
-    if json:
-        as_json(report)
-    else:
-        _show(report)
+    write(report, _show, json=json)
 
 
 def _readable(path: Path) -> Path:
-    from tocsin.declare.model.errors import ConfigError
-
     try:
         path.open("rb").close()
     except OSError as error:

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tocsin.cases.mutation import has_cases
 from tocsin.cli import options
-from tocsin.cli.output import as_json, counted, line, note
+from tocsin.cli.output import counted, line, note, write
+from tocsin.cli.project import load_project, load_settings
+from tocsin.declare.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from tocsin.cases.case_report import DetectorOutcome, TestReport, Way
@@ -41,7 +44,6 @@ def test(
 
     Exit code 1 when a case fails, a mutant survives, or a case cannot run.
     """
-    from tocsin.declare.settings import load_settings
     from tocsin.platform.environments import by_their_pythons
 
     settings, in_ways = load_settings(), _ways(ways)
@@ -54,19 +56,12 @@ def test(
 
     with open_lab(shares=not fresh) as lab:
         report = lab.run(settings, [*asked], in_ways, mutate=mutate)
-    if json:
-        as_json(report)
-    else:
-        _show(report)
+    write(report, _show, json=json)
     if code or not all(detector.is_well for detector in report.detectors):
         raise typer.Exit(1)
 
 
 def _names(names: list[str]) -> list[str]:
-    from tocsin.cases.mutation import has_cases
-    from tocsin.declare.catalog import load_project
-    from tocsin.declare.model.errors import ConfigError
-
     settings, catalog = load_project()
     if names:
         return [catalog.detector(name).name for name in names]  # says which names there are

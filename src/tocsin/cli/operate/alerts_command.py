@@ -16,8 +16,10 @@ from typer.core import TyperGroup
 from tocsin.alerts.alert_states import AlertState, Verdict
 from tocsin.cli import options
 from tocsin.cli.detectors import detectors_command
-from tocsin.cli.output import as_json, line, note, table, utc, write_list
-from tocsin.declare.model.detector import Stage
+from tocsin.cli.output import counted, line, note, table, utc, write, write_list
+from tocsin.cli.project import load_project, load_settings, reading_alerts
+from tocsin.declare.model.detector import DetectorSpec, Stage
+from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.sizes import entity_text, number
 
 if TYPE_CHECKING:
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from tocsin.alerts.store.queries import DetectorDigest
     from tocsin.cli.json_shapes import RoutedShape
     from tocsin.declare.model.alert_matcher import AlertLabels
-    from tocsin.declare.model.detector import DetectorSpec
     from tocsin.declare.model.finding import Finding
     from tocsin.declare.routes import Target
     from tocsin.declare.settings import Settings
@@ -69,13 +70,12 @@ def list_(
     exit_code: options.FailIfAny = False,
 ) -> None:
     """List alerts, the latest changed first; `tocsin alerts` alone does so too."""
-    from tocsin.alerts.store.queries import AlertFilter, list_alerts, open_store
-    from tocsin.declare.settings import load_settings
+    from tocsin.alerts.store.queries import AlertFilter, list_alerts
 
     wanted = AlertFilter(
         state=state, detector=detector, level=level, entity=entity, since=options.since(since), limit=limit
     )
-    with closing(open_store(load_settings())) as database:
+    with reading_alerts() as database:
         found, muting = list_alerts(database, wanted), _read_silences(database)
     what = ("ALERT", "STATE", "LEVEL", "DETECTOR", "ENTITY", "SCORE", "FINDINGS")
     write_list(found, (*what, "FIRST SEEN", "LAST SEEN", "OWNER"), _row, json=json, empty="no alerts")
@@ -92,18 +92,14 @@ def show(alert: Annotated[int, typer.Argument(max=_MOST, help="Its number.")], j
 
     Exit code 1 when there is none with this number.
     """
-    from tocsin.alerts.store.queries import open_store, show_alert
-    from tocsin.declare.settings import load_settings
+    from tocsin.alerts.store.queries import show_alert
 
-    with closing(open_store(load_settings())) as database:
+    with reading_alerts() as database:
         details = show_alert(database, alert)
     if details is None:
         note(f"there is no alert {alert}", style="red")
         raise typer.Exit(1)
-    if json:
-        as_json(details)
-    else:
-        _show(details)
+    write(details, _show, json=json)
 
 
 @app.command()
@@ -199,10 +195,7 @@ def silences(
     json: options.Json = False,
 ) -> None:
     """List the silences, those that end first in front."""
-    from tocsin.alerts.store.queries import open_store
-    from tocsin.declare.settings import load_settings
-
-    with closing(open_store(load_settings())) as database:
+    with reading_alerts() as database:
         found = _read_silences(database, ended=ended)
     _write_silences(found, json=json)
 
@@ -228,10 +221,8 @@ def resend(
             [about.recipient for about in outbox.refused_recipients(connection, who.at)] if refused else [alert or to]
         )
         count = sum(outbox.resend(connection, about, who.at) for about in found if about is not None)
-    if json:
-        as_json(ResentShape(notifications=count))
-    else:
-        line(f"{count:,} notification{'s' * (count != 1)} will be sent again" if count else "nothing was refused")
+    told = f"{counted(count, 'notification')} will be sent again" if count else "nothing was refused"
+    write(ResentShape(notifications=count), lambda _: line(told), json=json)
     if not count:
         raise typer.Exit(1)
 
@@ -244,10 +235,8 @@ def digest(
 ) -> None:
     """Sum up alerts by detector: how many opened, where they stand, what people judged, and who they are about."""
     from tocsin.alerts.store.queries import digest as sum_up
-    from tocsin.alerts.store.queries import open_store
-    from tocsin.declare.settings import load_settings
 
-    with closing(open_store(load_settings())) as database:
+    with reading_alerts() as database:
         found = sum_up(database, options.moment(since, "--since", datetime.now(UTC)), owner)
     what = ("DETECTOR", "ALERTS", "URGENT", "OPEN", "ACKNOWLEDGED", "TRUE", "EXPECTED", "FALSE", "MOST ABOUT", "OWNER")
     write_list(found, what, _digest_row, json=json, empty="no alerts")
@@ -263,8 +252,6 @@ def _digest_row(own: DetectorDigest) -> tuple[object, ...]:
 def _acting(by: str | None, why: str = "") -> Iterator[tuple[Connection, Actor]]:
     from tocsin.alerts.actions import Actor
     from tocsin.alerts.store.database import Database
-    from tocsin.declare.model.errors import TransientError
-    from tocsin.declare.settings import load_settings
 
     with closing(Database(load_settings().alerts_database)) as database:
         if not database.is_ready():
@@ -363,7 +350,6 @@ def route(
     With --send a test message goes to each receiver; exit code 1 when one does not take it. Silences are not asked.
     """
     from tocsin.cli.json_shapes import RoutedReceiver, RoutedShape
-    from tocsin.declare.catalog import load_project
     from tocsin.declare.routes import read_routes
 
     settings, catalog = load_project()
@@ -371,7 +357,7 @@ def route(
     moment = now if at is None else options.moment(at, "--at", now)
     if (finding is None) == (detector is None):
         raise typer.BadParameter("say the beginning of a finding's id, or --detector NAME")
-    found = _find(settings, finding) if finding else None
+    found = _find(finding) if finding else None
     spec = catalog.detector(found.detector if found else detector or "")
     labels = _labels(spec, found, options.columns(entity or []), level)
     routes = read_routes(settings.project)
@@ -382,15 +368,15 @@ def route(
         tags=list(labels.tags), at=moment, tried=routes.tried(labels, moment),
         to=[RoutedReceiver(**vars(target), outcome=outcomes.get(target.recipient, "")) for target in targets],
     )  # fmt: skip
-    as_json(shown) if json else _show_route(shown, spec)
+    write(shown, lambda shown: _show_route(shown, spec), json=json)
     if any(outcome != "sent" for outcome in outcomes.values()):
         raise typer.Exit(1)
 
 
-def _find(settings: Settings, beginning: str) -> Finding:
-    from tocsin.alerts.store.queries import find_findings, open_store
+def _find(beginning: str) -> Finding:
+    from tocsin.alerts.store.queries import find_findings
 
-    with closing(open_store(settings)) as database:
+    with reading_alerts() as database:
         found = find_findings(database, beginning)
     if len(found) != 1:
         ids = ", ".join(stored.finding.finding_id for stored in found)

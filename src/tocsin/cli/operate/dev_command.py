@@ -11,8 +11,10 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line, note, table
+from tocsin.cli.project import load_project, load_settings
 from tocsin.declare.model.sizes import printable
 from tocsin.platform.process_exit import on_signals
+from tocsin.supervise.runners.log_files import tail
 
 app = typer.Typer(help="Run Kafka, a mail sink and all jobs on this machine.", no_args_is_help=True)
 
@@ -47,7 +49,6 @@ def up(
 @app.command("down")
 def down() -> None:
     """Stop what `tocsin dev up` runs in another terminal, and wait until it is gone."""
-    from tocsin.declare.settings import load_settings
     from tocsin.dev import control
 
     line("stopped" if control.down(load_settings()) else "no stack runs here")
@@ -60,9 +61,7 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Show this many of the last lines.")] = 50,
 ) -> None:
     """Show the log of one component."""
-    from tocsin.declare.settings import load_settings
     from tocsin.dev import control
-    from tocsin.supervise.runners.log_files import tail
 
     path = Path(control.component_log(load_settings(), component))
     if not path.exists():
@@ -116,7 +115,6 @@ def topics() -> None:
 
     `tocsin dev up` does this too. Nothing is ever deleted or reconfigured: differences are listed.
     """
-    from tocsin.declare.catalog import load_project
     from tocsin.platform.kafka.topics import ensure_topics, wanted_topics
 
     settings, catalog = load_project()
@@ -141,7 +139,6 @@ def web(context: typer.Context) -> None:
     """Show the address of the pages, and who may log in."""
     if context.invoked_subcommand is not None:
         return
-    from tocsin.declare.settings import load_settings
     from tocsin.dev.servers.ports import accepts
     from tocsin.web.passwords import FIRST_USER, first_password_file
 

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli import options
+from tocsin.cli.detectors.check_command import plan_all
 from tocsin.cli.output import note, write_list
+from tocsin.cli.project import load_project
+from tocsin.declare.model.errors import ConfigError, Fault, nearest
+from tocsin.declare.model.job_kinds import KINDS
+from tocsin.declare.model.names import compute_job, detector_job
 
 if TYPE_CHECKING:
     from tocsin.cli.json_shapes import JobPlanShape
     from tocsin.declare.catalog import Catalog
-    from tocsin.declare.model.errors import Fault
     from tocsin.declare.settings import Settings
     from tocsin.supervise.planning.deploy_plan import JobPlan, StateNames
 
@@ -30,11 +34,11 @@ def plan(job: _Job = None, spark: _Spark = False, json: options.Json = False) ->
     """
     from tocsin.cli.json_shapes import JobPlanShape
 
-    plans = [plan for plan in _plans(spark) if job in (None, plan.job)]
+    every = _plans(spark)
+    plans = [plan for plan in every if job in (None, plan.job)]
     if job is not None and not plans:
-        from tocsin.declare.model.errors import ConfigError, Fault, nearest
-
-        raise ConfigError([Fault("plan", f"there is no job '{job}' here", nearest=nearest(job, _jobs()))])
+        near = nearest(job, [plan.job for plan in every])
+        raise ConfigError([Fault("plan", f"there is no job '{job}' here", nearest=near)])
     rows = [JobPlanShape(job=plan.job, effect=plan.effect, changed=list(plan.changed)) for plan in plans]
     write_list(rows, ("JOB", "DEPLOY", "CHANGED"), _row, json=json, empty="no jobs: sources/ and detectors/ are empty")
     if not spark and any(plan.effect == "restart or new state" for plan in plans):
@@ -46,8 +50,6 @@ def _row(shown: JobPlanShape) -> tuple[object, ...]:
 
 
 def _plans(spark: bool) -> list[JobPlan]:
-    from tocsin.declare.catalog import read_catalog
-    from tocsin.declare.settings import load_settings
     from tocsin.supervise.installed_jobs import process_reader
     from tocsin.supervise.job_kinds import desired_jobs
     from tocsin.supervise.job_status import look
@@ -55,8 +57,7 @@ def _plans(spark: bool) -> list[JobPlan]:
     from tocsin.supervise.planning.desired_inputs import read_starts
     from tocsin.supervise.switches import not_stopped
 
-    settings = load_settings()
-    catalog = read_catalog(settings.project)
+    settings, catalog = load_project()
     desired = desired_jobs(catalog, settings)
     snapshot = look(settings, catalog, process_reader(settings)())
     jobs = [*desired, *(job for job in snapshot.jobs if job not in desired)]
@@ -70,13 +71,7 @@ def _plans(spark: bool) -> list[JobPlan]:
     return [plan_job(deploy, job) for job in jobs]
 
 
-def _jobs() -> list[str]:
-    return [plan.job for plan in _plans(spark=False)]
-
-
 def _states(settings: Settings, catalog: Catalog) -> StateNames:
-    from tocsin.cli.detectors.check_command import plan_all
-    from tocsin.declare.model.names import compute_job, detector_job
     from tocsin.platform.storage.job_folders import stored_folder
     from tocsin.supervise.planning.deploy_plan import StateNames
     from tocsin.views.rebuild.rebuild_request import next_build, read_rebuild
@@ -100,7 +95,6 @@ def _states(settings: Settings, catalog: Catalog) -> StateNames:
 
 
 def _by_job(settings: Settings, catalog: Catalog, faults: list[Fault]) -> dict[str, list[str]]:
-    from tocsin.declare.model.job_kinds import KINDS
     from tocsin.supervise.job_kinds import names
 
     found: dict[str, list[str]] = {}

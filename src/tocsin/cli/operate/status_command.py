@@ -11,7 +11,10 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.output import as_json, console, drawn_table, line, note, table, utc, write_list
+from tocsin.cli.project import load_settings, reading_alerts
 from tocsin.declare.model.durations import span
+from tocsin.declare.model.errors import TocsinError
+from tocsin.declare.model.sizes import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,7 +37,6 @@ def status(job: _Job = None, watch: _Watch = False, json: options.Json = False) 
     Exit code 1 when a job that should run does not or has waited for ten minutes, when the supervisor has not looked at
     the jobs for two, and, without JOB, when the quality gate refuses a day.
     """
-    from tocsin.declare.settings import load_settings
     from tocsin.dev.control import servers
     from tocsin.platform.kafka.reporter import read_reports
     from tocsin.supervise.job_status import Severity
@@ -72,7 +74,6 @@ def _watch(settings: Settings, job: str | None) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from tocsin.declare.model.sizes import printable
     from tocsin.dev.control import servers
     from tocsin.platform.kafka.reporter import ReportReader
     from tocsin.web.metrics.reported_jobs import StatusReader
@@ -122,7 +123,6 @@ def _addresses(settings: Settings, job: str | None) -> Iterator[tuple[str, str]]
 
 def _refusals(settings: Settings, job: str | None) -> Iterator[tuple[str, str]]:
     from tocsin.declare.catalog import read_catalog
-    from tocsin.declare.model.errors import TocsinError
     from tocsin.history.day_rows import DayRows
     from tocsin.history.seal_outcomes import refusal
 
@@ -164,10 +164,9 @@ def usage(
     json: options.Json = False,
 ) -> None:
     """List what each job used on each day (UTC), the most CPU first; a core kept busy is marked."""
-    from tocsin.alerts.store.queries import list_usage, open_store
-    from tocsin.declare.settings import load_settings
+    from tocsin.alerts.store.queries import list_usage
 
-    with closing(open_store(load_settings())) as database:
+    with reading_alerts() as database:
         found = list_usage(database, datetime.now(UTC).date() - timedelta(days=days - 1))
     columns = ("DAY", "JOB", "RAN", "CPU", "CORES", "MEMORY", "IN", "OUT", "FINDINGS", "RESTARTS", "NOTE")
     write_list(found, columns, _usage_row, json=json, empty="no usage recorded on these days; the notifier records it")

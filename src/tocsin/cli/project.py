@@ -1,0 +1,35 @@
+"""Load the project for a verb: imported when it runs, for that takes a quarter of a second, and --help is quick."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tocsin.alerts.store.database import Database
+    from tocsin.declare.catalog import Catalog
+    from tocsin.declare.settings import Settings
+
+
+def load_settings() -> Settings:
+    """Load the settings; ConfigError if they are wrong."""
+    from tocsin.declare import settings
+
+    return settings.load_settings()
+
+
+def load_project() -> tuple[Settings, Catalog]:
+    """Load the settings and read all declarations; ConfigError if the settings are wrong."""
+    from tocsin.declare import catalog
+
+    return catalog.load_project()
+
+
+@contextmanager
+def reading_alerts() -> Iterator[Database]:
+    """Open the alerts DB for reading; ConfigError if its address is wrong."""
+    from tocsin.alerts.store.queries import open_store
+
+    with closing(open_store(load_settings())) as database:
+        yield database
