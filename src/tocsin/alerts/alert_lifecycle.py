@@ -19,7 +19,13 @@ from tocsin.alerts.alert_policy import LastReports, NotificationKind
 from tocsin.alerts.alert_states import Action, AlertState, AlertStatus, Change
 from tocsin.alerts.notify import outbox
 from tocsin.alerts.notify.outbox import CHUNK
-from tocsin.alerts.store.alert_rows import further_notifications, notified, planned_notification, read_facts
+from tocsin.alerts.store.alert_rows import (
+    further_notifications,
+    is_followed,
+    notified,
+    planned_notification,
+    read_facts,
+)
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import (
     alert_evidence,
@@ -107,12 +113,6 @@ def missing_of(connection: Connection, every: Mapping[str, timedelta], now: date
 
     `every` is the time from the start of one window to the next, of each detector that expects entities.
     """
-    later = alerts.alias()
-    followed = exists().where(
-        later.c.detector == alerts.c.detector,
-        later.c.entity_hash == alerts.c.entity_hash,
-        later.c.period_start > alerts.c.period_start,
-    )
     # Its end would overtake a notification that gathers, or hide in one message with it.
     waits = exists().where(notifications.c.alert_id == alerts.c.id, notifications.c.state.in_(("waiting", "pending")))
     last_end = select(func.max(findings.c.window_end)).where(_counts(alerts.c.id)).scalar_subquery()
@@ -120,7 +120,7 @@ def missing_of(connection: Connection, every: Mapping[str, timedelta], now: date
         alerts.c.detector.in_(every),
         alerts.c.notified_at_once != "",
         last_end > now - (_LOOKS_BACK + max(every.values())),
-        ~followed,
+        ~is_followed(),
         ~waits,
         or_(alerts.c.returned_at.is_(None), alerts.c.returned_at < last_end),
     )

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from tocsin.alerts.alert_states import LEVELS
 from tocsin.declare.model.alert_matcher import Level
 from tocsin.declare.model.detector import DetectorSpec, Stage
 from tocsin.declare.model.detector_guide import DetectorGuide
 from tocsin.declare.model.finding import Finding, Origin, canonical_entity
 from tocsin.declare.model.job_report import JobReport
 
-_LEVELS = {"": 0, "email": 1, "urgent": 2}
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 BACKFILLS_ARE_NEWS = timedelta(days=2)
@@ -95,8 +95,8 @@ class SentBefore:
     def plus(self, kind: NotificationKind, level: str) -> SentBefore:
         """The same after a notification of `kind` about a finding of `level`."""
         if kind in SUMMARIZED:
-            return SentBefore(self.at_once, max(self.delayed, level, key=_LEVELS.__getitem__))
-        return SentBefore(max(self.at_once, level, key=_LEVELS.__getitem__), self.delayed)
+            return SentBefore(self.at_once, max(self.delayed, level, key=LEVELS.__getitem__))
+        return SentBefore(max(self.at_once, level, key=LEVELS.__getitem__), self.delayed)
 
 
 def dedup_key(entity: dict[str, str], rules: DetectorFacts | DetectorSpec) -> str:
@@ -120,10 +120,10 @@ def notification(finding: Finding, facts: DetectorFacts, before: SentBefore, now
     """Choose the notification for `finding`, given what people were `before` about its alert; None for none."""
     if not notifies(finding, facts, now):
         return None
-    rank = _LEVELS[finding.level]
+    rank = LEVELS[finding.level]
     if finding.origin is not Origin.BACKFILL and now - _end(finding) <= facts.page_within:
-        return NotificationKind(finding.level) if rank > _LEVELS[before.at_once] else None
-    return NotificationKind.DELAYED if rank > max(_LEVELS[before.at_once], _LEVELS[before.delayed]) else None
+        return NotificationKind(finding.level) if rank > LEVELS[before.at_once] else None
+    return NotificationKind.DELAYED if rank > max(LEVELS[before.at_once], LEVELS[before.delayed]) else None
 
 
 def continues(finding: Finding, facts: DetectorFacts, start: datetime, sent: SentBefore) -> bool:

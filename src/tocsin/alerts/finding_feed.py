@@ -112,35 +112,29 @@ class WaitingFindings:
 
     def pass_on(self) -> bool:
         """Pass on what waits, unless that has failed a moment ago; True when nothing waits."""
-        if self._records and self._backoff.is_due:
-            try:
-                self._feed.pass_on(self._records)
-            except TransientError as error:
-                self._failed(error)
-            else:
-                self._records = []
-                self._succeeded()
+        if self._records and self._try(lambda: self._feed.pass_on(self._records)):
+            self._records = []
         return not self._records
 
     def tick(self, complete_until: datetime | None) -> None:
         """Write ticks as `FindingFeed.tick` does, unless something waits before them."""
-        if not self._records and self._backoff.is_due:
-            try:
-                self._feed.tick(complete_until)
-            except TransientError as error:
-                self._failed(error)
-            else:
-                self._succeeded()
+        if not self._records:
+            self._try(lambda: self._feed.tick(complete_until))
 
-    def _succeeded(self) -> None:
+    def _try(self, write: Callable[[], None]) -> bool:
+        if not self._backoff.is_due:
+            return False
+        try:
+            write()
+        except TransientError as error:
+            if not self.trouble:
+                _log.warning("findings wait for the detectors that read them", reason=str(error))
+            self.trouble = str(error)
+            self._backoff.failed()
+            return False
         self.trouble = ""
         self._backoff.reset()
-
-    def _failed(self, error: TransientError) -> None:
-        if not self.trouble:
-            _log.warning("findings wait for the detectors that read them", reason=str(error))
-        self.trouble = str(error)
-        self._backoff.failed()
+        return True
 
 
 def reached_levels(finding: Finding, facts: DetectorFacts | None) -> list[str]:

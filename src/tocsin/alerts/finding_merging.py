@@ -117,6 +117,16 @@ class StoredFinding(BaseModel, frozen=True):
     superseded_by: str = ""
     stream: StreamWord | None = None
 
+    @property
+    def start(self) -> datetime:
+        """Return the start of its window, or the time of its event, UTC."""
+        return self.finding.window_start or self.finding.event_time_max or self.first_detected_at
+
+    @property
+    def end(self) -> datetime:
+        """Return the end of its window, or the time of its event, UTC."""
+        return self.finding.window_end or self.start
+
 
 def first(finding: Finding, declared: str | None, last_word: LastWord | None, now: datetime) -> StoredFinding:
     """Begin a finding with its first record, `finding`; `last_word` is None where its day has no backfill."""

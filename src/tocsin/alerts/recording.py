@@ -19,10 +19,9 @@ from tocsin.alerts.alert_policy import SUMMARIZED, DetectorFacts, NotificationKi
 from tocsin.alerts.alert_states import Action, AlertState, AlertStatus, Change
 from tocsin.alerts.finding_merging import LastWord, StoredFinding
 from tocsin.alerts.store.alert_rows import (
-    alert_parts,
     entity_hash,
     finding_values,
-    message_id,
+    further_notifications,
     notified,
     planned_notification,
     stored_finding,
@@ -322,13 +321,8 @@ class _Work:
         rows = []
         for revision, (kind, finding) in enumerate(alert.planned, start=first):
             self.done.notifications[kind] = self.done.notifications.get(kind, 0) + 1
-            common = {"alert_id": alert.id, "detector": alert.detector, "revision": revision}
-            common |= self._leaving(kind, finding, alert, facts)
-            parts = [*alert_parts(alert.detector, alert.entity, alert.period_start), str(revision)]
-            rows += [
-                common | {"recipient": to, "message_id": message_id(self._rules.domain, [*parts, to])}
-                for to in self._recipients(kind, alert, facts)
-            ]
+            about, to = self._leaving(kind, finding, alert, facts), self._recipients(kind, alert, facts)
+            rows += further_notifications(alert, revision, to, about, self._rules.domain)
         return rows
 
     def _recipients(self, kind: NotificationKind, alert: _Alert, facts: DetectorFacts) -> list[str]:

@@ -28,7 +28,7 @@ from tocsin.alerts import finding_merging
 from tocsin.alerts.finding_merging import faults_of
 from tocsin.alerts.recording import Recorded, Rules, record
 from tocsin.alerts.store.alert_rows import finding_values, stored_finding
-from tocsin.alerts.store.schema import backfilled_days, findings, staged_findings
+from tocsin.alerts.store.schema import backfilled_days, findings, staged_findings, upsert
 from tocsin.declare.model.errors import TocsinError
 from tocsin.declare.model.finding import Finding, Origin
 from tocsin.history.backfill.backfill_ledger import Published
@@ -87,7 +87,7 @@ class StoredDays:
         yield from self._merge()
         while True:
             with self._write() as (connection, _):
-                rows = discard(connection)
+                rows = _discard(connection)
             if rows < CHUNK:
                 return
             yield
@@ -105,38 +105,32 @@ class StoredDays:
         return (yield from self._merge())
 
     def _stage(self, backfilled: BackfilledDay) -> Iterator[None]:
-        day = self._day_of(backfilled)
+        with self._write() as (_, rules):
+            facts = rules.facts.get(backfilled.detector)
+        declared = facts.version if facts else None
         found = list({finding.finding_id: finding for finding in backfilled.findings}.values())
         for part in _chunks(found):
             with self._write() as (connection, _):
-                stage(connection, day, part, self._clock())
+                _stage(connection, backfilled, declared, part, self._clock())
             if len(part) == CHUNK:
                 yield
-        while gone := self._gone(day):
+        while gone := self._gone(backfilled, declared):
             for ids in _chunks(gone):
                 with self._write() as (connection, _):
-                    stage_superseded(connection, day, ids, self._clock())
+                    _stage_superseded(connection, backfilled, ids, self._clock())
                 if len(ids) == CHUNK:
                     yield  # to findings of the stream, after which the day is looked at again
 
-    def _day_of(self, backfilled: BackfilledDay) -> StagedDay:
-        published = backfilled.published
-        with self._write() as (_, rules):
-            facts = rules.facts.get(backfilled.detector)
-        version = published.made.version
-        declared = facts.version if facts else None
-        return StagedDay(backfilled.detector, backfilled.day, published.run, published.run_id, version, declared)
-
-    def _gone(self, day: StagedDay) -> list[str]:
+    def _gone(self, backfilled: BackfilledDay, declared: str | None) -> list[str]:
         with self._read() as connection:
-            return gone(connection, day)
+            return _find_gone(connection, backfilled, declared)
 
     def _merge(self) -> Generator[None, None, Recorded]:
         done, size = Recorded(), CHUNK
         while True:
             try:
                 with self._write() as (connection, rules):
-                    recorded, rows = merge(connection, rules, self._clock(), size)
+                    recorded, rows = _merge_next(connection, rules, self._clock(), size)
             except (exc.StatementError, ValueError, OverflowError) as error:
                 size = self._leave_out(error) if size == 1 else 1
                 continue
@@ -147,7 +141,7 @@ class StoredDays:
 
     def _leave_out(self, error: Exception) -> int:
         with self._write() as (connection, _):
-            finding_id = drop_next(connection)
+            finding_id = _drop_next(connection)
         _log.error("backfilled finding rejected by the alerts DB", finding_id=finding_id, error=str(error)[:500])
         return CHUNK
 
@@ -164,17 +158,15 @@ def applied_runs(connection: Connection, detector: str) -> dict[date, str]:
 
 
 def _note(connection: Connection, backfilled: BackfilledDay, now: datetime) -> None:
-    published = backfilled.published
+    key = {"detector": backfilled.detector, "day": backfilled.day}
     values = {
-        "run": published.run,
-        "run_id": published.run_id,
-        "version": published.made.version,
+        "run": backfilled.published.run,
+        "run_id": backfilled.published.run_id,
+        "version": backfilled.published.made.version,
         "findings": len(backfilled.findings),
         "applied_at": now,
     }
-    key = {"detector": backfilled.detector, "day": backfilled.day}
-    if connection.execute(update(backfilled_days).filter_by(**key).values(values)).rowcount == 0:
-        connection.execute(insert(backfilled_days).values(**key, **values))
+    upsert(connection, backfilled_days, key, values)
 
 
 CHUNK = 500
@@ -182,22 +174,6 @@ CHUNK = 500
 
 _COLUMNS = tuple(findings.c.keys())
 _staged = staged_findings.c
-
-
-@dataclass(frozen=True)
-class StagedDay:
-    """The backfill of a day that is staged.
-
-    Attributes:
-        declared: the version that is declared now; None when the detector was never declared here.
-    """
-
-    detector: str
-    day: date
-    run: str
-    run_id: str
-    version: str
-    declared: str | None
 
 
 def visible(connection: Connection) -> FromClause:
@@ -209,49 +185,53 @@ def visible(connection: Connection) -> FromClause:
     return union_all(select(findings).where(~hidden), shown).subquery()
 
 
-def discard(connection: Connection) -> int:
-    """Remove a chunk of what was staged and is not shown; how many rows that were."""
+def _discard(connection: Connection) -> int:
+    """Remove a chunk of what was staged and is not shown; returns how many rows."""
     chunk = select(_staged.position).where(~_is_shown()).order_by(_staged.position).limit(CHUNK)
     return connection.execute(delete(staged_findings).where(_staged.position.in_(chunk))).rowcount
 
 
-def stage(connection: Connection, staged: StagedDay, part: Sequence[Finding], now: datetime) -> None:
-    """Stage published findings, each merged with what the stream has said of it."""
+def _stage(
+    connection: Connection, backfilled: BackfilledDay, declared: str | None, part: Sequence[Finding], now: datetime
+) -> None:
+    """Stage published findings, each merged with what the stream has said of it.
+
+    `declared` is the version that is declared now; None when the detector was never declared here.
+    """
     known = _rows(connection, [finding.finding_id for finding in part])
     rows = []
     for finding in part:
         row = known.get(finding.finding_id)
         if row is None:
-            stored = finding_merging.first(finding, staged.declared, None, now)
+            stored = finding_merging.first(finding, declared, None, now)
         else:
-            stored = finding_merging.after(stored_finding(row), finding, staged.declared, None)
+            stored = finding_merging.after(stored_finding(row), finding, declared, None)
         rows.append(finding_values(stored) | {"published": finding.model_dump_json(exclude_none=True)})
-    own = {"day": staged.day, "run": staged.run}
+    own = {"day": backfilled.day, "run": backfilled.published.run}
     connection.execute(insert(staged_findings), [row | own for row in rows])
 
 
-def gone(connection: Connection, staged: StagedDay) -> list[str]:
-    """The findings of the day that count, are not staged, and are for the backfill to supersede."""
+def _find_gone(connection: Connection, backfilled: BackfilledDay, declared: str | None) -> list[str]:
+    """List the findings of the day that count, are not staged, and are for the backfill to supersede."""
     table = findings.c
     counting = select(table.finding_id).where(
-        table.detector == staged.detector,
-        table.moment >= begin(staged.day),
-        table.moment < end(staged.day),
-        *_may_be_superseded(staged.version, staged.declared),
+        table.detector == backfilled.detector,
+        table.moment >= begin(backfilled.day),
+        table.moment < end(backfilled.day),
+        *_may_be_superseded(backfilled.published.made.version, declared),
         ~exists().where(_staged.finding_id == table.finding_id),
     )
     return list(connection.execute(counting.order_by(table.moment)).scalars())
 
 
-def stage_superseded(connection: Connection, staged: StagedDay, ids: Sequence[str], now: datetime) -> None:
-    """Stage findings of `ids` as superseded."""
-    mark = {"superseded_at": now, "superseded_by": staged.run_id, "published": None}
-    rows = [dict(row) | mark for row in _rows(connection, ids).values()]
-    own = {"day": staged.day, "run": staged.run}
-    connection.execute(insert(staged_findings), [row | own for row in rows])
+def _stage_superseded(connection: Connection, backfilled: BackfilledDay, ids: Sequence[str], now: datetime) -> None:
+    published = backfilled.published
+    mark = {"superseded_at": now, "superseded_by": published.run_id, "published": None}
+    mark |= {"day": backfilled.day, "run": published.run}
+    connection.execute(insert(staged_findings), [dict(row) | mark for row in _rows(connection, ids).values()])
 
 
-def merge(connection: Connection, rules: Rules, now: datetime, size: int = CHUNK) -> tuple[Recorded, int]:
+def _merge_next(connection: Connection, rules: Rules, now: datetime, size: int) -> tuple[Recorded, int]:
     """Bring the next rows that are shown into `findings`, with all that follows from them; also return how many."""
     chunk = select(staged_findings).where(_is_shown()).order_by(_staged.position).limit(size)
     rows = connection.execute(chunk).mappings().all()
@@ -266,8 +246,8 @@ def merge(connection: Connection, rules: Rules, now: datetime, size: int = CHUNK
     return recorded, len(rows)
 
 
-def drop_next(connection: Connection) -> str:
-    """Remove the next row that is shown, because it cannot be merged; the id of its finding."""
+def _drop_next(connection: Connection) -> str:
+    """Remove the next row that is shown, because it cannot be merged; returns the id of its finding."""
     following = select(_staged.position, _staged.finding_id).where(_is_shown()).order_by(_staged.position).limit(1)
     position, finding_id = connection.execute(following).one()
     connection.execute(delete(staged_findings).where(_staged.position == position))

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, select
 
-from tocsin.alerts.store.schema import alert_evidence
+from tocsin.alerts.store.schema import alert_evidence, upsert
 
 
 class ValueShare(BaseModel, frozen=True):
@@ -74,5 +74,4 @@ def read_evidence(connection: Connection, alert_id: int) -> AlertEvidence | None
 def store_evidence(connection: Connection, alert_id: int, evidence: AlertEvidence, now: datetime) -> None:
     """Store the evidence of an alert in place of an earlier one."""
     values = {"evidence": evidence.model_dump(mode="json"), "gathered_at": now}
-    if connection.execute(update(alert_evidence).filter_by(alert_id=alert_id).values(values)).rowcount == 0:
-        connection.execute(insert(alert_evidence).values(alert_id=alert_id, **values))
+    upsert(connection, alert_evidence, {"alert_id": alert_id}, values)

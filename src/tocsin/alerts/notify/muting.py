@@ -17,14 +17,14 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 
-from sqlalchemy import Connection, and_, exists, insert, not_, or_, select, update
+from sqlalchemy import Connection, and_, insert, not_, or_, select, update
 
 from tocsin.alerts import actions, alert_states
 from tocsin.alerts.actions import Silence
 from tocsin.alerts.alert_policy import SUMMARIZED, NotificationKind
 from tocsin.alerts.alert_states import Action, AlertState, AlertStatus, Change
 from tocsin.alerts.notify.outbox import CHUNK, chunks
-from tocsin.alerts.store.alert_rows import further_notifications, planned_notification, read_facts
+from tocsin.alerts.store.alert_rows import further_notifications, is_followed, planned_notification, read_facts
 from tocsin.alerts.store.schema import alert_transitions, alerts, detectors, notifications
 from tocsin.declare.model.alert_matcher import AlertLabels, Inhibition
 from tocsin.declare.model.detector_guide import DetectorGuide
@@ -160,10 +160,7 @@ def expire(connection: Connection, ids: Sequence[int], domain: str, now: datetim
 
     Of the alerts of one entity only the last notifies.
     """
-    later = alerts.alias()
-    same_entity = and_(later.c.detector == alerts.c.detector, later.c.entity_hash == alerts.c.entity_hash)
-    followed = exists().where(same_entity, later.c.period_start > alerts.c.period_start)
-    over = select(alerts, followed.label("followed")).where(alerts.c.id.in_(ids)).order_by(alerts.c.id)
+    over = select(alerts, is_followed().label("followed")).where(alerts.c.id.in_(ids)).order_by(alerts.c.id)
     rows = connection.execute(over.with_for_update(of=alerts)).all()
     steps = {row.id: alert_states.expire(actions.status_of(row._mapping), now) for row in rows}
     changes = {alert: change for alert, change in steps.items() if change}

@@ -6,8 +6,9 @@ import contextlib
 import operator
 import threading
 import time
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from typing import NamedTuple
 
 import httpx
 import structlog
@@ -19,7 +20,7 @@ from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.alerts.notify.notices import operators, post, put, send_overdue
 from tocsin.alerts.notify.notifier import Notifier
 from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.schema import job_counters, job_usage
+from tocsin.alerts.store.schema import job_counters, job_usage, upsert
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.durations import span
 from tocsin.declare.model.errors import TocsinError, TransientError
@@ -213,8 +214,7 @@ def _ask(url: str) -> None:
 _PAUSE_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class _Counters:
+class _Counters(NamedTuple):
     """Counters of one process; `seconds` since its start."""
 
     seconds: float = 0.0
@@ -224,10 +224,10 @@ class _Counters:
 
     def highest(self, other: _Counters) -> _Counters:
         """A child that ends takes its CPU seconds away; nothing is counted twice when they have grown again."""
-        return _Counters(*map(max, astuple(self), astuple(other)))
+        return _Counters._make(map(max, self, other))
 
     def since(self, other: _Counters) -> _Counters:
-        return _Counters(*map(operator.sub, astuple(self), astuple(other)))
+        return _Counters._make(map(operator.sub, self, other))
 
 
 @dataclass(frozen=True)
@@ -241,6 +241,9 @@ class _Span:
 
 _Process = tuple[str, int, datetime]
 """Job, pid and start."""
+
+
+_COUNTERS = _Counters._fields
 
 
 class UsageTally:
@@ -324,11 +327,5 @@ def _add(connection: Connection, process: _Process, day: date, span: _Span) -> N
         connection.execute(insert(job_usage).values(job=job, day=day, **empty))
     memory = max(today or 0, span.rss_bytes)
     connection.execute(update(job_usage).filter_by(job=job, day=day).values(rss_bytes=memory, **sums))
-    values = {"pid": pid, "started_at": started_at, "at": span.at, **vars(reached)}
-    if last is None:
-        connection.execute(insert(job_counters).values(job=job, **values))
-    else:
-        connection.execute(update(job_counters).filter_by(job=job).values(values))
-
-
-_COUNTERS = ("seconds", "cpu_seconds", "rows_in", "rows_out")
+    values = {"pid": pid, "started_at": started_at, "at": span.at, **reached._asdict()}
+    upsert(connection, job_counters, {"job": job}, values)

@@ -48,7 +48,7 @@ from tocsin.alerts.store.alert_rows import (
     notification_of,
     planned_notification,
 )
-from tocsin.alerts.store.schema import alerts, findings, notification_groups, notifications
+from tocsin.alerts.store.schema import alerts, findings, notification_groups, notifications, upsert
 from tocsin.declare.receivers import RECEIVERS, kind_of
 
 LONGEST_PAUSE = timedelta(minutes=15)
@@ -301,12 +301,7 @@ def bind(connection: Connection, ids: Sequence[int], message: str) -> None:
 
 def write_state(connection: Connection, group: Group, state: GroupState) -> None:
     """Store what a group has sent."""
-    own = notification_groups.c
-    key = {"recipient": group.recipient, "detector": group.name}
-    values = {name: getattr(state, name) for name in GroupState.__dataclass_fields__}
-    same = and_(own.recipient == group.recipient, own.detector == group.name)
-    if connection.execute(update(notification_groups).where(same).values(values)).rowcount == 0:
-        connection.execute(insert(notification_groups).values(key | values))
+    upsert(connection, notification_groups, {"recipient": group.recipient, "detector": group.name}, vars(state))
 
 
 def prune_groups(connection: Connection, before: datetime) -> None:

@@ -9,12 +9,12 @@ from datetime import date, datetime
 from typing import Any
 
 from pydantic import BaseModel, computed_field
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, exists, select
 
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.evidence.alert_evidence import AlertEvidence
 from tocsin.alerts.finding_merging import StoredFinding
-from tocsin.alerts.store.schema import detectors, notifications
+from tocsin.alerts.store.schema import alerts, detectors, notifications, upsert
 from tocsin.declare.model.detector_guide import DetectorGuide
 from tocsin.declare.model.finding import Finding, canonical_entity
 
@@ -208,9 +208,7 @@ def read_facts(connection: Connection) -> dict[str, DetectorFacts]:
 def write_facts(connection: Connection, declared: Iterable[DetectorFacts]) -> None:
     """Store what is declared, for a start when the file is broken."""
     for facts in declared:
-        values = {"facts": facts.model_dump(mode="json")}
-        if connection.execute(update(detectors).filter_by(name=facts.name).values(values)).rowcount == 0:
-            connection.execute(insert(detectors).values(name=facts.name, **values))
+        upsert(connection, detectors, {"name": facts.name}, {"facts": facts.model_dump(mode="json")})
 
 
 def entity_hash(canonical: str) -> str:
@@ -247,12 +245,22 @@ def notification_of(row: Mapping[Any, Any]) -> Notification:
 
 
 def further_notifications(
-    alert: Row[Any], revision: int, recipients: Iterable[str], about: Mapping[str, Any], domain: str
+    alert: Any, revision: int, recipients: Iterable[str], about: Mapping[str, Any], domain: str
 ) -> list[dict[str, Any]]:
-    """Make rows of the outbox for a stored alert, one for each recipient; `about` as of `planned_notification`."""
+    """Make rows of the outbox, one for each recipient; `about` as of `planned_notification`.
+
+    `alert` is a row of `alerts`, or has its id, detector, entity (canonical) and period_start.
+    """
     parts = [*alert_parts(alert.detector, alert.entity, alert.period_start), str(revision)]
     common = {**about, "alert_id": alert.id, "detector": alert.detector, "revision": revision}
     return [common | {"recipient": to, "message_id": message_id(domain, [*parts, to])} for to in recipients]
+
+
+def is_followed() -> ColumnElement[bool]:
+    """Tell of each of `alerts` in a query whether its entity has a later one."""
+    later = alerts.alias()
+    same_entity = and_(later.c.detector == alerts.c.detector, later.c.entity_hash == alerts.c.entity_hash)
+    return exists().where(same_entity, later.c.period_start > alerts.c.period_start)
 
 
 def notified(connection: Connection, about: Collection[int]) -> set[tuple[int, str, str]]:

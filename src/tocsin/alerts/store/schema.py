@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Connection,
     Date,
     DateTime,
     Dialect,
@@ -25,6 +26,8 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    insert,
+    update,
 )
 
 
@@ -54,6 +57,12 @@ def _to_text(time: datetime | None) -> str | None:
 
 def _from_text(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def upsert(connection: Connection, table: Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Set `values` in the row of `table` that has `key`; it is inserted if it is not there."""
+    if connection.execute(update(table).filter_by(**key).values(**values)).rowcount == 0:
+        connection.execute(insert(table).values(**key, **values))
 
 
 metadata = MetaData(

@@ -122,8 +122,8 @@ class Chart:
 def draw(details: AlertDetails) -> Chart:
     """Draw the latest findings of an alert, and the limits of its detector."""
     shown = {stored.finding.finding_id: stored for stored in [*details.findings[:_MOST], details.highest]}
-    found = sorted(shown.values(), key=_begin)
-    start, end = _begin(found[0]), max(map(_end, found))
+    found = sorted(shown.values(), key=lambda stored: stored.start)
+    start, end = found[0].start, max(stored.end for stored in found)
     if end <= start:
         start, end = start - timedelta(seconds=1), end + timedelta(seconds=1)
     limits = {"e-mail": details.alert.email_limit, "urgent": details.alert.urgent_limit}
@@ -142,7 +142,7 @@ def draw(details: AlertDetails) -> Chart:
         start=start,
         end=end,
         peak=peak,
-        windows=[(x(_begin(stored)), round(x(_end(stored)) - x(_begin(stored)), 1)) for stored in found],
+        windows=[(x(stored.start), round(x(stored.end) - x(stored.start), 1)) for stored in found],
         line=" ".join(_steps([(x(time), y(score)) for time, score in _points(stored)], y(low)) for stored in found),
         # A line without length has round ends: a dot that keeps its form when the box is stretched.
         dots=" ".join(f"M{x(time)} {y(score)}h0" for stored in found for time, score in list(_points(stored))[-1:]),
@@ -161,19 +161,11 @@ def _bars(details: AlertDetails) -> list[tuple[float, float, float, str]]:
     ]
 
 
-def _begin(stored: StoredFinding) -> datetime:
-    return stored.finding.window_start or stored.finding.event_time_max or stored.first_detected_at
-
-
-def _end(stored: StoredFinding) -> datetime:
-    return stored.finding.window_end or _begin(stored)
-
-
 def _points(stored: StoredFinding) -> Iterator[tuple[datetime, float]]:
     """Give the times and scores of a finding; one that was not seen to rise has its score at the end of its window."""
-    end = _end(stored)
+    end = stored.end
     for micros, score in stored.trajectory:
-        yield min(max(time_of(micros), _begin(stored)), end), score
+        yield min(max(time_of(micros), stored.start), end), score
     if not stored.trajectory or stored.trajectory[-1][1] != stored.finding.score:
         yield end, stored.finding.score
 

@@ -84,12 +84,12 @@ def draw(details: AlertDetails) -> bytes:
     from PIL import Image, ImageDraw
 
     shown = list({stored.finding.finding_id: stored for stored in [*details.findings, details.highest]}.values())
-    shown.sort(key=_begin)
+    shown.sort(key=lambda stored: stored.start)
     picture = Image.new("RGB", (WIDTH, _HEIGHT), "white")
     main, *others = panels = _panels(ImageDraw.Draw(picture), details, shown)
     if _is_close(shown):
         for stored in shown:
-            left, right = (main.x(time.timestamp()) for time in (_begin(stored), _end(stored)))
+            left, right = (main.x(time.timestamp()) for time in (stored.start, stored.end))
             main.pen.rectangle((left, _TOP, right, _BOTTOM), _WINDOW)
     for score in score_ticks(main.low, main.high):
         panels[-1].words((panels[-1].left - 8, main.y(score)), number(score), "rm")
@@ -119,7 +119,7 @@ def _panels(pen: ImageDraw, details: AlertDetails, shown: Sequence[StoredFinding
     low, top = min(0.0, *scores), max(scores)
     high = top + 0.18 * (top - low) if top > low else low + 1.0
     left = 44 + min(WIDTH / 3, max(pen.textlength(number(score), _font(SMALL)) for score in score_ticks(low, high)))
-    begin, end = _begin(shown[0]), max(_end(stored) for stored in shown)
+    begin, end = shown[0].start, max(stored.end for stored in shown)
     room, many = max((end - begin) * 0.06, timedelta(seconds=0.5)), len(details.earlier)
     border = left + 0.28 * (WIDTH - left) if many else left
     times = (begin - room).timestamp(), (end + room).timestamp()
@@ -130,17 +130,9 @@ def _panels(pen: ImageDraw, details: AlertDetails, shown: Sequence[StoredFinding
     return panels
 
 
-def _begin(finding: StoredFinding) -> datetime:
-    return finding.finding.window_start or finding.finding.event_time_max or finding.first_detected_at
-
-
-def _end(finding: StoredFinding) -> datetime:
-    return finding.finding.window_end or _begin(finding)
-
-
 def _is_close(shown: Sequence[StoredFinding]) -> bool:
-    length = _end(shown[0]) - _begin(shown[0])
-    return bool(length) and _end(shown[-1]) - _begin(shown[0]) <= _MOST_WINDOWS * length
+    length = shown[0].end - shown[0].start
+    return bool(length) and shown[-1].end - shown[0].start <= _MOST_WINDOWS * length
 
 
 def _limits_of(details: AlertDetails) -> dict[str, float]:
@@ -161,7 +153,7 @@ def _ticks(begin: float, end: float, most: float, steps: Iterable[float]) -> lis
 
 
 def _draw_trajectory(panel: Panel, finding: StoredFinding) -> None:
-    start, end = _begin(finding), _end(finding)
+    start, end = finding.start, finding.end
     # Events of one instant raise the score at once; what came first within it is not known.
     points = [
         (panel.x(min(max(time_of(micros), start), end).timestamp()), panel.y(score))
@@ -176,7 +168,7 @@ def _draw_trajectory(panel: Panel, finding: StoredFinding) -> None:
 
 
 def _draw_stems(panel: Panel, shown: Sequence[StoredFinding]) -> None:
-    tops = [(panel.x(_begin(stored).timestamp()), panel.y(stored.finding.score)) for stored in shown]
+    tops = [(panel.x(stored.start.timestamp()), panel.y(stored.finding.score)) for stored in shown]
     for x, y in tops:
         panel.pen.line([(x, panel.y(0)), (x, y)], LINE, 3)
     _draw_dots(panel.pen, tops, 11)
@@ -197,7 +189,7 @@ def _label_limits(panel: Panel, limits: dict[str, float]) -> None:
 
 
 def _label_times(panel: Panel, shown: Sequence[StoredFinding]) -> None:
-    begin, span = _begin(shown[0]), max(_end(stored) for stored in shown) - _begin(shown[0])
+    begin, span = shown[0].start, max(stored.end for stored in shown) - shown[0].start
     form = "%H:%M:%S" if span <= timedelta(minutes=10) else "%H:%M" if span <= timedelta(days=1) else "%m-%d %H:%M"
     most, steps = (panel.right - panel.left) / _TIME_LABEL, chain(_TIME_STEPS, (14 * _DAY * 2**n for n in count()))
     for time in _ticks(panel.begin, panel.end, most, steps):
