@@ -8,8 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from pydantic import BaseModel
-
+from tocsin.alerts.store.alert_rows import JobUsage
 from tocsin.alerts.store.queries import list_usage, open_store
 from tocsin.declare.catalog import Catalog
 from tocsin.declare.model.detector import DetectorSpec
@@ -50,7 +49,7 @@ class JobRow(JobStatus):
     cores: float | None = None
     cores_seconds: float | None = None
     busy: bool = False
-    today: Today | None = None
+    today: JobUsage | None = None
     today_at: float | None = None
     last_restart: Restart | None = None
     unexplained: int = 0
@@ -73,11 +72,12 @@ class RowFacts:
     """The facts known beside a look.
 
     Attributes:
+        usage: of each job on the last day of which something is known.
         off: by DAG, whether it is paused, as Airflow says; a DAG that Airflow has not read yet is missing.
     """
 
-    activity: Mapping[str, JobActivity] = field(default_factory=dict)
-    activity_at: float | None = None
+    usage: Mapping[str, JobUsage] = field(default_factory=dict)
+    usage_at: float | None = None
     load: Callable[[str], Load | None] = field(default=lambda job: None)
     unexplained: Callable[[str], int] = field(default=lambda detector: 0)
     ends: Callable[[str], Sequence[ProcessEnd]] = field(default=lambda job: ())
@@ -101,8 +101,8 @@ def _row(snapshot: Snapshot, job: str, known: RowFacts) -> JobRow:
     own, dag, spec = JobName.parse(job), dag_of(job), snapshot.spec(job)
     # To pause the DAG of the platform switches no job: they always run.
     off = None if dag == PLATFORM_DAG else known.off.get(dag, snapshot.switches.off.get(dag))
-    activity, load = known.activity.get(job, JobActivity()), known.load(job)
-    status = snapshot.status(job, off=off, found=activity.last_finding_at)
+    used, load = known.usage.get(job), known.load(job)
+    status = snapshot.status(job, off=off, found=used.last_finding_at if used else None)
     declared = None if spec is None or isinstance(spec, FlowSpec) else spec.memory
     over = status.runs and declared is not None and status.rss_bytes > declared
     load = load if status.runs else None
@@ -121,8 +121,8 @@ def _row(snapshot: Snapshot, job: str, known: RowFacts) -> JobRow:
         cores=None if load is None else load.cores,
         cores_seconds=None if load is None else load.seconds,
         busy=busy,
-        today=activity.today,
-        today_at=known.activity_at,
+        today=used if used and used.day == datetime.fromtimestamp(snapshot.at, UTC).date() else None,
+        today_at=known.usage_at,
         unexplained=known.unexplained(own.name) if own.kind == DETECTOR else 0,
         last_restart=last_restart(known.ends(job)),
         off=off,
@@ -142,33 +142,11 @@ def _title(catalog: Catalog, kind: JobKind | None, name: str) -> str:
 _DAYS = 31
 
 
-class Today(BaseModel, frozen=True):
-    """The resources that the job took today, UTC, as far as the alerts DB knows."""
-
-    cpu_seconds: float
-    rows_in: int
-    rows_out: int
-    findings: int
-    restarts: int
-
-
-@dataclass(frozen=True)
-class JobActivity:
-    """The resources of one job today, and when its detector last found something; None where nothing is known."""
-
-    today: Today | None = None
-    last_finding_at: datetime | None = None
-
-
-def read_usage(settings: Settings) -> dict[str, JobActivity]:
-    """Read what each job uses from the alerts DB; errors as of its queries."""
-    today, activity = datetime.now(UTC).date(), dict[str, JobActivity]()
+def read_usage(settings: Settings) -> dict[str, JobUsage]:
+    """Read what each job used on its last day from the alerts DB; errors as of its queries."""
     with closing(open_store(settings)) as database:
-        days = list_usage(database, today - timedelta(days=_DAYS - 1))
-    for used in sorted(days, key=lambda used: used.day):
-        now = Today(**used.model_dump(include=set(Today.model_fields))) if used.day == today else None
-        activity[used.job] = JobActivity(now, used.last_finding_at)
-    return activity
+        days = list_usage(database, datetime.now(UTC).date() - timedelta(days=_DAYS - 1))
+    return {used.job: used for used in reversed(days)}
 
 
 _WINDOW_SECONDS = 60.0

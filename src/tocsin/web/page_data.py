@@ -30,6 +30,7 @@ from tocsin.history.day_rows import DayRows
 from tocsin.history.model_versions import ModelVersion, model_versions
 from tocsin.history.seal_outcomes import refusal
 from tocsin.platform.code_versions import FollowedCatalog
+from tocsin.platform.state_file import Followed
 from tocsin.spark.tables.dated_versions import DatedVersions, RefusedVersion
 from tocsin.supervise.incidents.event_log import ProcessEnd, event_log_path, process_ends, read_events
 from tocsin.supervise.installed_jobs import process_reader
@@ -88,7 +89,7 @@ class Installation:
         self.settings = settings
         self._processes, self._catalog = process_reader(settings), FollowedCatalog(settings)
         self._loads = Loads()
-        self._ends: dict[str, tuple[int, list[ProcessEnd]]] = {}
+        self._ends: dict[str, Followed[list[ProcessEnd]]] = {}
         self._comparisons = Comparisons(settings.state)
         self._usage = BackgroundValue(lambda: read_usage(settings), _USAGE_SECONDS)
         self._models: dict[str, BackgroundValue[Models]] = {}
@@ -157,8 +158,8 @@ class Installation:
             return []
         usage = self._usage.known(_PATIENCE_SECONDS)
         facts = RowFacts(
-            activity=usage.value or {},
-            activity_at=usage.at,
+            usage=usage.value or {},
+            usage_at=usage.at,
             load=self._loads.of,
             unexplained=lambda detector: self._comparisons.of(detector).unexplained,
             ends=self._process_ends,
@@ -208,11 +209,10 @@ class Installation:
 
     def _process_ends(self, job: str) -> list[ProcessEnd]:
         """List how the processes of `job` ended, the newest first; read again only when something was added."""
-        path = event_log_path(self.settings.state, job)
-        stamp = path.stat().st_mtime_ns if path.exists() else 0
-        if job not in self._ends or self._ends[job][0] != stamp:
-            self._ends[job] = stamp, process_ends(read_events(self.settings.state, job))
-        return self._ends[job][1]
+        if job not in self._ends:
+            state, path = self.settings.state, event_log_path(self.settings.state, job)
+            self._ends[job] = Followed(lambda: [path], lambda: process_ends(read_events(state, job)))
+        return self._ends[job].read()
 
 
 def _kafka_away(snapshot: Snapshot | None) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tocsin.history.backfill.parity.comparison import Difference, DifferenceReason
 from tocsin.history.backfill.parity.parity_report import ParityReport, latest, read
+from tocsin.platform.state_file import Followed
 
 FEW_DAYS = 7
 FEW_DIFFERENCES = 5  # so many of one day are shown
@@ -49,22 +50,17 @@ class Comparisons:
 
     def __init__(self, state: Path) -> None:
         self._state = state
-        self._parities: dict[str, tuple[int, Parity]] = {}
+        self._parities: dict[str, Followed[Parity]] = {}
 
     def of(self, detector: str) -> Parity:
         """The days that were compared last. Never raises: what cannot be read says so."""
+        if detector not in self._parities:
+            folder = self._state / "parity" / detector  # changes with each report: it is put in its place whole
+            self._parities[detector] = Followed(lambda: [folder], lambda: _parity(self._state, detector))
         try:
-            stamp = self._stamp(detector)
-            if detector not in self._parities or self._parities[detector][0] != stamp:
-                self._parities[detector] = stamp, _parity(self._state, detector)
+            return self._parities[detector].read()
         except OSError as error:
             return Parity(detector, fault=str(error))
-        return self._parities[detector][1]
-
-    def _stamp(self, detector: str) -> int:
-        """Changes whenever a report comes in: each is put in its place whole."""
-        folder = self._state / "parity" / detector
-        return folder.stat().st_mtime_ns if folder.exists() else 0
 
 
 def _parity(state: Path, detector: str) -> Parity:

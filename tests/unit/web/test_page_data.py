@@ -23,6 +23,7 @@ from tests.rig.waiting import await_that, patient
 from tests.unit.alerts.scene import RULES, finding
 from tests.unit.supervise.dummies import SLEEP, launch
 from tocsin.alerts import recording
+from tocsin.alerts.store.alert_rows import JobUsage
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import job_usage
 from tocsin.declare.model.errors import TransientError
@@ -40,7 +41,7 @@ from tocsin.supervise.switches import ask_switches
 from tocsin.web import page_data
 from tocsin.web import page_data as module
 from tocsin.web.background_value import BackgroundValue, Fetched
-from tocsin.web.job_rows import JobActivity, JobRow, Load, Loads, Today, read_usage
+from tocsin.web.job_rows import JobRow, Load, Loads, read_usage
 from tocsin.web.page_data import LOG_LINES, Installation, JobList, tail_of
 from tocsin.web.parity_page import FEW_DAYS, FEW_DIFFERENCES, Comparisons
 
@@ -51,12 +52,19 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PLATFORM = ["engine:live-1", "ingest:logins", "indexer", "notifier", "web"]
 
 
+def used(ago: int = 0, job: str = JOB, **facts: Any) -> JobUsage:
+    """What a job took on a day so many days ago."""
+    day, took = (datetime.now(UTC) - timedelta(days=ago)).date(), {"seconds": 5, "cpu_seconds": 2.5, "rss_bytes": 1}
+    counts = {"rows_in": 10, "rows_out": 2, "findings": 0, "restarts": 3}
+    return JobUsage(job=job, day=day, **{**took, **counts, **facts})
+
+
 @dataclass
 class Place:
     """An installation that never ran, and what a test lets run in it."""
 
     settings: Settings
-    activity: dict[str, JobActivity] = field(default_factory=dict)
+    usage: dict[str, JobUsage] = field(default_factory=dict)
     usage_fault: str = ""
     pids: dict[str, int] = field(default_factory=dict)
 
@@ -112,10 +120,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     (tmp_path / "state").mkdir()
     made = Place(Settings(project=project, state=tmp_path / "state"))
 
-    def read(settings: Settings) -> dict[str, JobActivity]:
+    def read(settings: Settings) -> dict[str, JobUsage]:
         if made.usage_fault:
             raise TransientError(made.usage_fault)
-        return made.activity
+        return made.usage
 
     monkeypatch.setattr(module, "read_usage", read)
     yield made
@@ -133,12 +141,12 @@ def test_every_declared_job_has_its_row_detectors_first(place: Place) -> None:
 def test_a_running_job_tells_what_it_takes_and_how_far_behind_it_is(place: Place) -> None:
     pid = place.run(JOB)
     place.says(JOB, mode="real-time", lag_records=7, lag_seconds=0.2, rss_bytes=500_000_000, cpu_seconds=25.0)
-    place.activity[JOB] = JobActivity(Today(cpu_seconds=1, rows_in=2, rows_out=3, findings=4, restarts=5), NOW)
+    place.usage[JOB] = used(last_finding_at=NOW)
     row = place.row(JOB)
     assert (row.standing, row.health, row.mode, row.pid) == (Severity.OK, "running", "real-time", pid)
     assert (row.lag_records, row.lag_seconds, row.rss_bytes) == (7, 0.2, 500_000_000)
     assert row.cores == pytest.approx(0.25)
-    assert (row.today, row.last_finding_at) == (place.activity[JOB].today, NOW)
+    assert (row.today, row.last_finding_at) == (place.usage[JOB], NOW)
     assert row.today_at == pytest.approx(time.time(), abs=5)
     assert row.age_seconds is not None
     assert row.age_seconds < 5
@@ -153,10 +161,15 @@ def test_a_report_that_is_overdue_counts_with_its_age(place: Place) -> None:
 
 
 def test_the_first_page_has_the_figures_of_the_day(place: Place) -> None:
-    place.activity[JOB] = JobActivity(Today(cpu_seconds=1, rows_in=2, rows_out=3, findings=4, restarts=5))
+    place.usage[JOB] = used()
     place.page.prepare()
     (row,) = [row for row in place.page.jobs({}).rows if row.job == JOB]
-    assert row.today == place.activity[JOB].today
+    assert row.today == place.usage[JOB]
+
+
+def test_what_a_job_took_yesterday_is_not_of_today(place: Place) -> None:
+    place.usage[JOB] = used(1, last_finding_at=NOW)
+    assert (place.row(JOB).today, place.row(JOB).last_finding_at) == (None, NOW)
 
 
 def test_what_an_earlier_process_said_is_not_said_of_this_one(place: Place) -> None:
@@ -293,7 +306,7 @@ def test_when_kafka_is_away_the_page_says_so_and_shows_what_it_knows(place: Plac
 
 
 def test_when_the_usage_cannot_be_read_the_page_says_so_and_keeps_what_it_knew(place: Place) -> None:
-    place.activity[JOB] = JobActivity(Today(cpu_seconds=1, rows_in=2, rows_out=3, findings=4, restarts=5))
+    place.usage[JOB] = used()
     assert place.row(JOB).today is not None
     place.usage_fault = "no such DB"
     place.page._usage._tried_at = float("-inf")
@@ -418,17 +431,15 @@ def test_today_is_told_and_the_last_finding_of_whatever_day(tmp_path: Path, migr
     assert read_usage(settings) == {}, "nothing has made the DB yet"
     shutil.copy(migrated_file, tmp_path / "alerts.db")
     now = datetime.now(UTC)
-    counts = {"seconds": 5.0, "cpu_seconds": 2.5, "rss_bytes": 1, "rows_in": 10, "rows_out": 2, "restarts": 3}
-    days = [(JOB, 0), (JOB, 1), ("indexer", 0), ("detector:old", 1), ("detector:older", 31)]
+    days = [used(ago, job) for job, ago in ((JOB, 0), (JOB, 1), ("indexer", 0), ("detector:old", 1), ("a:older", 31))]
     with closing(Database(settings.alerts_database)) as database, database.write() as connection:
         recording.record(connection, [finding(60, detected_at=now)], RULES, now)
-        rows = [{"job": job, "day": (now - timedelta(days=ago)).date(), **counts} for job, ago in days]
-        connection.execute(insert(job_usage), rows)
-    used = Today(cpu_seconds=2.5, rows_in=10, rows_out=2, findings=0, restarts=3)
+        columns = {"findings", "last_finding_at", "cores"}
+        connection.execute(insert(job_usage), [day.model_dump(exclude=columns) for day in days])
     assert read_usage(settings) == {
-        "detector:old": JobActivity(None, None),
-        JOB: JobActivity(used.model_copy(update={"findings": 1}), now),
-        "indexer": JobActivity(used, None),
+        "detector:old": used(1, "detector:old"),
+        JOB: used(findings=1, last_finding_at=now),
+        "indexer": used(job="indexer"),
     }
 
 
