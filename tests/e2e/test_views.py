@@ -29,7 +29,7 @@ from tocsin.platform.kafka.reader import TopicReader
 from tocsin.platform.kafka.topic_set import TopicSet
 from tocsin.spark.query.work import REAL_TIME
 from tocsin.views.rebuild.rebuild_request import read_rebuild, request_rebuild
-from tocsin.views.row_query import PageQuery, ViewReader
+from tocsin.views.row_query import ViewReader
 from tocsin.views.row_store import store_path
 from tocsin.views.stored_row import ViewRow, canonical_key
 
@@ -201,7 +201,7 @@ def shown(job: ComputeJob, value: str) -> dict[str, Counter[str]]:
         contextlib.suppress(FileNotFoundError),
         contextlib.closing(ViewReader(store_path(job.settings, job.view))) as one,
     ):
-        page = one.page(PageQuery(limit=10_000))
+        page = one.page(limit=10_000)
         assert page.cursor is None
         for row in page.rows:
             found.setdefault(row.build, Counter())[row.identity] = row.values[value]

@@ -32,7 +32,7 @@ from tocsin.declare.settings import Settings
 from tocsin.ingest.producer import LineProducer
 from tocsin.platform.kafka.topic_set import partition_of
 from tocsin.spark.query.checkpoint import read_committed
-from tocsin.views.row_query import PageQuery, ViewReader
+from tocsin.views.row_query import ViewReader
 from tocsin.views.row_store import RowStore, store_path
 
 RELEASES = Path(__file__).parent / "releases"
@@ -97,7 +97,7 @@ def totals(settings: Settings) -> dict[str, int]:
     if not path.exists():
         return {}
     with closing(ViewReader(path)) as reader:
-        return {str(row.key["word"]): row.values["count"] for row in reader.page(PageQuery()).rows}
+        return {str(row.key["word"]): row.values["count"] for row in reader.page().rows}
 
 
 def _declare(project: Path) -> None:

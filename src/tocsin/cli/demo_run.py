@@ -26,7 +26,7 @@ from tocsin.dev.startup_progress import Part, StartupProgress
 from tocsin.dev.state_folder import Running, read_running
 from tocsin.ingest.producer import LineProducer
 from tocsin.ingest.quarantine import Selection, list_quarantined
-from tocsin.views.row_query import PageQuery, ViewReader
+from tocsin.views.row_query import ViewReader
 from tocsin.views.row_store import store_path
 from tocsin.web.passwords import FIRST_USER, first_password_file
 from tocsin.web.server import page_address
@@ -204,7 +204,7 @@ class ExampleDemo(Demonstration):
     def _has_rows(self, settings: Settings) -> bool:
         try:
             with contextlib.closing(ViewReader(store_path(settings, self._view))) as reader:
-                return bool(reader.page(PageQuery(limit=1)).rows)
+                return bool(reader.page(limit=1).rows)
         except (TransientError, FileNotFoundError):
             return False
 

@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,9 +20,15 @@ Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 FailIfAny = Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if anything is listed, as git diff does.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="List at most this many.")]
 Since = Annotated[str | None, typer.Option("--since", metavar="SPAN|TIME", help="Such as 30m, 2d, or a time in UTC.")]
-_DAY = ["%Y-%m-%d"]
-FirstDay = Annotated[datetime | None, typer.Option("--from", formats=_DAY, metavar="DAY", help="The first day, UTC.")]
-LastDay = Annotated[datetime | None, typer.Option("--to", formats=_DAY, metavar="DAY", help="The last day, UTC.")]
+
+
+def day(option: str, meaning: str) -> Any:
+    """Describe an option that takes a day."""
+    return typer.Option(option, formats=["%Y-%m-%d"], metavar="DAY", help=meaning)
+
+
+FirstDay = Annotated[datetime | None, day("--from", "The first day, UTC.")]
+LastDay = Annotated[datetime | None, day("--to", "The last day, UTC.")]
 
 
 class Level(StrEnum):

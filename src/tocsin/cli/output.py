@@ -156,6 +156,11 @@ def utc(moment: datetime | None) -> str:
     return "" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
+def as_text(value: object) -> str:
+    """A sample event or an added fact: text as it is, the rest as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
 def counted(count: int, what: str) -> str:
     """A count and what is counted: 1 source, 2 sources."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -133,21 +133,18 @@ class Applier:
 
     def finish(self, watermark: datetime) -> None:
         """Mark the rows of windows that end by `watermark` as final; the topic holds their last versions before now."""
-        with self._turn():
-            self._finish(watermark)
-
-    def _finish(self, watermark: datetime) -> None:
-        before = _parse_time(self._store.fact("final_before"))
-        is_done = before is not None and before >= watermark
-        if is_done or self.current is None or self._shown is not None or self._spec.window is None:
+        if self._shown is not None or self._spec.window is None:
             return
-        after = before
-        while closed := self._store.closed_rows(self.current, after, watermark):
-            rows = [row._replace(is_final=True) for row in closed]
-            self._to_sink(rows, [], {})
-            self._store.apply(rows, (), {})
-            after = (rows[-1].window_end or watermark) - timedelta(microseconds=1)  # others may end with it
-        self._store.note(final_before=watermark.isoformat())
+        with self._turn():
+            after = _parse_time(self._store.fact("final_before"))
+            if self.current is None or (after is not None and after >= watermark):
+                return
+            while closed := self._store.closed_rows(self.current, after, watermark):
+                rows = [row._replace(is_final=True) for row in closed]
+                self._to_sink(rows, [], {})
+                self._store.apply(rows, (), {})
+                after = (rows[-1].window_end or watermark) - timedelta(microseconds=1)  # others may end with it
+            self._store.note(final_before=watermark.isoformat())
 
     def find_expired(self, watermark: datetime) -> list[TopicWrite]:
         """Return deletions of rows that are older than the view keeps them; up to 1,000."""

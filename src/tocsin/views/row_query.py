@@ -76,16 +76,6 @@ class RowShape(BaseModel, frozen=True):
 
 
 @dataclass(frozen=True)
-class PageQuery:
-    """Choice of rows: names that begin with `prefix`, windows that start at `window` (None: all), behind `cursor`."""
-
-    prefix: str = ""
-    window: datetime | None = None
-    limit: int = 100
-    cursor: str = ""
-
-
-@dataclass(frozen=True)
 class Page:
     """A page of rows, by name and window, and the cursor of the next one; None when this is the last."""
 
@@ -140,19 +130,22 @@ class ViewReader:
         found = self._rows("by_name", f"name = ?{where} ORDER BY window_start DESC LIMIT 1", name, *more)
         return found[0] if found else None
 
-    def page(self, query: PageQuery) -> Page:
-        """Return rows by name and window; rows that come meanwhile disturb no page. ValueError for a foreign cursor."""
-        after = _place(query) if query.cursor else None
+    def page(self, prefix: str = "", window: datetime | None = None, limit: int = 100, cursor: str = "") -> Page:
+        """Return rows by name and window: names with `prefix`, of the windows that start at `window` (None: of all).
+
+        They begin behind `cursor`; rows that come meanwhile disturb no page. ValueError for a foreign cursor.
+        """
+        after = _place(cursor) if cursor else None
         wanted: list[str] = ["name >= ?", "name < ?"]
-        arguments: list[Any] = [max(query.prefix, after[0] if after else ""), query.prefix + chr(sys.maxunicode)]
-        if query.window is not None:
-            wanted, arguments = [*wanted, "window_start = ?"], [*arguments, micros(query.window)]
+        arguments: list[Any] = [max(prefix, after[0] if after else ""), prefix + chr(sys.maxunicode)]
+        if window is not None:
+            wanted, arguments = [*wanted, "window_start = ?"], [*arguments, micros(window)]
         if after:
             wanted, arguments = [*wanted, "(name, ifnull(window_start, 0)) > (?, ?)"], [*arguments, *after]
         order = "ORDER BY name, window_start LIMIT ?"
-        index = "by_name" if query.window is None else "by_window"
-        rows = self._rows(index, f"{' AND '.join(wanted)} {order}", *arguments, query.limit + 1)
-        return Page(rows[: query.limit], _cursor(rows[query.limit - 1]) if len(rows) > query.limit else None)
+        index = "by_name" if window is None else "by_window"
+        rows = self._rows(index, f"{' AND '.join(wanted)} {order}", *arguments, limit + 1)
+        return Page(rows[:limit], _cursor(rows[limit - 1]) if len(rows) > limit else None)
 
     def changes(self, since: int, name: str | None = None, limit: int = 1000) -> tuple[list[StoredRow], int]:
         """Return rows that changed after the version `since`, in order, and the version up to which that is all."""
@@ -197,9 +190,9 @@ def _cursor(row: StoredRow) -> str:
     return base64.urlsafe_b64encode(json.dumps([row.name, start]).encode()).decode().rstrip("=")
 
 
-def _place(query: PageQuery) -> tuple[str, int]:
+def _place(cursor: str) -> tuple[str, int]:
     try:
-        padded = query.cursor + "=" * (-len(query.cursor) % 4)
+        padded = cursor + "=" * (-len(cursor) % 4)
         name, start = json.loads(base64.urlsafe_b64decode(padded.encode()))
         moment_of(start)
         return str(name), int(start)

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.views.view_scene import NOON, SECOND, MemorySink, record, view_row, view_spec
 from tocsin.declare.model.errors import TransientError
 from tocsin.views.applier import Applier
-from tocsin.views.row_query import PageQuery, ViewReader
+from tocsin.views.row_query import ViewReader
 from tocsin.views.row_store import RowStore
 
 A = view_row("a", 1).identity
@@ -31,7 +31,7 @@ def store(path: Path) -> Iterator[RowStore]:
 def seen(path: Path, build: str = "") -> dict[str, Any]:
     """What readers see: the values of `count` by name."""
     reader = ViewReader(path)
-    rows = reader.page(PageQuery(limit=1000)).rows
+    rows = reader.page(limit=1000).rows
     reader.close()
     assert {row.build for row in rows} <= {build or row.build for row in rows}
     return {row.name: row.values["count"] for row in rows}
@@ -147,10 +147,10 @@ def test_rows_of_closed_windows_are_final_and_old_ones_are_removed(store: RowSto
     applier.apply([record(view_row("a", 1, window=start), start) for start in (0, 10, 20)])
     applier.finish(NOON + 20 * SECOND)
     reader = ViewReader(path)
-    finals = [row.is_final for row in reader.page(PageQuery()).rows]
+    finals = [row.is_final for row in reader.page().rows]
     assert finals == [True, True, False] == [row.is_final for row in sink.rows.values()]
     applier.apply([record(view_row("late", 1, window=0), 21)])
-    assert [row.is_final for row in reader.page(PageQuery()).rows] == [True, True, False, True]
+    assert [row.is_final for row in reader.page().rows] == [True, True, False, True]
     reader.close()
     assert applier.find_expired(NOON + 70 * SECOND) == []
     old = applier.find_expired(NOON + 75 * SECOND)
@@ -163,14 +163,14 @@ def test_a_page_is_stable_while_rows_come(store: RowStore, path: Path) -> None:
     applier = Applier(view_spec(), store, None)
     applier.apply([record(view_row(f"w{n}", n, window=10 * (n % 2)), n) for n in range(10)])
     reader = ViewReader(path)
-    first = reader.page(PageQuery(prefix="w", limit=4))
+    first = reader.page(prefix="w", limit=4)
     applier.apply([record(view_row("w00", 0), 20), record(view_row("w9x", 0), 21), record(view_row("x", 0), 22)])
     names = [row.name for row in first.rows]
     while first.cursor:
-        first = reader.page(PageQuery(prefix="w", limit=4, cursor=first.cursor))
+        first = reader.page(prefix="w", limit=4, cursor=first.cursor)
         names += [row.name for row in first.rows]
     assert names == [f"w{n}" for n in range(10)] + ["w9x"]
-    assert [row.name for row in reader.page(PageQuery(window=NOON + 10 * SECOND)).rows] == [
+    assert [row.name for row in reader.page(window=NOON + 10 * SECOND).rows] == [
         "w1",
         "w3",
         "w5",
@@ -182,7 +182,7 @@ def test_a_page_is_stable_while_rows_come(store: RowStore, path: Path) -> None:
     assert row is not None and row.window_start == NOON + 10 * SECOND
     assert reader.get("w3", NOON) is None
     with pytest.raises(ValueError, match="cursor"):
-        reader.page(PageQuery(cursor="nonsense"))
+        reader.page(cursor="nonsense")
     reader.close()
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.views.view_scene import NOON, record, view_row, view_spec
 from tocsin.views.applier import Applier
-from tocsin.views.row_query import PageQuery, ViewReader
+from tocsin.views.row_query import ViewReader
 from tocsin.views.row_store import RowStore
 
 
@@ -66,14 +66,14 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def names(reader: ViewReader, query: PageQuery) -> list[str]:
-    return [row.name for row in reader.page(query).rows]
+def names(reader: ViewReader, **wanted: Any) -> list[str]:
+    return [row.name for row in reader.page(**wanted).rows]
 
 
 def last_page(reader: ViewReader) -> list[str]:
-    cursor = reader.page(PageQuery(prefix="w199", limit=WINDOWS - 5)).cursor
+    cursor = reader.page(prefix="w199", limit=WINDOWS - 5).cursor
     assert cursor is not None
-    return names(reader, PageQuery(limit=10, cursor=cursor))
+    return names(reader, limit=10, cursor=cursor)
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def last_page(reader: ViewReader) -> list[str]:
     [
         (lambda reader: reader.get("w150", LAST).values["count"], 150),
         (lambda reader: reader.get("w150").window_start, LAST),
-        (lambda reader: names(reader, PageQuery(window=LAST, limit=3)), ["w000", "w001", "w002"]),
-        (lambda reader: names(reader, PageQuery(window=NOON, prefix="w15", limit=2)), ["w150", "w151"]),
+        (lambda reader: names(reader, window=LAST, limit=3), ["w000", "w001", "w002"]),
+        (lambda reader: names(reader, window=NOON, prefix="w15", limit=2), ["w150", "w151"]),
         (last_page, ["w199"] * 5),
         (lambda reader: len(reader.changes(0, "w007")[0]), WINDOWS),
     ],

@@ -13,7 +13,7 @@ from tests.unit.views.view_scene import NOON, SECOND, MemorySink, record
 from tests.unit.views.view_scene import view_spec as words_spec
 from tocsin.declare.model.view import ViewSpec
 from tocsin.views.applier import Applier
-from tocsin.views.row_query import PageQuery, ViewReader
+from tocsin.views.row_query import ViewReader
 from tocsin.views.row_store import RowStore
 from tocsin.views.stored_row import RowRecord, ViewRow
 
@@ -40,7 +40,7 @@ def part(instance: str, value: Any, period: int = 0, build: str = "a", metric: s
 
 def seen(path: Path) -> dict[str, Any]:
     reader = ViewReader(path / "v.db")
-    rows = reader.page(PageQuery(limit=1000)).rows
+    rows = reader.page(limit=1000).rows
     reader.close()
     assert all(row.window_start is None and ".parts" not in row.build for row in rows)
     return {row.name: row.values["count"] for row in rows}

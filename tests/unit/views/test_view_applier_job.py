@@ -19,7 +19,7 @@ from tocsin.declare.model.sizes import EVENT_BYTES
 from tocsin.declare.settings import Settings
 from tocsin.platform.kafka.record_writer import PROMPT, RecordWriter
 from tocsin.platform.kafka.reporter import Reporter
-from tocsin.views.row_query import PageQuery, ViewReader
+from tocsin.views.row_query import ViewReader
 from tocsin.views.row_store import store_path
 from tocsin.views.stored_row import ViewRow
 from tocsin.views.view_applier_job import ViewApplierJob
@@ -55,7 +55,7 @@ def seen(settings: Settings) -> dict[str, tuple[int, bool]]:
     except FileNotFoundError:
         return {}
     with contextlib.closing(reader):
-        rows = reader.page(PageQuery()).rows if reader.freshness() else []
+        rows = reader.page().rows if reader.freshness() else []
         return {row.name: (row.values["count"], row.is_final) for row in rows}
 
 

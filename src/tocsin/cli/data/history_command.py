@@ -26,15 +26,9 @@ _Source = Annotated[str, typer.Option("--source", help="Its name.")]
 _Sources = Annotated[str | None, typer.Option("--source", help="Only of this source.")]
 _Day = Annotated[datetime, typer.Argument(formats=["%Y-%m-%d"], metavar="DAY", help="Such as 2026-01-31, UTC.")]
 _Days = Annotated[
-    list[datetime] | None,
-    typer.Option(
-        "--day", formats=["%Y-%m-%d"], metavar="DAY", help="Seal this day even if it is not ready; may be repeated."
-    ),
+    list[datetime] | None, options.day("--day", "Seal this day even if it is not ready; may be repeated.")
 ]
-_VersionsOf = Annotated[
-    datetime | None,
-    typer.Option("--day", formats=["%Y-%m-%d"], metavar="DAY", help="With --source: list the versions of this day."),
-]
+_VersionsOf = Annotated[datetime | None, options.day("--day", "With --source: list the versions of this day.")]
 _To = Annotated[
     str | None, typer.Option("--to", metavar="VERSION", help="The version to go back to; default: the one before.")
 ]
@@ -60,7 +54,7 @@ app.command("withdraw")(withdraw)
 @app.command()
 def accept(
     source: Annotated[str, typer.Argument(help="Its name.")],
-    day: Annotated[datetime, typer.Option("--day", formats=["%Y-%m-%d"], metavar="DAY", help="The refused UTC day.")],
+    day: Annotated[datetime, options.day("--day", "The refused UTC day.")],
     by: Annotated[str, typer.Option("--by", metavar="NAME", help="Who decides; it is recorded.")],
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why the day is good as it is; recorded.")],
 ) -> None:

@@ -29,10 +29,7 @@ _Files = Annotated[
     typer.Argument(metavar="FILE|DIR...", help="Such as logins-2026-01-31.jsonl.gz, or a folder of files."),
 ]
 _Form = Annotated[FileForm | None, typer.Option("--form", help="The format of the files; default: by their names.")]
-_Day = Annotated[
-    datetime | None,
-    typer.Option("--day", formats=["%Y-%m-%d"], metavar="DAY", help="All imported rows of this UTC day."),
-]
+_Day = Annotated[datetime | None, options.day("--day", "All imported rows of this UTC day.")]
 _File = Annotated[
     Path | None, typer.Option("--file", metavar="FILE", help="An imported file, or its name or run if it is gone.")
 ]

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, BinaryIO, TypeVar
 
@@ -22,7 +22,6 @@ from tocsin.platform.process_exit import on_signals
 
 if TYPE_CHECKING:
     from tocsin.dev.generator import Burst
-    from tocsin.ingest.producer import LineProducer
 
 GENERATED = "logins"
 _ONLY_GENERATED = f"only events of {GENERATED} can be generated; name a file, or - for standard input"
@@ -129,19 +128,15 @@ def _send(source: str, lines: Lines, total: float | None) -> None:
     settings, catalog = load_project()
     began = time.monotonic()
     with LineProducer(settings, catalog.recorded_source(source)) as producer, bar("sending", total) as advance:
-        _hand_over(producer, lines, advance)
+        for value, step in lines:
+            producer.send(value)
+            advance(step)
     seconds = max(time.monotonic() - began, 1e-3)
     topic, rate = settings.names.raw(source), producer.delivered / seconds
     line(f"sent {counted(producer.delivered, 'line')} to {topic} in {seconds:.1f} s ({rate:,.0f} per second)")
     if producer.refused:
         note(f"Kafka refused {counted(producer.refused, 'line')}: {producer.error}", style="red")
         raise typer.Exit(1)
-
-
-def _hand_over(producer: LineProducer, lines: Lines, advance: Callable[[float], None]) -> None:
-    for value, step in lines:
-        producer.send(value)
-        advance(step)
 
 
 def _parse_bursts(texts: list[str]) -> tuple[Burst, ...]:

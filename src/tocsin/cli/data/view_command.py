@@ -89,9 +89,9 @@ def _tell_addresses(settings: Settings) -> None:
 
 
 def _show(view: str, prefix: str, window: str | None, limit: int, *, json: bool) -> None:
-    from tocsin.views.row_query import PageQuery, RowShape
+    from tocsin.views.row_query import RowShape
 
-    page = _reader(view).page(PageQuery(prefix=prefix, window=_moment(window), limit=limit))
+    page = _reader(view).page(prefix, _moment(window), limit)
     write([RowShape.of(row) for row in page.rows], _table, json=json)
     if page.cursor is not None and not json:
         line(f"there are more than {counted(limit, 'row')}; --limit and --prefix choose others")

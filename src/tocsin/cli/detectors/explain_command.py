@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 import re
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.detectors.detectors_command import list_versions, window
-from tocsin.cli.output import as_json, counted, line, table, utc
+from tocsin.cli.output import as_json, as_text, counted, line, table, utc
 from tocsin.cli.project import load_project
 from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.sizes import entity_text, number, score_text
@@ -99,11 +98,11 @@ def _show_finding(found: FindingExplanation) -> None:
     for sentence in found.otherwise:
         line(f"  {sentence}")
     for name, value in finding.context.items():
-        line(f"  {name}: {_text(value)}")
+        line(f"  {name}: {as_text(value)}")
     if finding.evidence:
         line("\nEvidence", style="bold")
         for sample in finding.evidence:
-            line(f"  {_text(sample)}")
+            line(f"  {as_text(sample)}")
     line("\nEvents", style="bold")
     _show_events(found)
     line("\nMail, if it left now", style="bold")
@@ -154,8 +153,4 @@ def _show_events(found: FindingExplanation) -> None:
             line(f"  {part.source}: {part.note}", style="yellow")
         for event in part.events:
             shown_values = {name: value for name, value in event.items() if name not in EVENT_COLUMNS}
-            line(f"  {event['event_time']:%H:%M:%S.%f}  {_text(shown_values)}")
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json_text.dumps(value, ensure_ascii=False, default=str)
+            line(f"  {event['event_time']:%H:%M:%S.%f}  {as_text(shown_values)}")

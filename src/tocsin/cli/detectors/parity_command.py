@@ -18,12 +18,7 @@ if TYPE_CHECKING:
     from tocsin.history.backfill.parity.parity_report import ParityReport
 
 _Detector = Annotated[str, typer.Option("--detector", help="Its name.")]
-_Day = Annotated[
-    datetime | None,
-    typer.Option("--day", formats=["%Y-%m-%d"], metavar="DAY", help="UTC; default: the latest backfilled day."),
-]
-
-
+_Day = Annotated[datetime | None, options.day("--day", "UTC; default: the latest backfilled day.")]
 _Today = Annotated[
     bool, typer.Option("--today", help="The closed windows of the current day, run over its events in Kafka.")
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 import shutil
 import sys
 import tempfile
@@ -14,7 +13,7 @@ import typer
 
 from tocsin.cli import options
 from tocsin.cli.detectors.backfill_command import together
-from tocsin.cli.output import counted, line, note, table, utc, write
+from tocsin.cli.output import as_text, counted, line, note, table, utc, write
 from tocsin.cli.project import load_project
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.sizes import entity_text, number
@@ -104,12 +103,8 @@ def _show(report: FileReport) -> None:
 def _row(found: Finding) -> tuple[object, ...]:
     window = found.window_end - found.window_start if found.window_start and found.window_end else None
     start = utc(found.moment) + (f" +{window.total_seconds():g} s" if window else "")
-    context = [f"{name}={_text(value)}" for name, value in found.context.items()]
-    context += [f"event {_text(sample)}" for sample in found.evidence[:_SHOWN_SAMPLES]]
+    context = [f"{name}={as_text(value)}" for name, value in found.context.items()]
+    context += [f"event {as_text(sample)}" for sample in found.evidence[:_SHOWN_SAMPLES]]
     rest = len(found.evidence) - _SHOWN_SAMPLES
     context += [f"and {counted(rest, 'more event')}"] if rest > 0 else []
     return (start, entity_text(found.entity), found.level, number(found.score), number(found.limit), "; ".join(context))
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json_text.dumps(value, ensure_ascii=False)

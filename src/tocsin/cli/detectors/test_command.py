@@ -14,7 +14,6 @@ from tocsin.declare.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from tocsin.cases.case_report import DetectorOutcome, TestReport, Way
-    from tocsin.declare.catalog import Catalog
 
 _Names = Annotated[list[str] | None, typer.Argument(help="Detectors; all that have cases if left out.")]
 _Ways = Annotated[
@@ -65,18 +64,13 @@ def _names(names: list[str]) -> list[str]:
     settings, catalog = load_project()
     if names:
         return [catalog.detector(name).name for name in names]  # says which names there are
-    _tell_broken(catalog)
+    if broken := [place for place in sorted(catalog.broken) if place.startswith("detectors/")]:
+        note(f"not tested, since broken: {', '.join(broken)}; run: tocsin check", style="yellow")
     found = [name for name, spec in sorted(catalog.detectors.items()) if has_cases(spec)]
     if not found:
         what = "holds no detector with cases; docs/write/testing.md shows how to write some"
         raise ConfigError.one(settings.project / "detectors", what)
     return found
-
-
-def _tell_broken(catalog: Catalog) -> None:
-    broken = [place for place in sorted(catalog.broken) if place.startswith("detectors/")]
-    if broken:
-        note(f"not tested, since broken: {', '.join(broken)}; run: tocsin check", style="yellow")
 
 
 def _ways(text: str | None) -> list[Way]:

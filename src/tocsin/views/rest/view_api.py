@@ -19,7 +19,7 @@ from tocsin.declare.model.errors import ConfigError, TransientError, nearest
 from tocsin.declare.model.view import ViewSpec
 from tocsin.declare.settings import Settings
 from tocsin.platform.code_versions import FollowedCatalog
-from tocsin.views.row_query import Freshness, PageQuery, RowShape, ViewReader
+from tocsin.views.row_query import Freshness, RowShape, ViewReader
 from tocsin.views.row_store import store_path
 from tocsin.views.view_summary import ViewSummary, reason_of, summarise
 
@@ -130,7 +130,7 @@ def _routes(views: OpenViews, followers: Followers) -> APIRouter:
             after = headers.last_event_id
             return _stream(followers, Follower(views, view, None, freshness.version if after is None else after))
         try:
-            page = reader.page(PageQuery(wanted.prefix, _utc(wanted.window), wanted.limit, wanted.cursor))
+            page = reader.page(wanted.prefix, _utc(wanted.window), wanted.limit, wanted.cursor)
         except ValueError as error:
             problem = {"type": "value_error", "loc": ["query", "cursor"], "msg": str(error), "input": wanted.cursor}
             return JSONResponse({"detail": [problem]}, 422)
