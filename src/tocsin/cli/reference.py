@@ -58,7 +58,16 @@ tracebacks.
 **Exit codes**: 0 all well; 1 a problem was found, or something outside failed and a retry may help; 2
 the call, a file or a setting is wrong and must be changed; 130 interrupted.
 
+Verbs that [the shapes](#what---json-writes) name take `--json`.
+
 """
+_ANY_NUMBER = "x<=1000000000000000000; "  # what SQLite holds
+_IN_SHORT = """## Verbs in short
+
+Those with one option at most; all others have a section below.
+
+| verb | what it does | option |
+|---|---|---|"""
 
 SHAPES: dict[str, Any] = {
     "tocsin status": list[JobStatus],
@@ -101,7 +110,7 @@ def page() -> str:
     with command.make_context("tocsin", [], resilient_parsing=True) as context:
         verbs = "\n".join(_verbs(command, context, "tocsin"))
     shapes = _shapes()
-    described = "\n".join(_shape(name, shapes) for name in sorted(shapes))
+    described = "\n".join(_shape(name, shapes, _writers(name)) for name in sorted(shapes))
     return f"{_INTRODUCTION}{verbs}\n## What `--json` writes\n\n{inspect.getdoc(shapes_module)}\n\n{described}\n"
 
 
@@ -115,23 +124,34 @@ def verbs_of(command: Any, context: Any, name: str) -> Iterator[tuple[str, Any]]
 
 
 def _verbs(command: Any, context: Any, name: str) -> Iterator[str]:
+    """A row for each verb that a row has room for, then a section for each of the others."""
+    rows, sections = [], []
     for whole, verb in verbs_of(command, context, name):
+        text = inspect.cleandoc(verb.help or "")
         with verb.make_context(whole, [], resilient_parsing=True) as own:
-            yield f"## `{whole}`\n\n{inspect.cleandoc(verb.help or '')}\n"
-            found = (parameter.get_help_record(own) for parameter in verb.get_params(own))
-            records = [record for record in found if record and not record[0].startswith("--help")]
-        if records:
-            yield "\n".join(
-                [*(f"- `{written}`: {' '.join(_meaning(whole, meaning).split())}" for written, meaning in records), ""]
-            )
+            arguments = (_argument(piece) for piece in verb.collect_usage_pieces(own)[1:])
+            records = list(_records(verb, own))
+        if len(records) <= 1 and text.count("\n") < 4:
+            cells = (f"`{' '.join([whole, *arguments])}`", " ".join(text.split()), *(records or [""]))
+            rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        else:
+            sections += [f"## `{whole}`\n\n{text}\n", "\n".join([*map("- {}".format, records), ""])]
+    yield "\n".join([_IN_SHORT, *rows, ""])
+    yield from sections
 
 
-def _meaning(verb: str, meaning: str) -> str:
-    if meaning != "Write JSON." or verb not in SHAPES:
-        return meaning
-    before = {True: "an array of ", False: "one "}
-    words = (f"{before[many]}`{model.__name__}`" for many, model in _models(SHAPES[verb]))
-    return f"Write JSON: {' or '.join(words)}."
+def _argument(piece: str) -> str:
+    """An argument as it stands in a call: in brackets if it may be left out."""
+    return piece.strip("{}").replace("[[", "[").replace("]]", "]").upper()
+
+
+def _records(verb: Any, own: Any) -> Iterator[str]:
+    """Write each argument and option with its meaning, but for `--json` and for names that say it all."""
+    for record in filter(None, (parameter.get_help_record(own) for parameter in verb.get_params(own))):
+        written, meaning = (" ".join(part.split()) for part in record)
+        is_plain = not written.startswith("--") and meaning == "Its name. [required]"
+        if not is_plain and not written.startswith("--help") and meaning != "Write JSON.":
+            yield f"`{written}`: {meaning.replace(_ANY_NUMBER, '')}"
 
 
 def _models(shape: Any) -> Iterator[tuple[bool, type[BaseModel]]]:
@@ -149,7 +169,18 @@ def _shapes() -> dict[str, dict[str, Any]]:
     return found
 
 
-def _shape(name: str, shapes: dict[str, dict[str, Any]]) -> str:
+def _writers(name: str) -> str:
+    """The verbs that write this shape, and those that write an array of it."""
+    found = [
+        f"`{verb}`{': array' if is_array else ''}"
+        for verb, shape in SHAPES.items()
+        for is_array, model in _models(shape)
+        if model.__name__ == name
+    ]
+    return f" ({', '.join(found)})" if found else ""
+
+
+def _shape(name: str, shapes: dict[str, dict[str, Any]], writers: str) -> str:
     text, _, attributes = shapes[name].get("description", "").partition("\n\nAttributes:\n")
     meanings = {
         field: " ".join(meaning.split()).rstrip(".")
@@ -161,7 +192,7 @@ def _shape(name: str, shapes: dict[str, dict[str, Any]]) -> str:
         said = f"({_type(kind, shapes)}){f': {meanings[field]}' if field in meanings else ''}"
         fields.setdefault(said, []).append(f"`{field}`")
     described = "; ".join(f"{', '.join(names)} {said}" for said, names in fields.items())
-    return f"- **{name}**. {' '.join(text.split())} {described}."
+    return f"- **{name}**{writers}. {' '.join(text.split())} {described}."
 
 
 def _type(described: dict[str, Any], shapes: dict[str, Any]) -> str:

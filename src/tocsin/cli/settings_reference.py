@@ -46,16 +46,28 @@ def settings_page() -> str:
     """Write the whole page."""
     parts = [_INTRODUCTION]
     for name, block in _blocks(Settings, ""):
-        parts += [f"## `[{name}]`\n" if name else "## Of the installation\n"]
-        if name:
-            parts += [_introduction(block), ""]
-        meanings = meanings_of(block)
-        for key, field in block.model_fields.items():
-            if _block_in(field) is None:
-                facts = ", ".join(filter(None, (_type(field), _default(field))))
-                parts.append(f"- `{key}` ({facts}): {' '.join(meanings.get(key, '').split())}")
-        parts.append("")
+        if "." in name:
+            top = f"## `[{name.partition('.')[0]}]`\n"
+            parts[-1:] = [] if top in parts else ["", top]
+            parts += [f"- `[{name}]`: {' '.join(_introduction(block).split())}"]
+        else:
+            parts += [f"## `[{name}]`\n" if name else "## Of the installation\n"]
+            parts += [_introduction(block), ""] if name else []
+        indent = "  " if "." in name else ""
+        parts += [f"{indent}- {', '.join(keys)} {said}" for said, keys in _keys(block).items()]
+        parts += [""] if parts[-1] else []
     return "\n".join(parts)
+
+
+def _keys(block: type[BaseModel]) -> dict[str, list[str]]:
+    """Group the keys of `block` by their facts and meaning."""
+    found: dict[str, list[str]] = {}
+    meanings = meanings_of(block)
+    for key, field in block.model_fields.items():
+        if _block_in(field) is None:
+            facts = ", ".join(filter(None, (_type(field), _default(field))))
+            found.setdefault(f"({facts}): {' '.join(meanings.get(key, '').split())}", []).append(f"`{key}`")
+    return found
 
 
 def meanings_of(block: type[BaseModel]) -> dict[str, str]:

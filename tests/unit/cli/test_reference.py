@@ -47,6 +47,6 @@ def test_every_verb_that_reads_has_a_documented_shape() -> None:
 
 
 def test_a_name_that_two_shapes_share_leads_to_the_right_one() -> None:
-    entries = dict(re.findall(r"^- \*\*(\w+)\*\*\. (.*)$", page(), re.MULTILINE))
+    entries = dict(re.findall(r"^- \*\*(\w+)\*\*(?: \([^)]*\))?\. (.*)$", page(), re.MULTILINE))
     assert re.search(r"`origin`(, `\w+`)* \(string\)", entries["Finding"])
     assert "`origin` (RawPlace)" in entries["QuarantinedRecord"]
