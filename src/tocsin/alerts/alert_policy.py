@@ -28,6 +28,9 @@ BACKFILLS_ARE_NEWS = timedelta(days=2)
 """So long after a window a backfill of it may open an alert and be listed as delayed: the nightly run of the day before
 is in it with hours to spare, and a first run over months of history lists nothing that nobody can act on any more."""
 
+INCOMPLETE_AFTER = timedelta(minutes=2)
+"""So long an e-mail waits for a window to close while its job is down or behind."""
+
 
 class NotificationKind(StrEnum):
     """The way in which a notification leaves."""
@@ -150,7 +153,7 @@ def routed_level(kind: NotificationKind) -> Level:
     return "urgent" if kind is NotificationKind.URGENT else "email"
 
 
-def patience(finding: Finding, facts: DetectorFacts, incomplete_after: timedelta, now: datetime) -> datetime:
+def patience(finding: Finding, facts: DetectorFacts, now: datetime) -> datetime:
     """Until when an e-mail waits for the window of `finding` to close before it leaves as perhaps incomplete.
 
     A window of events that were there `now` closes within its own length, whatever its end claims.
@@ -158,7 +161,7 @@ def patience(finding: Finding, facts: DetectorFacts, incomplete_after: timedelta
     start, end = finding.window_start, finding.window_end
     if start is None or end is None:
         return now
-    return max(now, min(end, now + (end - start))) + facts.lateness + incomplete_after
+    return max(now, min(end, now + (end - start))) + facts.lateness + INCOMPLETE_AFTER
 
 
 @dataclass(frozen=True)

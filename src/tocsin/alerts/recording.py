@@ -43,14 +43,12 @@ _ALERTS = select(
 class Rules:
     """All that decides about a batch; `paged` are the `urgent_recipients` of `routes`, message ids are of `domain`.
 
-    An e-mail waits `incomplete_after` for a window to close while its job is down or behind; what continues an alert
-    waits `repeat_interval` for a summary.
+    What continues an alert waits `repeat_interval` for a summary.
     """
 
     facts: Mapping[str, DetectorFacts]
     routes: Routes = NO_ROUTES
     paged: tuple[str, ...] = ()
-    incomplete_after: timedelta = timedelta(minutes=2)
     repeat_interval: timedelta = timedelta(days=1)
     domain: str = "localhost.localdomain"
 
@@ -334,7 +332,7 @@ class _Work:
         waits = kind in SUMMARIZED or (kind is NotificationKind.EMAIL and finding.window_end is not None)
         wait_until = None
         if kind is NotificationKind.EMAIL:
-            wait_until = alert_policy.patience(finding, facts, self._rules.incomplete_after, self._now)
+            wait_until = alert_policy.patience(finding, facts, self._now)
         elif kind is NotificationKind.CONTINUING:
             replaced = self._replaced_lines.get(alert.continued.id) if alert.continued else None
             wait_until = replaced or self._now + self._rules.repeat_interval

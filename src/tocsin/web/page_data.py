@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,7 +105,7 @@ class Installation:
     def jobs(self, off: Mapping[str, bool]) -> JobList:
         """List all jobs; `off` says by DAG whether it is paused, as in `RowFacts`."""
         snapshot = self._look()
-        return JobList(snapshot.at if snapshot else None, self._notes(snapshot), self._rows(snapshot, off))
+        return JobList(snapshot.at if snapshot else None, list(self._notes(snapshot)), self._rows(snapshot, off))
 
     def crashes(self, job: str) -> list[ProcessEnd]:
         """The crashes of `job`, the newest first: no hand-overs, and no stops that somebody asked for."""
@@ -182,30 +182,26 @@ class Installation:
                 self._looked_at = time.monotonic()
             return self._snapshot
 
-    def _notes(self, snapshot: Snapshot | None) -> list[Note]:
+    def _notes(self, snapshot: Snapshot | None) -> Iterator[Note]:
         problem, warning = Severity.PROBLEM, Severity.WARNING
-        found = []
         if self._fault:
-            text = f"The state of the jobs cannot be read ({self._fault}). What is shown is what was read before."
-            found.append(Note(severity=problem, text=text))
+            what = f"The state of the jobs cannot be read ({self._fault})"
+            yield Note(problem, f"{what}. What is shown is what was read before.")
         if reason := _kafka_away(snapshot):
-            text = f"{printable(reason)}. Jobs wait for it and go on by themselves; nothing is lost."
-            found.append(Note(severity=problem, text=text))
+            yield Note(problem, f"{printable(reason)}. Jobs wait for it and go on by themselves; nothing is lost.")
         if unsupervised := unsupervised_reason(snapshot.looked_seconds if snapshot else None):
-            text = f"{unsupervised[0].upper()}{unsupervised[1:]}. Is its DAG paused, or the scheduler down?"
-            found.append(Note(severity=problem, text=text))
+            what = f"{unsupervised[0].upper()}{unsupervised[1:]}"
+            yield Note(problem, f"{what}. Is its DAG paused, or the scheduler down?")
         try:
             for source in snapshot.catalog.sources if snapshot else ():
                 if days := DayRows(self.settings, source).refused():
-                    found.append(Note(severity=problem, text=f"{refusal(source, days)}."))
+                    yield Note(problem, f"{refusal(source, days)}.")
         except (TocsinError, OSError) as error:
-            found.append(Note(severity=problem, text=f"{printable(str(error))}."))
+            yield Note(problem, f"{printable(str(error))}.")
         usage = self._usage.known()
         if usage.error:
             effect = "it is not known" if usage.at is None else "what is shown is older"
-            text = f"What the jobs took today cannot be read ({printable(usage.error)}); {effect}."
-            found.append(Note(severity=warning, text=text))
-        return found
+            yield Note(warning, f"What the jobs took today cannot be read ({printable(usage.error)}); {effect}.")
 
     def _process_ends(self, job: str) -> list[ProcessEnd]:
         """List how the processes of `job` ended, the newest first; read again only when something was added."""

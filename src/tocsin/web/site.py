@@ -146,7 +146,11 @@ def _templates() -> Environment:
     made.filters |= {"named": named, "plain": plain, "value": value, "number": number}
     made.filters |= {"moment": _moment, "until": _until, "ago": _ago, "linked": _linked}
     made.filters |= {"span": span, "brief": _brief, "megabytes": lambda size: f"{size / 1e6:,.0f} MB"}
-    made.globals |= {"score_text": score_text, "times": times, "job_dag": _job_dag}
+    made.globals |= {
+        "score_text": score_text,
+        "times": times,
+        "job_dag": lambda detector: dag_of(detector_job(detector)),
+    }
     return made
 
 
@@ -210,10 +214,6 @@ def _until(time: datetime, now: datetime) -> str:
 def _round(seconds: float) -> str:
     unit = next(size for size in (86_400, 3600, 60, 1) if seconds >= 2 * size or size == 1)
     return duration(timedelta(seconds=round(seconds / unit) * unit))
-
-
-def _job_dag(detector: str) -> str:
-    return dag_of(detector_job(detector))
 
 
 def version_of(connection: Connection) -> str:

@@ -217,12 +217,11 @@ def test_patience_ends_and_the_mail_says_why_it_may_be_incomplete(jobs: LastRepo
 
 
 def test_patience_counts_from_the_end_of_the_window_and_its_lateness() -> None:
-    two_minutes = timedelta(minutes=2)
-    assert alert_policy.patience(finding(), FACTS, two_minutes, NOON + 5 * SECOND) == END + 10 * SECOND + two_minutes
+    assert alert_policy.patience(finding(), FACTS, NOON + 5 * SECOND) == END + 10 * SECOND + 2 * MINUTE
     late = END + 5 * MINUTE
-    assert alert_policy.patience(finding(), FACTS, two_minutes, late) == late + 10 * SECOND + two_minutes
+    assert alert_policy.patience(finding(), FACTS, late) == late + 10 * SECOND + 2 * MINUTE
 
 
 def test_a_window_that_claims_to_end_next_year_does_not_hold_its_mail_so_long() -> None:
     ahead = finding(at=NOON + timedelta(days=365))
-    assert alert_policy.patience(ahead, FACTS, 2 * MINUTE, NOON) == NOON + WINDOW + 10 * SECOND + 2 * MINUTE
+    assert alert_policy.patience(ahead, FACTS, NOON) == NOON + WINDOW + 10 * SECOND + 2 * MINUTE

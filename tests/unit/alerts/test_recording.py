@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import event
 
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst, finding, index, show
+from tocsin.alerts.alert_policy import INCOMPLETE_AFTER
 from tocsin.alerts.recording import Rules, record
 from tocsin.alerts.store import queries
 from tocsin.alerts.store.alert_rows import AlertDetails
@@ -49,7 +50,7 @@ def test_a_burst_of_60_opens_one_alert_with_one_email_that_waits_for_its_window(
     assert alive(details) == [("email", "waiting", OWNER, 1)]
     (waiting,) = details.notifications
     assert waiting.window_end == NOON + WINDOW
-    assert waiting.wait_until == NOON + WINDOW + FACTS.lateness + RULES.incomplete_after
+    assert waiting.wait_until == NOON + WINDOW + FACTS.lateness + INCOMPLETE_AFTER
 
 
 @pytest.mark.parametrize("cut", [0, 1, 10, 49, 50, 51, 69])

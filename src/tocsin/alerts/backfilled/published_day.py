@@ -114,16 +114,25 @@ class StoredDays:
                 _stage(connection, backfilled, declared, part, self._clock())
             if len(part) == CHUNK:
                 yield
-        while gone := self._gone(backfilled, declared):
+        while gone := self._find_gone(backfilled, declared):
             for ids in _chunks(gone):
                 with self._write() as (connection, _):
                     _stage_superseded(connection, backfilled, ids, self._clock())
                 if len(ids) == CHUNK:
                     yield  # to findings of the stream, after which the day is looked at again
 
-    def _gone(self, backfilled: BackfilledDay, declared: str | None) -> list[str]:
+    def _find_gone(self, backfilled: BackfilledDay, declared: str | None) -> list[str]:
+        """List the findings of the day that count, are not staged, and are for the backfill to supersede."""
+        table = findings.c
+        counting = select(table.finding_id).where(
+            table.detector == backfilled.detector,
+            table.moment >= begin(backfilled.day),
+            table.moment < end(backfilled.day),
+            *_may_be_superseded(backfilled.published.made.version, declared),
+            ~exists().where(_staged.finding_id == table.finding_id),
+        )
         with self._read() as connection:
-            return _find_gone(connection, backfilled, declared)
+            return list(connection.execute(counting.order_by(table.moment)).scalars())
 
     def _merge(self) -> Generator[None, None, Recorded]:
         done, size = Recorded(), CHUNK
@@ -209,19 +218,6 @@ def _stage(
         rows.append(finding_values(stored) | {"published": finding.model_dump_json(exclude_none=True)})
     own = {"day": backfilled.day, "run": backfilled.published.run}
     connection.execute(insert(staged_findings), [row | own for row in rows])
-
-
-def _find_gone(connection: Connection, backfilled: BackfilledDay, declared: str | None) -> list[str]:
-    """List the findings of the day that count, are not staged, and are for the backfill to supersede."""
-    table = findings.c
-    counting = select(table.finding_id).where(
-        table.detector == backfilled.detector,
-        table.moment >= begin(backfilled.day),
-        table.moment < end(backfilled.day),
-        *_may_be_superseded(backfilled.published.made.version, declared),
-        ~exists().where(_staged.finding_id == table.finding_id),
-    )
-    return list(connection.execute(counting.order_by(table.moment)).scalars())
 
 
 def _stage_superseded(connection: Connection, backfilled: BackfilledDay, ids: Sequence[str], now: datetime) -> None:

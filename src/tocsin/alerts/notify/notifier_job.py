@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 import threading
 import time
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import NamedTuple
 
@@ -161,7 +159,6 @@ SUPERVISOR_SECONDS = 300.0
 """A supervisor that has not looked for so long does not watch."""
 _REQUEST_SECONDS = 10.0
 _EVERY_SECONDS = 300.0
-_log = structlog.get_logger()
 
 
 class DeadMansSwitch:
@@ -198,7 +195,7 @@ class DeadMansSwitch:
         try:
             put(notice, f"heartbeat__{int(time.time() // _EVERY_SECONDS)}", [to], self._settings)
         except OSError as error:
-            _log.warning("heartbeat not sent", error=str(error))
+            log.warning("heartbeat not sent", error=str(error))
 
 
 def _ask(url: str) -> None:
@@ -208,49 +205,33 @@ def _ask(url: str) -> None:
     except httpx.HTTPError as error:
         why = str(error)[:500]
     if why:  # without the address, whoever knows which can give the sign
-        _log.warning("heartbeat not taken", error=why)
+        log.warning("heartbeat not taken", error=why)
 
 
 _PAUSE_SECONDS = 5.0
 
 
-class _Counters(NamedTuple):
-    """Counters of one process; `seconds` since its start."""
-
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    rows_in: int = 0
-    rows_out: int = 0
-
-    def highest(self, other: _Counters) -> _Counters:
-        """A child that ends takes its CPU seconds away; nothing is counted twice when they have grown again."""
-        return _Counters._make(map(max, self, other))
-
-    def since(self, other: _Counters) -> _Counters:
-        return _Counters._make(map(operator.sub, self, other))
-
-
-@dataclass(frozen=True)
-class _Span:
-    """The reports of one process on one day: the last time, the highest counters and memory."""
+class _Taken(NamedTuple):
+    """The highest figures that one process reported on one day; `seconds` since its start."""
 
     at: datetime
-    counters: _Counters
     rss_bytes: int
+    seconds: float
+    cpu_seconds: float
+    rows_in: int
+    rows_out: int
 
 
 _Process = tuple[str, int, datetime]
 """Job, pid and start."""
-
-
-_COUNTERS = _Counters._fields
+_COUNTERS = ("seconds", "cpu_seconds", "rows_in", "rows_out")
 
 
 class UsageTally:
     """Gathers reports, and adds them to the alerts DB from time to time."""
 
     def __init__(self) -> None:
-        self._spans: dict[tuple[_Process, date], _Span] = {}
+        self._taken: dict[tuple[_Process, date], _Taken] = {}
 
     def take(self, report: JobReport) -> None:
         """Remember what `report` says; of any number of reports only a few figures stay."""
@@ -258,21 +239,18 @@ class UsageTally:
             return
         key = ((report.job, report.pid, report.started_at), report.at.astimezone(UTC).date())
         running = max(0.0, (report.at - report.started_at).total_seconds())
-        counters = _Counters(running, report.cpu_seconds, report.rows_in, report.rows_out)
-        span = _Span(report.at, counters, report.rss_bytes)
-        if (usage_span := self._spans.get(key)) is not None:
-            memory = max(usage_span.rss_bytes, span.rss_bytes)
-            span = _Span(max(usage_span.at, span.at), usage_span.counters.highest(counters), memory)
-        self._spans[key] = span
+        counters = (running, report.cpu_seconds, report.rows_in, report.rows_out)
+        taken = _Taken(report.at, report.rss_bytes, *counters)
+        self._taken[key] = _Taken._make(map(max, self._taken.get(key, taken), taken))
 
     def write(self, connection: Connection) -> None:
         """Add all that was taken and is not counted yet; `written` forgets it once the transaction is committed."""
-        for (process, day), taken in sorted(self._spans.items(), key=lambda item: item[1].at):
+        for (process, day), taken in sorted(self._taken.items(), key=lambda item: item[1].at):
             _add(connection, process, day, taken)
 
     def written(self) -> None:
         """Forget what was written: it is committed."""
-        self._spans.clear()
+        self._taken.clear()
 
 
 class CountedReports:
@@ -310,22 +288,22 @@ class CountedReports:
             self._reader.close()
 
 
-def _add(connection: Connection, process: _Process, day: date, span: _Span) -> None:
+def _add(connection: Connection, process: _Process, day: date, taken: _Taken) -> None:
     job, pid, started_at = process
     last = connection.execute(select(job_counters).filter_by(job=job)).mappings().first()
-    if last is not None and span.at <= last["at"]:
+    if last is not None and taken.at <= last["at"]:
         return
     is_same = last is not None and (last["pid"], last["started_at"]) == (pid, started_at)
-    before = _Counters(**{name: last[name] for name in _COUNTERS}) if last is not None and is_same else _Counters()
-    reached = span.counters.highest(before)
-    grown = reached.since(before)
-    sums = {name: job_usage.c[name] + getattr(grown, name) for name in _COUNTERS}
+    before = {name: last[name] if last is not None and is_same else 0 for name in _COUNTERS}
+    # A child that ends takes its CPU seconds away; nothing is counted twice when they have grown again.
+    reached = {name: max(before[name], getattr(taken, name)) for name in _COUNTERS}
+    sums = {name: job_usage.c[name] + reached[name] - before[name] for name in _COUNTERS}
     sums["restarts"] = job_usage.c.restarts + int(last is not None and not is_same)
     today = connection.execute(select(job_usage.c.rss_bytes).filter_by(job=job, day=day)).scalar()
     if today is None:
         empty = dict.fromkeys((*_COUNTERS, "rss_bytes", "restarts"), 0)
         connection.execute(insert(job_usage).values(job=job, day=day, **empty))
-    memory = max(today or 0, span.rss_bytes)
+    memory = max(today or 0, taken.rss_bytes)
     connection.execute(update(job_usage).filter_by(job=job, day=day).values(rss_bytes=memory, **sums))
-    values = {"pid": pid, "started_at": started_at, "at": span.at, **reached._asdict()}
+    values = {"pid": pid, "started_at": started_at, "at": taken.at, **reached}
     upsert(connection, job_counters, {"job": job}, values)

@@ -41,7 +41,9 @@ def quality(
     Of one SOURCE show each check of a day (what was observed, what is allowed, what a failure means) and where its page
     is; with --figures the figures behind them.
     """
-    records = _records()
+    from tocsin.quality.verdict_files import Records
+
+    records = Records(load_settings().state)
     if source is None:
         _list(records, days or 14, json=json)
     elif figures or metric:
@@ -86,12 +88,6 @@ def _show_figures(records: Records, source: str, metric: str | None, days: int, 
     rows = [row for profile in profiles for row in profile.rows() if metric in (None, row.name)]
     figures = ("DAY", "FIGURE", "VALUE")
     write_list(rows, figures, lambda row: (row.day, row.name, shown(row.value)), json=json, empty="no figures")
-
-
-def _records() -> Records:
-    from tocsin.quality.verdict_files import Records
-
-    return Records(load_settings().state)
 
 
 def _chosen(records: Records, subject: str, text: str | None) -> VerdictRecord:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from tocsin.alerts.actions import ActionResult, Actor, Silence
-    from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification, Transition
+    from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification
     from tocsin.alerts.store.database import Database
     from tocsin.alerts.store.queries import DetectorDigest
     from tocsin.cli.json_shapes import RoutedShape
@@ -312,17 +312,14 @@ def _show(details: AlertDetails) -> None:
 
         line(f"\n{evidence_text(details.evidence).strip()}")
     line("")
-    table(("WHEN", "WHO", "WHAT", "WHY"), map(_transition_row, details.history), empty="no history")
+    steps = ((utc(step.at), step.who, step.action, step.why) for step in details.history)
+    table(("WHEN", "WHO", "WHAT", "WHY"), steps, empty="no history")
 
 
 def _state(alert: Alert) -> str:
     if alert.acknowledged_until is not None:
         return f"{alert.state} by {alert.acknowledged_by} until {utc(alert.acknowledged_until)}"
     return f"{alert.state} by {alert.acknowledged_by}: {alert.verdict}" if alert.verdict else alert.state
-
-
-def _transition_row(step: Transition) -> tuple[object, ...]:
-    return (utc(step.at), step.who, step.action, step.why)
 
 
 def _notification_row(notification: Notification) -> tuple[object, ...]:

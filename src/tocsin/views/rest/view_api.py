@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Path, Qu
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
-from tocsin.declare.model.errors import ConfigError, TransientError, nearest
+from tocsin.declare.model.errors import TransientError, nearest
 from tocsin.declare.model.view import ViewSpec
 from tocsin.declare.settings import Settings
 from tocsin.platform.code_versions import FollowedCatalog
@@ -297,8 +297,10 @@ class OpenViews:
         """
         specs = self.specs()
         if view not in specs:
-            fault = self._catalog.broken.get(f"views/{view}")
-            raise NoSuchName(_describe(fault) if fault else f"there is no view '{view}'", nearest(view, specs))
+            fault, what = self._catalog.broken.get(f"views/{view}"), f"there is no view '{view}'"
+            if fault is not None:
+                what = f"the file of the view cannot be read: {fault.faults[0].what}"
+            raise NoSuchName(what, nearest(view, specs))
         path = store_path(self.settings, view)
         try:
             number = path.stat().st_ino
@@ -315,7 +317,3 @@ class OpenViews:
         """Close all files."""
         for _, reader in self._open.values():
             reader.close()
-
-
-def _describe(fault: ConfigError) -> str:
-    return f"the file of the view cannot be read: {fault.faults[0].what}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -75,14 +76,12 @@ class StatusReader:
 def _last_findings(settings: Settings, jobs: Iterable[str]) -> tuple[dict[str, datetime], str]:
     """Read when the latest finding of each detector's job arrived; and why that is not known, if it is not."""
     found_at = {}
-    database = open_store(settings)
     try:
-        for job in map(JobName.parse, jobs):
-            wanted = FindingFilter(detector=job.name, limit=1)
-            for stored in list_findings(database, wanted) if job.kind == DETECTOR else ():
-                found_at[str(job)] = stored.finding.detected_at or stored.first_detected_at
+        with closing(open_store(settings)) as database:
+            for job in map(JobName.parse, jobs):
+                wanted = FindingFilter(detector=job.name, limit=1)
+                for stored in list_findings(database, wanted) if job.kind == DETECTOR else ():
+                    found_at[str(job)] = stored.finding.detected_at or stored.first_detected_at
     except TocsinError as error:
         return found_at, str(error)
-    finally:
-        database.close()
     return found_at, ""

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, select
 from tests.rig.mail_server import DROPPED, OK, MailServer, read_body
 from tests.unit.alerts.notifier_scene import OWNER, PAGED, Scene, killed_at
 from tests.unit.alerts.scene import FACTS, MINUTE, NOON, RULES, SECOND, WINDOW, burst
+from tocsin.alerts.alert_policy import INCOMPLETE_AFTER
 from tocsin.alerts.notify import outbox
 from tocsin.alerts.notify.channel import SENDING_SECONDS, ChannelAway
 from tocsin.alerts.notify.mail import chart, compose
@@ -62,7 +63,7 @@ def test_an_email_leaves_when_its_window_has_closed_and_not_before(scene: Scene)
 
 def test_an_email_whose_job_is_silent_leaves_late_and_says_so(scene: Scene) -> None:
     scene.index(60)
-    scene.now = NOON + WINDOW + FACTS.lateness + RULES.incomplete_after - SECOND
+    scene.now = NOON + WINDOW + FACTS.lateness + INCOMPLETE_AFTER - SECOND
     scene.send()
     assert scene.subjects == []
     scene.now += SECOND
