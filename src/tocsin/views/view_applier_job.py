@@ -22,6 +22,7 @@ from tocsin.declare.model.names import compute_job, view_job
 from tocsin.declare.model.sizes import EVENT_BYTES
 from tocsin.declare.settings import Settings
 from tocsin.job import Job
+from tocsin.platform.background_value import BackgroundValue
 from tocsin.platform.kafka.reader import SHARING, Offsets, appended_at
 from tocsin.platform.kafka.record_writer import RecordWriter
 from tocsin.platform.kafka.reporter import Reporter, ReportReader
@@ -36,7 +37,7 @@ from tocsin.views.stored_row import RowRecord, TopicWrite
 
 _BATCH = 1000
 _POLL_SECONDS, _LOOK_SECONDS, _SINK_SECONDS = 0.1, 0.5, 5.0
-_LONGEST_PAUSE = 5.0
+_LAST_LOOK_SECONDS = 10.0
 _log = structlog.get_logger()
 
 
@@ -46,26 +47,6 @@ class _Mark:
 
     report: JobReport
     ends: Offsets
-
-
-class _FollowedReport:
-    """The latest report of a job, read by a thread of its own: a look takes up to 0.1 s, and rows must not wait."""
-
-    def __init__(self, settings: Settings, job: str) -> None:
-        self.report: JobReport | None = None
-        self._settings, self._job, self._stop = settings, job, threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="reports", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._stop.set()
-        self._thread.join(_LONGEST_PAUSE)
-
-    def _follow(self) -> None:
-        with contextlib.closing(ReportReader(self._settings, timeout_seconds=3.0)) as reports:
-            while not self._stop.wait(_LOOK_SECONDS):
-                with contextlib.suppress(TransientError):  # the job itself says when Kafka is away
-                    self.report = reports.latest().get(self._job)
 
 
 class ViewApplierJob:
@@ -81,7 +62,9 @@ class ViewApplierJob:
         if self._unwritten:
             _log.warning("sink not written", reason=self._unwritten)
         self._topic = SharedViewTopic(settings, view) if number else ViewTopic(settings, view)
-        self._compute = _FollowedReport(settings, compute_job(view))
+        self._reports, job = ReportReader(settings, timeout_seconds=3.0), compute_job(view)
+        # In the background: a look takes up to 0.1 s, and rows must not wait. The job itself says when Kafka is away.
+        self._compute = BackgroundValue(lambda: self._reports.latest().get(job), _LOOK_SECONDS)
         self._retry, self._batches = Retry(reporter, stop), 0
         self._sink_checked = float("-inf")
         self._mark: _Mark | None = None
@@ -103,7 +86,8 @@ class ViewApplierJob:
 
     def _close(self, store: RowStore | None) -> None:
         self._topic.close()
-        self._compute.close()
+        self._compute.wait(_LAST_LOOK_SECONDS)  # it must not be closed while it is read
+        self._reports.close()
         if store is not None:
             store.close()
         if self._sink is not None:
@@ -131,12 +115,12 @@ class ViewApplierJob:
             self._topic.done(messages)
             self._topic.commit()
             self._batches += 1
+        report = self._compute.known().value  # before the ends of the topic: what it tells of lies before them
         if (ends := self._topic.measure()) is not None:
-            self._look(store, applier, ends)
+            self._look(store, applier, report, ends)
 
-    def _look(self, store: RowStore, applier: Applier, ends: Offsets) -> None:
+    def _look(self, store: RowStore, applier: Applier, report: JobReport | None, ends: Offsets) -> None:
         """Learn how far the compute job is, and finish what follows from it."""
-        report = self._compute.report
         if not self._topic.is_leading:
             self._mark = None
         if self._mark is not None and self._topic.has_reached(self._mark.ends):

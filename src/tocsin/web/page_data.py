@@ -29,6 +29,7 @@ from tocsin.declare.settings import Settings
 from tocsin.history.day_rows import DayRows
 from tocsin.history.model_versions import ModelVersion, model_versions
 from tocsin.history.seal_outcomes import refusal
+from tocsin.platform.background_value import BackgroundValue, Fetched
 from tocsin.platform.code_versions import FollowedCatalog
 from tocsin.platform.state_file import Followed
 from tocsin.spark.tables.dated_versions import DatedVersions, RefusedVersion
@@ -36,7 +37,6 @@ from tocsin.supervise.incidents.event_log import ProcessEnd, event_log_path, pro
 from tocsin.supervise.installed_jobs import process_reader
 from tocsin.supervise.job_status import Severity, Snapshot, look, unsupervised_reason
 from tocsin.supervise.planning.desired_inputs import memory_limit
-from tocsin.web.background_value import BackgroundValue, Fetched
 from tocsin.web.job_rows import JobRow, Loads, RowFacts, read_usage, rows, shown_facts
 from tocsin.web.parity_page import Comparisons, Parity
 

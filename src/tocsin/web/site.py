@@ -28,9 +28,9 @@ from tocsin.declare.model.errors import TocsinError, TransientError
 from tocsin.declare.model.names import dag_of, detector_job
 from tocsin.declare.model.sizes import number, printable, score_text
 from tocsin.declare.settings import Settings
+from tocsin.platform.background_value import BackgroundValue
 from tocsin.platform.state_file import read_or_make_secret
 from tocsin.web.access import Access, User
-from tocsin.web.background_value import BackgroundValue
 from tocsin.web.page_data import Installation
 
 _FORM_SECONDS = 12 * 3600

@@ -31,6 +31,7 @@ from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.settings import Settings
 from tocsin.history.backfill.parity.comparison import Difference, DifferenceReason, compare
 from tocsin.history.backfill.parity.parity_report import ParityReport, keep, summed
+from tocsin.platform.background_value import BackgroundValue, Fetched
 from tocsin.platform.heartbeat import beat, note_look
 from tocsin.supervise.incidents.event_log import EventKind, JobEvent, record
 from tocsin.supervise.job_states import Condition, History, Past, memory_of, write_history
@@ -40,7 +41,6 @@ from tocsin.supervise.runners.runner import Labels, instance_of
 from tocsin.supervise.switches import ask_switches
 from tocsin.web import page_data
 from tocsin.web import page_data as module
-from tocsin.web.background_value import BackgroundValue, Fetched
 from tocsin.web.job_rows import JobRow, Load, Loads, read_usage
 from tocsin.web.page_data import LOG_LINES, Installation, JobList, tail_of
 from tocsin.web.parity_page import FEW_DAYS, FEW_DIFFERENCES, Comparisons
@@ -523,7 +523,7 @@ def test_who_has_patience_gets_the_first_value_and_a_fresh_one_for_a_stale(monke
     slow = BackgroundValue(lambda: threading.Event().wait(patient(10)), 60)
     assert slow.known(0.01) == Fetched(), "and waits no longer"
     now = time.time() + 1
-    monkeypatch.setattr("tocsin.web.background_value.time.time", lambda: now)
+    monkeypatch.setattr("tocsin.platform.background_value.time.time", lambda: now)
     assert value.known(patient(10)).value == 2
 
 

@@ -24,10 +24,10 @@ from tocsin.declare.model.names import INDEXER
 from tocsin.declare.setting_blocks import secret_in
 from tocsin.declare.settings import Settings
 from tocsin.job import Job
+from tocsin.platform.background_value import BackgroundValue
 from tocsin.platform.code_versions import FollowedCatalog
 from tocsin.platform.http_server import serve_until_stopped
 from tocsin.platform.kafka.reporter import Reporter, ReportReader
-from tocsin.web.background_value import BackgroundValue
 from tocsin.web.metrics.alert_figures import AlertFigures
 from tocsin.web.metrics.job_figures import DayFigures, JobFigures, counter, gauge, view_families
 from tocsin.web.metrics.reported_jobs import StatusReader
