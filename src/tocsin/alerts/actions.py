@@ -50,10 +50,6 @@ class Silence(BaseModel, frozen=True):
     ends_at: datetime
     ended_by: str = ""
 
-    def is_active(self, now: datetime) -> bool:
-        """Whether it mutes now."""
-        return self.starts_at <= now < self.ends_at
-
 
 class ActionResult(BaseModel, frozen=True):
     """Outcome of an action for one alert: `refused` says why nothing was done, and is empty when it was."""
@@ -117,6 +113,11 @@ def list_silences(connection: Connection, now: datetime, *, ended: bool = False)
     if not ended:
         query = select(silences).where(silences.c.ends_at > now).order_by(silences.c.ends_at, silences.c.id)
     return [Silence.model_validate(dict(row)) for row in connection.execute(query).mappings()]
+
+
+def list_active(connection: Connection, now: datetime) -> list[Silence]:
+    """List the silences that mute now, those that end first in front."""
+    return [silence for silence in list_silences(connection, now) if silence.starts_at <= now]
 
 
 def status_of(row: Mapping[Any, Any]) -> AlertStatus:

@@ -90,8 +90,7 @@ class Mutes:
 
 def read_mutes(connection: Connection, inhibitions: Sequence[Inhibition], now: datetime) -> Mutes:
     """Read what mutes at present."""
-    silences = [silence for silence in actions.list_silences(connection, now) if silence.is_active(now)]
-    return Mutes(silences, inhibitions, _read_wider(connection, inhibitions))
+    return Mutes(actions.list_active(connection, now), inhibitions, _read_wider(connection, inhibitions))
 
 
 def judge(connection: Connection, about: Sequence[int], mutes: Mutes) -> dict[int, str]:
@@ -188,7 +187,7 @@ def expire(connection: Connection, ids: Sequence[int], domain: str, now: datetim
 
 def _over(connection: Connection, reasons: Sequence[str], now: datetime) -> list[str]:
     found = [(reason, match) for reason in reasons if (match := _NUMBERED.match(reason))]
-    active = {silence.id for silence in actions.list_silences(connection, now) if silence.is_active(now)}
+    active = {silence.id for silence in actions.list_active(connection, now)}
     wider = {int(match[2]) for _, match in found if match[1] == "alert"}
     still = alerts.c.state != AlertState.RESOLVED.value
     unresolved = set(connection.execute(select(alerts.c.id).where(alerts.c.id.in_(wider), still)).scalars())

@@ -19,6 +19,7 @@ from tocsin.declare.model.sizes import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tocsin.alerts.store.alert_rows import JobUsage
     from tocsin.declare.settings import Settings
     from tocsin.supervise.job_status import JobStatus
     from tocsin.web.metrics.reported_jobs import StatusReading
@@ -153,10 +154,6 @@ def _row(job: JobStatus) -> tuple[object, ...]:
     uptime = (job.at - job.started_at).total_seconds() if job.started_at else 0.0
     taken = (f"{job.rss_bytes / 1e6:,.0f} MB", f"{job.cpu_seconds / uptime:.0%}" if uptime > 0 else "")
     return (job.job, job.health, job.mode, *lag, *taken, utc(job.last_finding_at), f"{span(job.age_seconds)} ago")
-
-
-if TYPE_CHECKING:
-    from tocsin.alerts.store.alert_rows import JobUsage
 
 
 def usage(

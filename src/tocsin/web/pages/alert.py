@@ -79,7 +79,7 @@ def _page(request: Request, site: Site, user: User, alert_id: int, refused: str 
     details = _read(site, user, alert_id)
     alert, now = details.alert, datetime.now(UTC)
     with site.read() as connection:
-        active = [silence for silence in actions.list_silences(connection, now) if silence.is_active(now)]
+        active = actions.list_active(connection, now)
     judged = count_alerts(site.database, alert.detector).get(alert.detector, AlertCounts())
     facts = {"details": details, "alert": alert, "chart": draw(details), "verdicts": judged}
     facts["evidence"] = list(evidence_sections(details.evidence))

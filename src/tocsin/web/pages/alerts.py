@@ -54,7 +54,7 @@ def show(request: Request, site: Here, user: Visitor, choice: Annotated[Choice, 
     """The page."""
     with site.read() as connection:
         now = datetime.now(UTC)
-        active = [silence for silence in actions.list_silences(connection, now) if silence.is_active(now)]
+        active = actions.list_active(connection, now)
         # Before the list is read: what changes in between is taken for news, and the page asks once more.
         counts, version = connection.execute(_counts()).all(), version_of(connection)
     seen = seen_detectors(site, user, {row.detector for row in counts})

@@ -70,8 +70,7 @@ def _done(connection: Connection, details: AlertDetails, answer: Answer, now: da
     """Say by whom and when that was done already, or what makes it needless; empty if it is to be done."""
     alert = details.alert
     if answer.action is LinkAction.SILENCE_HOUR and alert.state != "resolved":
-        active = [silence for silence in actions.list_silences(connection, now) if silence.is_active(now)]
-        silence = muting(active, alert)
+        silence = muting(actions.list_active(connection, now), alert)
         return f"silenced by {silence.owner} until {silence.ends_at:%Y-%m-%d %H:%M} UTC" if silence else ""
     if alert.state == "open" or (answer.action is LinkAction.FALSE_ALARM and not alert.verdict):
         return ""
