@@ -13,11 +13,9 @@ from tocsin.alerts.evidence.event_search import EventSearch, FoundEvents, find_e
 from tocsin.alerts.finding_merging import StoredFinding, first
 from tocsin.alerts.notify.mail.compose import Envelope, alert_text
 from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification
-from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.queries import ALIKE, find_findings, open_store, show_alert
+from tocsin.alerts.store.queries import find_finding, open_store, show_alert
 from tocsin.declare.catalog import Catalog, read_catalog
 from tocsin.declare.model.detector import DetectorSpec, Levels
-from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.finding import Finding, Origin
 from tocsin.declare.model.names import detector_job
 from tocsin.declare.settings import Settings
@@ -59,7 +57,9 @@ def explain_finding(settings: Settings, what: str | Finding, most_events: int) -
         TransientError: the alerts DB cannot be read now; a retry helps.
     """
     with closing(open_store(settings)) as database:
-        stored = first(what, None, None, datetime.now(UTC)) if isinstance(what, Finding) else _only(database, what)
+        stored = (
+            first(what, None, None, datetime.now(UTC)) if isinstance(what, Finding) else find_finding(database, what)
+        )
         details = None if stored.alert is None else show_alert(database, stored.alert)
     catalog = read_catalog(settings.project)
     finding = stored.finding
@@ -84,17 +84,6 @@ def explain_finding(settings: Settings, what: str | Finding, most_events: int) -
         mail_subject=subject,
         mail_text=text,
     )
-
-
-def _only(database: Database, beginning: str) -> StoredFinding:
-    found = find_findings(database, beginning)
-    if not found:
-        what = "no finding has an id that begins so; `tocsin findings` lists them, and old ones are removed after"
-        raise ConfigError.one(beginning, f"{what} alerts.history_days")
-    if len(found) > 1:
-        ids = ", ".join(stored.finding.finding_id for stored in found)
-        raise ConfigError.one(beginning, f"{'many' if len(found) == ALIKE else len(found)} findings begin so: {ids}")
-    return found[0]
 
 
 def _otherwise(finding: Finding, levels: Levels) -> list[str]:

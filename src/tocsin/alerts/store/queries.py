@@ -34,6 +34,7 @@ from tocsin.alerts.store.alert_rows import (
 )
 from tocsin.alerts.store.database import Database
 from tocsin.alerts.store.schema import alert_transitions, alerts, invalid_findings, job_usage, notifications
+from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.finding import Origin, canonical_entity
 from tocsin.declare.model.names import detector_job
 from tocsin.declare.model.sizes import entity_text, shortened
@@ -43,7 +44,7 @@ from tocsin.history.places import begin, end
 
 SHOWN_FINDINGS = 50
 EARLIER_FINDINGS = 20
-ALIKE = 5
+_ALIKE = 5
 COUNTED_DAYS = 7
 _TOP = 3
 
@@ -121,14 +122,25 @@ def _has_value(entity: ColumnElement[str], wanted: str) -> ColumnElement[bool]:
     return func.replace(entity, value, "") != entity
 
 
-def find_findings(database: Database, beginning: str) -> list[StoredFinding]:
-    """List findings whose id begins with `beginning`, superseded ones too: `ALIKE` at most."""
+def find_finding(database: Database, beginning: str) -> StoredFinding:
+    """Find the finding whose id begins with `beginning`, also a superseded one; ConfigError for none, or several."""
+    found = _find_alike(database, beginning)
+    if not found:
+        what = "no finding has an id that begins so; `tocsin findings` lists them, and old ones are removed after"
+        raise ConfigError.one(beginning, f"{what} alerts.history_days")
+    if len(found) > 1:
+        ids = ", ".join(stored.finding.finding_id for stored in found)
+        raise ConfigError.one(beginning, f"{'many' if len(found) == _ALIKE else len(found)} findings begin so: {ids}")
+    return found[0]
+
+
+def _find_alike(database: Database, beginning: str) -> list[StoredFinding]:
     if not database.is_ready():
         return []
     with database.read() as connection:
         table = (rows := visible(connection)).c
         alike = select(rows).where(table.finding_id.startswith(beginning, autoescape=True))
-        found = connection.execute(alike.order_by(table.finding_id).limit(ALIKE)).mappings()
+        found = connection.execute(alike.order_by(table.finding_id).limit(_ALIKE)).mappings()
         return [stored_finding(row) for row in found if row["finding_id"].startswith(beginning)]
 
 

@@ -346,6 +346,7 @@ def route(
 
     With --send a test message goes to each receiver; exit code 1 when one does not take it. Silences are not asked.
     """
+    from tocsin.alerts.store.queries import find_finding
     from tocsin.cli.json_shapes import RoutedReceiver, RoutedShape
     from tocsin.declare.routes import read_routes
 
@@ -354,7 +355,10 @@ def route(
     moment = now if at is None else options.moment(at, "--at", now)
     if (finding is None) == (detector is None):
         raise typer.BadParameter("say the beginning of a finding's id, or --detector NAME")
-    found = _find(finding) if finding else None
+    found = None
+    if finding:
+        with reading_alerts() as database:
+            found = find_finding(database, finding).finding
     spec = catalog.detector(found.detector if found else detector or "")
     labels = _labels(spec, found, options.columns(entity or []), level)
     routes = read_routes(settings.project)
@@ -368,17 +372,6 @@ def route(
     write(shown, lambda shown: _show_route(shown, spec), json=json)
     if any(outcome != "sent" for outcome in outcomes.values()):
         raise typer.Exit(1)
-
-
-def _find(beginning: str) -> Finding:
-    from tocsin.alerts.store.queries import find_findings
-
-    with reading_alerts() as database:
-        found = find_findings(database, beginning)
-    if len(found) != 1:
-        ids = ", ".join(stored.finding.finding_id for stored in found)
-        raise typer.BadParameter(f"several begin so: {ids}" if found else f"there is no finding '{beginning}'")
-    return found[0].finding
 
 
 def _labels(

@@ -87,7 +87,11 @@ def test_a_finding_goes_its_way_and_a_test_message_to_each_receiver(tmp_path: Pa
 @pytest.mark.usefixtures("receiver")
 @pytest.mark.parametrize(
     "words",
-    [(), ("ab", "--detector", "failed_logins"), ("0000",), ("--detector", "failed_logins", "--entity", "eve")],
+    [(), ("ab", "--detector", "failed_logins"), ("--detector", "failed_logins", "--entity", "eve")],
 )
 def test_what_names_no_alert_is_a_usage_error(words: tuple[str, ...]) -> None:
     call(*words, code=2)
+
+
+def test_a_finding_that_is_not_there_is_told() -> None:
+    assert "no finding has an id that begins so" in str(invoke(["alerts", "route", "0000"]).exception)
