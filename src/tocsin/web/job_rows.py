@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from tocsin.alerts.store.alert_rows import JobUsage
@@ -18,7 +17,7 @@ from tocsin.declare.model.job_report import BUSY_CORES, JobReport
 from tocsin.declare.model.names import DETECTOR, PLATFORM_DAG, JobName, dag_of
 from tocsin.declare.settings import Settings
 from tocsin.supervise.dag_specs import declared_facts
-from tocsin.supervise.incidents.event_log import ProcessEnd, Restart, last_restart
+from tocsin.supervise.incidents.event_log import Restart
 from tocsin.supervise.job_kinds import declared
 from tocsin.supervise.job_status import JobStatus, Severity, Snapshot
 
@@ -67,29 +66,6 @@ class JobRow(JobStatus):
         return "detector" if self.kind == DETECTOR else "platform"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowFacts:
-    """The facts known beside a look.
-
-    Attributes:
-        usage: of each job on the last day of which something is known.
-        off: by DAG, whether it is paused, as Airflow says; a DAG that Airflow has not read yet is missing.
-    """
-
-    usage: Mapping[str, JobUsage] = field(default_factory=dict)
-    usage_at: float | None = None
-    load: Callable[[str], Load | None] = field(default=lambda job: None)
-    unexplained: Callable[[str], int] = field(default=lambda detector: 0)
-    ends: Callable[[str], Sequence[ProcessEnd]] = field(default=lambda job: ())
-    off: Mapping[str, bool] = field(default_factory=dict)
-
-
-def rows(snapshot: Snapshot, facts: RowFacts) -> list[JobRow]:
-    """All jobs, in the order of `GROUPS`."""
-    order = list(GROUPS)
-    return sorted((_row(snapshot, job, facts) for job in snapshot.jobs), key=lambda row: order.index(row.group))
-
-
 def shown_facts(spec: DetectorSpec, memory_limit: int) -> dict[str, str]:
     """List by name what the file of a detector declares, and how many bytes its job may hold."""
     origin = " (by the settings)" if spec.memory is None else ""
@@ -97,11 +73,14 @@ def shown_facts(spec: DetectorSpec, memory_limit: int) -> dict[str, str]:
     return {"what it catches": spec.doc, **declared_facts(spec), "memory": memory}
 
 
-def _row(snapshot: Snapshot, job: str, known: RowFacts) -> JobRow:
+def job_row(snapshot: Snapshot, job: str, used: JobUsage | None, load: Load | None, is_paused: bool | None) -> JobRow:
+    """Describe a job by a look, what it used on the last day of which that is known, and its load.
+
+    `is_paused` is what Airflow says of its DAG; None if it has not read that yet.
+    """
     own, dag, spec = JobName.parse(job), dag_of(job), snapshot.spec(job)
     # To pause the DAG of the platform switches no job: they always run.
-    off = None if dag == PLATFORM_DAG else known.off.get(dag, snapshot.switches.off.get(dag))
-    used, load = known.usage.get(job), known.load(job)
+    off = None if dag == PLATFORM_DAG else snapshot.switches.off.get(dag) if is_paused is None else is_paused
     status = snapshot.status(job, off=off, found=used.last_finding_at if used else None)
     declared = None if spec is None or isinstance(spec, FlowSpec) else spec.memory
     over = status.runs and declared is not None and status.rss_bytes > declared
@@ -122,9 +101,6 @@ def _row(snapshot: Snapshot, job: str, known: RowFacts) -> JobRow:
         cores_seconds=None if load is None else load.seconds,
         busy=busy,
         today=used if used and used.day == datetime.fromtimestamp(snapshot.at, UTC).date() else None,
-        today_at=known.usage_at,
-        unexplained=known.unexplained(own.name) if own.kind == DETECTOR else 0,
-        last_restart=last_restart(known.ends(job)),
         off=off,
         may_switch=off is not None and ((spec is not None and spec.stage.runs) or status.runs),
         may_restart=not off and status.fault is None and status.standing is not Severity.OFF,

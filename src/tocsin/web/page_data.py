@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tocsin.alerts.store.alert_rows import JobUsage
 from tocsin.declare.catalog import Catalog
 from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.errors import TocsinError
@@ -33,11 +34,11 @@ from tocsin.platform.background_value import BackgroundValue, Fetched
 from tocsin.platform.code_versions import FollowedCatalog
 from tocsin.platform.state_file import Followed
 from tocsin.spark.tables.dated_versions import DatedVersions, RefusedVersion
-from tocsin.supervise.incidents.event_log import ProcessEnd, event_log_path, process_ends, read_events
+from tocsin.supervise.incidents.event_log import ProcessEnd, event_log_path, last_restart, process_ends, read_events
 from tocsin.supervise.installed_jobs import process_reader
 from tocsin.supervise.job_status import Severity, Snapshot, look, unsupervised_reason
 from tocsin.supervise.planning.desired_inputs import memory_limit
-from tocsin.web.job_rows import JobRow, Loads, RowFacts, read_usage, rows, shown_facts
+from tocsin.web.job_rows import GROUPS, JobRow, Loads, job_row, read_usage, shown_facts
 from tocsin.web.parity_page import Comparisons, Parity
 
 # Everybody who looks at the same time shares one look.
@@ -103,7 +104,7 @@ class Installation:
         self._usage.known()
 
     def jobs(self, off: Mapping[str, bool]) -> JobList:
-        """List all jobs; `off` says by DAG whether it is paused, as in `RowFacts`."""
+        """List all jobs; `off` says by DAG whether it is paused; a DAG that Airflow has not read yet is missing."""
         snapshot = self._look()
         return JobList(snapshot.at if snapshot else None, list(self._notes(snapshot)), self._rows(snapshot, off))
 
@@ -156,16 +157,17 @@ class Installation:
     def _rows(self, snapshot: Snapshot | None, off: Mapping[str, bool]) -> list[JobRow]:
         if snapshot is None:
             return []
-        usage = self._usage.known(_PATIENCE_SECONDS)
-        facts = RowFacts(
-            usage=usage.value or {},
-            usage_at=usage.at,
-            load=self._loads.of,
-            unexplained=lambda detector: self._comparisons.of(detector).unexplained,
-            ends=self._process_ends,
-            off=off,
-        )
-        return rows(snapshot, facts)
+        usage, order = self._usage.known(_PATIENCE_SECONDS), list(GROUPS)
+        rows = [self._row(snapshot, job, usage, off) for job in snapshot.jobs]
+        return sorted(rows, key=lambda row: order.index(row.group))
+
+    def _row(
+        self, snapshot: Snapshot, job: str, usage: Fetched[dict[str, JobUsage]], off: Mapping[str, bool]
+    ) -> JobRow:
+        row = job_row(snapshot, job, (usage.value or {}).get(job), self._loads.of(job), off.get(dag_of(job)))
+        unexplained = self._comparisons.of(row.name).unexplained if row.kind == DETECTOR else 0
+        restart = last_restart(self._process_ends(job))
+        return row.model_copy(update={"today_at": usage.at, "unexplained": unexplained, "last_restart": restart})
 
     def _look(self) -> Snapshot | None:
         """The last look that worked, at most some seconds old unless nothing can be read."""
