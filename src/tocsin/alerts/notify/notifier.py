@@ -213,7 +213,8 @@ class Notifier:
             refusing = outbox.refused_recipients(connection, self._clock())
         counts[REFUSED_RECIPIENTS] = len(refusing)
         if refusing and not self.stuck:
-            self.stuck = f"{refusing[0].recipient} refuses what is sent: {refusing[0].reason}"
+            recipient, reason = next(iter(refusing.items()))
+            self.stuck = f"{recipient} refuses what is sent: {reason}"
         if over or refused:
             with self._database.write() as connection:
                 alert_lifecycle.resolve(connection, over, self._clock())
@@ -250,14 +251,14 @@ class Notifier:
         """Bind what leaves of a group now, but for what is muted, to one message; returns its id, empty for none."""
         with self._database.read() as connection:
             rows = outbox.rows_of(connection, group)
-            may_wait = dict.fromkeys(row.alert for row in rows if row.kind != NotificationKind.RETURNED)
+            may_wait = dict.fromkeys(row.alert_id for row in rows if row.kind != NotificationKind.RETURNED)
             muted = muting.judge(connection, list(may_wait), mutes)
         parts = outbox.chunks(list(muted))
         steps = [partial(muting.mute, muted={alert: muted[alert] for alert in ids}, now=self._clock()) for ids in parts]
         self._write(list(steps))
-        rows = [row for row in rows if row.alert not in muted or row.kind == NotificationKind.RETURNED]
+        rows = [row for row in rows if row.alert_id not in muted or row.kind == NotificationKind.RETURNED]
         urgent = [row for row in rows if row.kind == NotificationKind.URGENT]
-        departure = group.decide(len({row.alert for row in rows}), len(urgent), self._clock())
+        departure = group.decide(len({row.alert_id for row in rows}), len(urgent), self._clock())
         if departure is None:
             return ""
         rows = urgent if departure.urgent_alone else rows

@@ -24,6 +24,7 @@ from typing import Any
 from sqlalchemy import (
     Column,
     Connection,
+    Row,
     and_,
     bindparam,
     case,
@@ -112,16 +113,6 @@ class Due:
 
 
 @dataclass(frozen=True)
-class GatheredRow:
-    """A notification that may leave with its group."""
-
-    id: int
-    alert: int
-    kind: str
-    message_id: str
-
-
-@dataclass(frozen=True)
 class OutgoingMail:
     """The content of one message: notifications of an alert or of several, or a composed `notice`.
 
@@ -148,16 +139,6 @@ class Overview:
     highest: list[int]
     summary: bool = False
     storms: bool = False
-
-
-@dataclass(frozen=True)
-class RefusedRecipient:
-    """A recipient that has refused `notifications` for good and has accepted nothing since; `reason` is the last."""
-
-    recipient: str
-    notifications: int
-    reason: str
-    since: datetime
 
 
 def has_unsent(connection: Connection) -> bool:
@@ -281,15 +262,15 @@ def _group_of(recipient: str, detector: str, kind: str) -> str:
     return _EMAILS if kind == _EMAIL and not RECEIVERS[kind_of(recipient)].takes_updates else detector
 
 
-def rows_of(connection: Connection, group: Group) -> list[GatheredRow]:
-    """List all that has gathered in a group, the oldest first."""
+def rows_of(connection: Connection, group: Group) -> list[Row[Any, Any, Any, Any]]:
+    """List all that has gathered in a group, the oldest first: `id`, `alert_id`, `kind` and `message_id`."""
     own = select(_table.id, _table.alert_id, _table.kind, _table.message_id).where(_table.recipient == group.recipient)
     if group.name == _SUMMARY:
         own = own.where(_table.state == "waiting", _table.kind.in_(SUMMARIZED))
     else:
         its_own = _table.kind == _EMAIL if group.name == _EMAILS else _table.detector == group.name
         own = own.where(_table.state == "pending", its_own)
-    rows = [GatheredRow(*row) for row in connection.execute(own.order_by(_table.id))]
+    rows = connection.execute(own.order_by(_table.id)).all()
     return [row for row in rows if _group_of(group.recipient, group.name, row.kind) == group.name]
 
 
@@ -309,7 +290,7 @@ def prune_groups(connection: Connection, before: datetime) -> None:
     connection.execute(delete(notification_groups).where(notification_groups.c.last_sent_at < before))
 
 
-def message_of_group(rows: Sequence[GatheredRow], domain: str) -> str:
+def message_of_group(rows: Sequence[Row[Any, Any, Any, Any]], domain: str) -> str:
     """Return the Message-ID under which `rows` leave: that of a single one is its own."""
     ids = [row.message_id for row in rows]
     return ids[0] if len(ids) == 1 else message_id(domain, ids)
@@ -379,18 +360,16 @@ def forget_refused(connection: Connection, ids: Sequence[int]) -> None:
     connection.execute(update(notifications).where(_table.id.in_(ids)).values(refused_until=None))
 
 
-def refused_recipients(connection: Connection, now: datetime) -> list[RefusedRecipient]:
-    """List who has refused messages for good within a week, and has accepted none since."""
+def refused_recipients(connection: Connection, now: datetime) -> dict[str, str]:
+    """Find who has refused messages for good within a week, and has accepted none since, each with the last reason."""
     failed = and_(_table.state == "failed", _table.next_attempt_at > now - _REFUSALS_COUNT_FOR)
-    last = func.max(_table.next_attempt_at).label("last")
-    own = select(_table.recipient, func.count().label("refused"), func.min(_table.next_attempt_at).label("since"), last)
-    found = []
-    for row in connection.execute(own.where(failed).group_by(_table.recipient)).all():
-        same = (_table.recipient == row.recipient, failed, _table.next_attempt_at == row.last)
-        later = (_table.kind.in_(_ORDER), _table.sent_at > row.last, _table.recipient == row.recipient)
+    own = select(_table.recipient, func.max(_table.next_attempt_at)).where(failed).group_by(_table.recipient)
+    found = {}
+    for recipient, last in connection.execute(own).all():
+        same = (_table.recipient == recipient, failed, _table.next_attempt_at == last)
+        later = (_table.kind.in_(_ORDER), _table.sent_at > last, _table.recipient == recipient)
         if connection.execute(select(_table.id).where(*later).limit(1)).first() is None:
-            reason = connection.execute(select(_table.error).where(*same).limit(1)).scalar_one()
-            found.append(RefusedRecipient(row.recipient, row.refused, reason, row.since))
+            found[recipient] = connection.execute(select(_table.error).where(*same).limit(1)).scalar_one()
     return found
 
 

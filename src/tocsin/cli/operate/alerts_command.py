@@ -217,9 +217,7 @@ def resend(
     if sum((alert is not None, to is not None, refused)) != 1:
         raise typer.BadParameter("give an ALERT, --to RECIPIENT, or --refused")
     with _acting(None) as (connection, who):
-        found = (
-            [about.recipient for about in outbox.refused_recipients(connection, who.at)] if refused else [alert or to]
-        )
+        found = list(outbox.refused_recipients(connection, who.at)) if refused else [alert or to]
         count = sum(outbox.resend(connection, about, who.at) for about in found if about is not None)
     told = f"{counted(count, 'notification')} will be sent again" if count else "nothing was refused"
     write(ResentShape(notifications=count), lambda _: line(told), json=json)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import glob
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -101,26 +99,11 @@ _MOST = 50
 _ROOM = 1.08
 
 
-@dataclass(frozen=True)
-class Chart:
-    """Paths in a box of `WIDTH` by `HEIGHT`, which may be stretched.
+def draw(details: AlertDetails) -> dict[str, Any]:
+    """Draw the latest findings of an alert, and the limits of its detector, as paths in a box that may be stretched.
 
-    Attributes:
-        bars: of a box of their own, the findings of earlier alerts and the highest of this one: x, width, y, level.
+    `bars` are of a box of their own, the findings of earlier alerts and the highest of this one: x, width, y, level.
     """
-
-    start: datetime
-    end: datetime
-    peak: float
-    windows: list[tuple[float, float]] = dataclasses.field(default_factory=list)
-    line: str = ""
-    dots: str = ""
-    limits: list[tuple[str, float, float]] = dataclasses.field(default_factory=list)
-    bars: list[tuple[float, float, float, str]] = dataclasses.field(default_factory=list)
-
-
-def draw(details: AlertDetails) -> Chart:
-    """Draw the latest findings of an alert, and the limits of its detector."""
     shown = {stored.finding.finding_id: stored for stored in [*details.findings[:_MOST], details.highest]}
     found = sorted(shown.values(), key=lambda stored: stored.start)
     start, end = found[0].start, max(stored.end for stored in found)
@@ -138,17 +121,17 @@ def draw(details: AlertDetails) -> Chart:
     def y(score: float) -> float:
         return round(HEIGHT - (score - low) * scale, 1)
 
-    return Chart(
-        start=start,
-        end=end,
-        peak=peak,
-        windows=[(x(stored.start), round(x(stored.end) - x(stored.start), 1)) for stored in found],
-        line=" ".join(_steps([(x(time), y(score)) for time, score in _points(stored)], y(low)) for stored in found),
+    return {
+        "start": start,
+        "end": end,
+        "peak": peak,
+        "windows": [(x(stored.start), round(x(stored.end) - x(stored.start), 1)) for stored in found],
+        "line": " ".join(_steps([(x(time), y(score)) for time, score in _points(stored)], y(low)) for stored in found),
         # A line without length has round ends: a dot that keeps its form when the box is stretched.
-        dots=" ".join(f"M{x(time)} {y(score)}h0" for stored in found for time, score in list(_points(stored))[-1:]),
-        bars=_bars(details),
-        limits=[(level, limit, y(limit)) for level, limit in limits.items() if limit is not None],
-    )
+        "dots": " ".join(f"M{x(time)} {y(score)}h0" for stored in found for time, score in list(_points(stored))[-1:]),
+        "bars": _bars(details),
+        "limits": [(level, limit, y(limit)) for level, limit in limits.items() if limit is not None],
+    }
 
 
 def _bars(details: AlertDetails) -> list[tuple[float, float, float, str]]:
