@@ -129,6 +129,10 @@ def _tell_schema(schema: SampleSchema, sample: Path) -> None:
     read = f"the first {counted(schema.lines, 'line')}" if schema.goes_on else f"all {counted(schema.lines, 'line')}"
     line(f"read {read} of {sample}: {schema.format}, key {schema.key}, "
          f"event time {schema.event_time} ({schema.event_time_format})")  # fmt: skip
+    if schema.unread:
+        line(f"{counted(schema.unread, 'line')} of them would go to quarantine: another form, or no time")
+    if not schema.has_zone:
+        line('its times name no zone and are read as UTC; otherwise write time_zone = "Europe/Berlin", for instance')
 
 
 def _tell_next(what: str, *commands: str) -> None:

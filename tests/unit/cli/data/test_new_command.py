@@ -41,6 +41,14 @@ def test_a_source_a_flow_and_a_view_are_there_and_sound(project: Path) -> None:
     assert catalog.flow("shout").to == "shouted"
 
 
+def test_lines_for_quarantine_and_times_without_a_zone_are_told(project: Path) -> None:
+    sample = project / "sample.log"
+    sample.write_text("".join(f"2026-01-31 14:05:{n} n{n} up\n" for n in range(10, 20)) + "a line without a time\n")
+    output = invoke(["new", "source", "lines", "--sample", str(sample), *OWNER]).output
+    assert "1 line of them would go to quarantine" in output
+    assert "its times name no zone and are read as UTC" in output
+
+
 @pytest.mark.parametrize(
     ("call", "told"),
     [
