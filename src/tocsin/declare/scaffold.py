@@ -112,7 +112,7 @@ format = "$format"
 ${pattern}key = "$key"  # decides the partition: who or what an event is about
 event_time = "$event_time"
 event_time_format = "$event_time_format"
-lateness = "10 seconds"  # how much later than its time an event may come and still count
+${match_case}lateness = "10 seconds"  # how much later than its time an event may come and still count
 
 [schema]
 $columns$optional""")
@@ -142,6 +142,7 @@ class SampleSchema:
     paths: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     goes_on: bool = False
+    match_case: bool = False
     has_zone: bool = True
     unread: int = 0
     busiest: int = 0
@@ -167,6 +168,7 @@ def source_text(name: str, schema: SampleSchema, owner: str) -> str:
     more += f"\n[from]  # what the field of a column is called in the record\n{paths}" if paths else ""
     more += "".join(f"\n# Left out: {text}" for text in schema.left_out) + ("\n" if schema.left_out else "")
     fields = {key: getattr(schema, key) for key in ("lines", "format", "key", "event_time", "event_time_format")}
+    fields["match_case"] = "match_case = true  # fields whose names differ only by case\n" if schema.match_case else ""
     fields["pattern"] = f"pattern = '{schema.pattern}'\n" if schema.pattern else ""
     return _SOURCE.substitute(fields, name=name, owner=owner, columns=columns, optional=more)
 
@@ -174,7 +176,7 @@ def source_text(name: str, schema: SampleSchema, owner: str) -> str:
 def sampled_source(name: str, schema: SampleSchema) -> Source:
     """Make the source that `source_text` writes."""
     forms = {"formats": (Format(schema.format),), "columns": schema.columns | schema.optional}
-    fields = {key: getattr(schema, key) for key in ("key", "event_time", "event_time_format", "paths")}
+    fields = {key: getattr(schema, key) for key in ("key", "event_time", "event_time_format", "paths", "match_case")}
     return Source(name=name, title="", owner="", optional=frozenset(schema.optional), **forms, **fields)
 
 

@@ -17,6 +17,9 @@ from typing import Any
 
 from tocsin.declare.model.source import Source
 
+BLANK = " \t\r\n\ufeff"
+"""What may surround a record: whitespace, line ends of either kind, a byte order mark."""
+
 SYSLOG_COLUMNS = ("syslog_time", "syslog_host", "syslog_app", "syslog_process", "syslog_id")
 """Columns of a logfmt source that are filled from the header of a line; `-` there is no value."""
 

@@ -21,7 +21,8 @@ from tocsin.ingest.time_patterns import time_regex
 AT, DATE, MESSAGE = "at", "date", "message"
 _MARK = "\0"
 _NO_BLANK, _NO_QUOTE, _NO_BRACKET = r"\S++", '[^"]*+', r"[^\]]*+"
-_CHUNK = re.compile(r'[\w.-]+="[^"]*"[,;]?|"[^"]*"|\[[^\]]*\]:?|\S+')
+_REST = "(?s:.*+)"  # to Java more characters end a line than to Python
+_CHUNK = re.compile(r'[\w.-]+="[^"]*"[,;]?|"[^"]*"|\[[^\]]*\]:?|\S+', re.ASCII)
 _LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)"
 _DATED = re.compile(r"\d{4}[-/._]\d\d?[-/._]\d\d?|\d\d?[-/._]\d\d?[-/._]\d{4}|\d:\d\d")
 """A word with a date or a time of day, which is another in other lines though it may be one throughout a sample."""
@@ -56,7 +57,7 @@ class LinePattern:
 def guess_pattern(lines: Sequence[str], time: KnownTime) -> LinePattern | None:
     """Guess the pattern of `lines` that hold `time`; None if it stands at no one place, or nothing else is there."""
     pairs = zip(lines, time.spans, strict=True)
-    marked = [f"{line[: span[0]]}{_MARK}{line[span[1] :].rstrip()}" for line, span in pairs if span]
+    marked = [f"{line[: span[0]]}{_MARK}{line[span[1] :]}" for line, span in pairs if span]
     ends = ("", "|", ";") if any('"' in line for line in lines) else ("", "|", ";", ",")
     for end in ends:
         chunks = [text.split(end) if end else _CHUNK.findall(text) for text in marked]
@@ -68,7 +69,7 @@ def guess_pattern(lines: Sequence[str], time: KnownTime) -> LinePattern | None:
     draft = _Draft([row for row in chunks if _place(row) == place], form_regex(time.form), place, time.form == SYSLOG)
     pattern = draft.write_cells(end) if end else draft.write()
     plain, groups = numbered_groups(pattern)
-    matches = [match for line in lines if (match := re.fullmatch(plain, line.strip()))]
+    matches = [match for line in lines if (match := re.fullmatch(plain, line, re.ASCII))]
     if AT not in groups or len(groups) == 1 or len(matches) < MOST * len(lines):
         return None
     own = {line[slice(*span)] for line, span in zip(lines, time.spans, strict=True) if span}
@@ -110,7 +111,7 @@ class _Draft:
         text = r"\s++".join(parts)
         if len(parts) == shortest and self._alike:
             return text
-        rest = self._group(MESSAGE, ".*+")
+        rest = self._group(MESSAGE, _REST)
         return rf"{text}\s++{rest}" if len(parts) < shortest else rf"{text}(?:\s++{rest})?+"
 
     def write_cells(self, end: str) -> str:
@@ -118,7 +119,7 @@ class _Draft:
         shortest = max(min(map(len, self._rows)) - 1, self._time + 1)
         cells = (self._cell([row[place] for row in self._rows], f"[^{end}]*+") for place in range(shortest))
         text = _literal(end).join(cells)
-        return rf"{text}(?:{_literal(end)}{self._group(MESSAGE, '.*+')})?+"
+        return rf"{text}(?:{_literal(end)}{self._group(MESSAGE, _REST)})?+"
 
     def _cell(self, cells: list[str], value: str) -> str:
         before, mark, after = cells[0].partition(_MARK)
@@ -163,9 +164,7 @@ class _Draft:
         found = _all(r"\[([^\]]*)\](:?)", chunks)
         if not found or len({match[2] for match in found}) > 1:
             return None
-        name = next(
-            (kind for kind, form in _KINDS if all(re.fullmatch(form, match[1].strip()) for match in found)), "part"
-        )
+        name = _kind([match[1].strip() for match in found]) or "part"
         return rf"\[{self._group(name, _NO_BRACKET)}\]{found[0][2]}"
 
     def _word(self, chunks: list[str], place: int) -> str | None:
@@ -194,15 +193,16 @@ class _Draft:
 
 
 def _kind(words: Sequence[str]) -> str:
-    return next((name for name, form in _KINDS if all(re.fullmatch(form, word) for word in words)), "")
+    return next((name for name, form in _KINDS if all(re.fullmatch(form, word, re.ASCII) for word in words)), "")
 
 
 def _all(form: str, chunks: Sequence[str]) -> list[re.Match[str]]:
     """Match each of `chunks`; nothing if one does not match."""
-    found = [re.fullmatch(form, chunk) for chunk in chunks]
+    found = [re.fullmatch(form, chunk, re.ASCII) for chunk in chunks]
     return [match for match in found if match] if all(found) else []
 
 
 def _literal(text: str) -> str:
-    """Write `text` as it is, in a TOML string between apostrophes too."""
-    return re.sub(r"[^\w\s/:;,=<>@%&!~\"#-]", lambda match: r"\x27" if match[0] == "'" else "\\" + match[0], text)
+    """Write `text` as it is, in a TOML string between apostrophes too, which takes no control characters."""
+    text = re.sub(r"[.^$|?*+()\[\]{}\\]", r"\\\g<0>", text)
+    return re.sub(r"[\x00-\x1f\x7f']", lambda match: f"\\x{ord(match[0]):02x}", text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -16,7 +17,7 @@ from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.source import ENVELOPE, EPOCHS, RAW_RECORD
 from tocsin.declare.scaffold import SampleSchema
 from tocsin.ingest.files.past_rows import FileForm, csv_records, form_of, open_text
-from tocsin.ingest.line_forms import LOGFMT_PAIR, field_at, logfmt_fields, syslog_header
+from tocsin.ingest.line_forms import BLANK, LOGFMT_PAIR, SYSLOG_COLUMNS, field_at, logfmt_fields, syslog_header
 from tocsin.ingest.sampling.known_times import MOST, KnownTime, find_time
 from tocsin.ingest.sampling.line_pattern import AT, DATE, MESSAGE, LinePattern, guess_pattern
 from tocsin.ingest.sampling.written_form import UnclearTime
@@ -71,7 +72,7 @@ def _texts(path: Path, lines: list[bytes], what: str) -> list[str]:
     texts = []
     for number, line in enumerate(lines, start=1):
         try:
-            texts.append(line.decode("utf-8"))
+            texts.append(line.decode("utf-8").strip(BLANK))
         except UnicodeDecodeError as error:
             cause = f"is not text in UTF-8: {what} {number} holds the byte {line[error.start]:02X}"
             raise ConfigError.one(
@@ -81,7 +82,6 @@ def _texts(path: Path, lines: list[bytes], what: str) -> list[str]:
 
 
 def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
-    is_csv = form_of(path) is FileForm.CSV
     form, records, guessed = _records(path, lines)
     fields = name_columns(records) if form == "json" else None
     if fields:
@@ -90,7 +90,7 @@ def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
     every = list(dict.fromkeys(name for record in records for name in record))
     names = [name for name in _distinct(every) if _COLUMN.fullmatch(name) and name.lower() not in ENVELOPE]
     values = {name: [record[name] for record in records if _is_there(record.get(name))] for name in names}
-    types = {name: _type(found, "csv" if is_csv else form) for name, found in values.items() if found or guessed}
+    types = _types(values, records, "csv" if form_of(path) is FileForm.CSV else form)
     always = {name: kind for name, kind in types.items() if len(values[name]) == len(records)}
     if guessed is None:
         time, time_format, has_zone = _event_time(path, always, values)
@@ -114,6 +114,7 @@ def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
         event_time_format=time_format,
         pattern=guessed.pattern if guessed else "",
         paths={name: field for name, field in fields.paths.items() if name in types} if fields else {},
+        match_case=fields is not None and fields.match_case,
         has_zone=has_zone,
         unread=len(lines) - len(records),
         left_out=tuple(fields.unread(types) if fields else (name for name in every if name not in names)),
@@ -178,9 +179,10 @@ def _records(path: Path, lines: list[str]) -> tuple[str, list[dict[str, Any]], L
             # A line of text may hold `key=value`, and its time without a name before it.
             guessed = None if form == "json" else _of_text(path, lines, form, found[0])
             return (form, found, None) if guessed is None else ("regex", list(guessed.records), guessed)
-        if 2 * len(found) > len(records) and form == "json":
+        if form == "json" and 2 * sum(line.startswith('{"') for line in lines) > len(lines):
             number = next(n for n, record in enumerate(records, start=1) if not record)
-            raise ConfigError.one(path, f"most lines are {form}, but not this one", line=number)
+            what = f"most lines are json, but not this one: {_json_fault(lines[number - 1])}"
+            raise ConfigError.one(path, what, line=number)
     time = _known_time(path, lines)
     guessed = guess_pattern(lines, time) if time else None
     if guessed is not None:
@@ -224,10 +226,22 @@ def _unclear(path: Path, error: UnclearTime) -> ConfigError:
 
 def _json_fields(line: str) -> dict[str, Any]:
     try:
-        fields = json.loads(line)
+        fields = json.loads(line, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return {}
     return fields if isinstance(fields, dict) else {}
+
+
+def _json_fault(line: str) -> str:
+    try:
+        json.loads(line, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        return str(error)
+    return "it is no object with fields"
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON, though Python writes it")
 
 
 def _key_value_fields(line: str) -> dict[str, Any]:
@@ -237,7 +251,9 @@ def _key_value_fields(line: str) -> dict[str, Any]:
 
 
 def _logfmt(line: str) -> dict[str, Any]:
-    return {name: value.decode("utf-8", "replace") for name, value in logfmt_fields(line.encode()).items()}
+    fields = logfmt_fields(line.encode())
+    is_header = fields.keys() <= set(SYSLOG_COLUMNS)  # and nothing else: the message has no field
+    return {} if is_header else {name: value.decode("utf-8", "replace") for name, value in fields.items()}
 
 
 def _distinct(names: list[str]) -> list[str]:
@@ -249,8 +265,16 @@ def _is_there(value: object) -> bool:
     return value is not None and value != ""
 
 
+def _types(values: dict[str, list[Any]], records: list[dict[str, Any]], form: str) -> dict[str, str]:
+    types = {name: _type(found, form) for name, found in values.items() if found or form == "regex"}
+    empty = {name for record in records for name, value in record.items() if value == "" and form == "json"}
+    return types | dict.fromkeys(types.keys() & empty, "string")  # in JSON an empty text is a text
+
+
 def _type(values: list[Any], form: str) -> str:
     kinds = {_type_of(value, form) for value in values} or {"string"}
+    if "double" in kinds and any(abs(_number(value)) >= 2**53 for value in values if _type_of(value, form) == "bigint"):
+        return "string"  # a double would round it
     for wider in ("int", "bigint", "double"):
         if kinds <= {"int", "bigint", "double"} and kinds <= _up_to(wider):
             return wider
@@ -267,7 +291,9 @@ def _type_of(value: Any, form: str) -> str:
     as_text, unit = form != "json", "(ms)?" if form == "logfmt" else ""
     if isinstance(value, bool) or (as_text and value in ("true", "false")):
         return "boolean"
-    if isinstance(value, int | float) or (as_text and re.fullmatch(rf"-?(?:0|[1-9]\d*)(\.\d+)?{unit}", value)):
+    if isinstance(value, float):
+        return "double" if math.isfinite(value) else "string"
+    if isinstance(value, int) or (as_text and re.fullmatch(rf"-?(?:0|[1-9]\d*)(\.\d+)?{unit}", value)):
         number = float(str(value).removesuffix("ms"))
         if not number.is_integer() or "." in str(value) or "ms" in str(value):
             return "double"
@@ -283,15 +309,13 @@ def _moment(value: Any) -> bool:
 
 
 def _event_time(path: Path, columns: dict[str, str], values: dict[str, list[Any]]) -> tuple[str, str, bool]:
-    for name, kind in columns.items():
-        if kind == "timestamp":
-            return name, "iso8601", all(re.search(r"(Z|[+-]\d{2}:?\d{2})$", value) for value in values[name])
-    for form in EPOCHS:
-        low, high = (limit * _PER_SECOND[form] for limit in _SECONDS)
-        for name, kind in columns.items():
-            numbers = kind in ("int", "bigint", "double") and _NAMED_TIME.search(name)
-            if numbers and all(low <= _number(value) < high for value in values[name]):
-                return name, form, True
+    found = {name: times for name, kind in columns.items() if (times := _moments(name, kind, values[name]))}
+    newest = max((max(moments) for _, moments in found.values() if not _is_ahead(moments)), default=0.0)
+    if found:
+        name = min(found, key=lambda name: _unlikely_time(found[name][1], newest))
+        form = found[name][0]
+        has_zone = form in EPOCHS or all(re.search(r"(Z|[+-]\d{2}(:?\d{2})?)$", value) for value in values[name])
+        return name, form, has_zone
     unclear = ""
     for name, kind in columns.items():
         texts = [str(value) for value in values[name]]
@@ -306,6 +330,33 @@ def _event_time(path: Path, columns: dict[str, str], values: dict[str, list[Any]
     now = datetime.now(UTC).isoformat(timespec="seconds")
     what = f"has no column in all lines that is a time, as in {now}, or seconds or milliseconds since 1970{unclear}"
     raise ConfigError.one(path, f'{what}; if it stands without a name, declare format = "regex": docs/write/sources.md')
+
+
+def _moments(name: str, kind: str, values: list[Any]) -> tuple[str, list[float]] | None:
+    """Read `values` as seconds since 1970, with the form in which they are written; None if they need a pattern."""
+    if kind == "timestamp":
+        times = map(datetime.fromisoformat, values)
+        return "iso8601", [(time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() for time in times]
+    is_number = kind in ("int", "bigint", "double") or all(re.fullmatch(r"\d+(\.\d+)?", str(value)) for value in values)
+    if not (is_number and _NAMED_TIME.search(name)):
+        return None
+    for form, per_second in _PER_SECOND.items():
+        seconds = [_number(value) / per_second for value in values]
+        if all(_SECONDS[0] <= second < _SECONDS[1] for second in seconds):
+            return form, seconds
+    return None
+
+
+def _is_ahead(moments: list[float]) -> bool:
+    return max(moments) > datetime.now(UTC).timestamp() + 86_400
+
+
+def _unlikely_time(moments: list[float], newest: float) -> tuple[bool, bool, int]:
+    """Order columns by how unlikely they are the time of the event: what is to come, in no order, or years ago."""
+    pairs = list(itertools.pairwise(moments))
+    rising, falling = (sum(sign * first <= sign * second for first, second in pairs) for sign in (1, -1))
+    is_disordered = max(rising, falling) < MOST * len(pairs)
+    return _is_ahead(moments), is_disordered, int((newest - max(moments)) / (365 * 86_400))
 
 
 def _minute(value: Any, form: str) -> int | str:
@@ -331,12 +382,14 @@ class JsonColumns:
         nested: the columns that fields within fields would be, and what they hold in each record.
         paths: of columns of either kind whose name is not that of their field.
         left_out: fields that are no column, with the reason.
+        match_case: some record has fields whose names differ only by case.
     """
 
     records: list[dict[str, Any]]
     nested: dict[str, list[Any]]
     paths: dict[str, str]
     left_out: list[str]
+    match_case: bool
 
     def unread(self, columns: Collection[str]) -> Iterator[str]:
         """Name the fields that none of `columns` holds, with the reason, and those that it holds only within others."""
@@ -351,9 +404,10 @@ def name_columns(records: list[dict[str, Any]]) -> JsonColumns:
     """Name columns for all fields of `records`."""
     columns: dict[str, str] = {}  # by field
     left_out = []
+    match_case = any(len({name.lower() for name in record}) < len(record) for record in records)
     for field in dict.fromkeys(name for record in records for name in record):
         like = next((column for column in columns if column.lower() == field.lower()), None)
-        if like is not None:
+        if like is not None and not match_case:
             left_out.append(f"{_shown(field)} (read as {like}: they differ only by case)")
         elif reason := _unusable(field):
             left_out.append(f"{_shown(field)} ({reason})")
@@ -361,15 +415,19 @@ def name_columns(records: list[dict[str, Any]]) -> JsonColumns:
             left_out.append(f"{_shown(field)} (has no value in the sample)")
         else:
             columns[field] = _free_name(field, columns.values())
-    rows = [{column: field_at(record, field) for field, column in columns.items()} for record in records]
+    rows = [
+        {column: field_at(record, field, match_case=match_case) for field, column in columns.items()}
+        for record in records
+    ]
     found = dict.fromkeys(path for record in records for path in _paths(record))
     inner = [path for path in found if path not in columns and not _unusable(path)][:_MOST_NESTED]
     nested: dict[str, list[Any]] = {}
     paths = {column: field for field, column in columns.items() if column != field}
     for path in inner:
         column = _free_name(path, [*columns.values(), *nested])
-        nested[column], paths[column] = [field_at(record, path) for record in records], path
-    return JsonColumns(rows, nested, paths, left_out)
+        nested[column] = [field_at(record, path, match_case=match_case) for record in records]
+        paths[column] = path
+    return JsonColumns(rows, nested, paths, left_out, match_case)
 
 
 def _unusable(field: str) -> str:

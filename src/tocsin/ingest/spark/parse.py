@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from tocsin.declare.model.durations import spark_interval
 from tocsin.declare.model.source import RAW_RECORD, Format, Source, numbered_groups
 from tocsin.ingest.line_forms import (
+    BLANK,
     ESCAPED,
     LOGFMT_PAIR,
     SYSLOG_COLUMNS,
@@ -33,9 +34,6 @@ from tocsin.ingest.network_ranges import KEY_BYTES, read_ranges
 from tocsin.ingest.parsing_rules import EARLIEST, Reason
 from tocsin.ingest.spark.event_times import add_event_time, placed, read_time
 from tocsin.quality.suites.row_rules import RowRule
-
-BLANK = " \t\r\n\ufeff"
-"""What may surround a record: whitespace, line ends of either kind, a byte order mark."""
 
 _NUMBERS = ("int", "bigint", "double")
 _UNREAD = {

@@ -35,7 +35,8 @@ def guessed(folder: Path, *lines: str | bytes) -> tuple[Source, str]:
 
 
 def test_lines_of_pairs(tmp_path: Path) -> None:
-    schema = read_schema(sampled(tmp_path, *(LOGIN.format(u="ab"[n % 2], n=n) for n in range(6)), ""))
+    first, *lines = (LOGIN.format(u="ab"[n % 2], n=n) for n in range(6))
+    schema = read_schema(sampled(tmp_path, f"\ufeff{first}", *lines, ""))
     assert (schema.format, schema.lines, schema.key, schema.event_time) == ("key-value", 6, "user_id", "timestamp")
     assert schema.columns == {"user_id": "string", "timestamp": "timestamp", "ip_address": "string", "action": "string"}
 
@@ -52,12 +53,14 @@ def test_lines_of_a_router_with_a_field_that_some_lack(tmp_path: Path) -> None:
 def test_json_with_numbers_as_times_and_a_file_that_goes_on(tmp_path: Path) -> None:
     values = [
         {"ts": 1769868309123 + n, "shop": n % 3, "price": n + 0.5, "ok": True, "n": 2**40, "x": "x" if n == 3 else n}
+        | {"exact": n + 0.5 if n else 2**53 + 1, "large": 1e17, "huge": "#", "empty": n or ""}
         for n in range(9)
     ]
-    schema = read_schema(sampled(tmp_path, *map(json.dumps, values)))
+    schema = read_schema(sampled(tmp_path, *(json.dumps(value).replace('"#"', "1e400") for value in values)))
     assert (schema.event_time, schema.event_time_format, schema.key) == ("ts", "epoch-milliseconds", "shop")
     kinds = {"ts": "bigint", "shop": "int", "price": "double", "ok": "boolean", "n": "bigint", "x": "string"}
-    assert schema.columns == kinds
+    assert schema.columns == kinds | {"exact": "string", "large": "double", "huge": "string"}
+    assert schema.optional == {"empty": "string"}
     path = sampled(tmp_path, *[json.dumps(values[0] | {"pad": "p" * 5000})] * 300)
     assert 150 < read_schema(path).lines < 201
 
@@ -123,6 +126,16 @@ SYSLOG = "Jan 31 14:05:0{n} web1 {u}[4{n}]: {more}"
             "word string, at string, date string, message string",
         ),
         (
+            [f"2026-01-31 14:05:0{n} \x1b[32mINFO\x1b[0m n{n} ça\xa0va 'x'" for n in range(3)],
+            "iso8601",
+            "at timestamp, word string",
+        ),
+        (
+            [f"<{33 + n}>1 2026-01-31T14:05:0{n}Z web1 su - ID47 - 'su root' failed for u{n}" for n in range(3)],
+            "iso8601",
+            "word string, at timestamp, word_2 string",
+        ),
+        (
             [f"app.log.1.2026-01-30_13:53:08 2026-01-31 14:05:09.{n} 25 INFO m" for n in range(3)],
             "iso8601",
             "word string, at timestamp, number int, level string",
@@ -155,6 +168,8 @@ def test_what_was_guessed_is_a_source_that_can_be_read(tmp_path: Path, line: str
         (['{"a": 1}', '{"a": 1}', "no JSON"], ":3: most lines are json, but not this one"),
         (['{"a": "x", "b": "y"}'], "has no column in all lines that is a time"),
         (['{"at": "2026-01-31T14:05:09Z"}'], "could be the key"),
+        (['{"at": "2026-01-31T14:05:09Z", "v": NaN}'] * 2, ":1: most lines are json, but not this one: NaN is no JSON"),
+        (['{"at": "2026-01-31T14:05:09Z"},'] * 2, "not this one: Extra data"),
         (["x" * 1_100_000], "begins with a line of over a megabyte"),
     ],
 )
@@ -227,6 +242,14 @@ def records(make: Any) -> list[dict[str, Any]]:
             "Event.System.TimeCreated.#a.At",
             "Event.System.Host",
         ),
+        (lambda n, at: {"born": f"19{80 + n * 7 % 12}-01-01T00:00:00Z", "ts": at, "user": "ab"[n % 2]}, "ts", "user"),
+        (lambda n, at: {"expires": f"2{at}"[1:].replace("026", "999"), "ts": at, "user": "ab"[n % 2]}, "ts", "user"),
+        (lambda n, at: {"update_id": 123456789 + n, "date": 1763633472 + n, "user": "ab"[n % 2]}, "date", "user"),
+        (
+            lambda n, at: {"__MONO_TIME": str(1234567890 + n), "__TIME": str(1763633472123456 + n), "_H": "ab"[n % 2]},
+            "__TIME",
+            "_H",
+        ),
         (lambda n, at: {"time": at, "detail-type": "t", "source": "aws", "user": "ab"[n % 2]}, "time", "user"),
         (
             lambda n, at: {
@@ -258,10 +281,12 @@ def test_names_of_every_kind_make_a_file_that_can_be_read(tmp_path: Path) -> Non
     made = records(lambda n, at: dict.fromkeys(names, 1) | {"at": at, "who": "ab"[n % 2], "never": None})
     source, text = guessed(tmp_path, *map(json.dumps, made))
     read = {source.field_of(column) for column in source.columns}
-    assert read == set(names) - {"Who", "$", "", " ", "\x7f", "\ud800", "a\nb", "never"}
+    assert source.match_case
+    assert read == set(names) - {"$", "", " ", "\x7f", "\ud800", "a\nb", "never"}
     left_out = [line for line in text.splitlines() if line.startswith("# Left out")]
-    assert len(left_out) == 8
-    assert any("Who (read as who" in line for line in left_out)
+    assert len(left_out) == 7
+    source, text = guessed(tmp_path, *map(json.dumps, [{"at": made[0]["at"], who: "a"} for who in ("who", "Who")]))
+    assert (source.match_case, "Left out: Who (read as who" in text) == (False, True)
 
 
 def test_fields_within_fields_are_named_for_those_who_want_them() -> None:
