@@ -64,9 +64,9 @@ Verbs that [the shapes](#what---json-writes) name take `--json`.
 _ANY_NUMBER = "x<=1000000000000000000; "  # what SQLite holds
 _IN_SHORT = """## Verbs in short
 
-Those with one option at most; all others have a section below.
+Those with three options at most; all others have a section below.
 
-| verb | what it does | option |
+| verb | what it does | options |
 |---|---|---|"""
 
 SHAPES: dict[str, Any] = {
@@ -131,8 +131,8 @@ def _verbs(command: Any, context: Any, name: str) -> Iterator[str]:
         with verb.make_context(whole, [], resilient_parsing=True) as own:
             arguments = (_argument(piece) for piece in verb.collect_usage_pieces(own)[1:])
             records = list(_records(verb, own))
-        if len(records) <= 1 and text.count("\n") < 4:
-            cells = (f"`{' '.join([whole, *arguments])}`", " ".join(text.split()), *(records or [""]))
+        if len(records) <= 3 and text.count("\n") < 4:
+            cells = (f"`{' '.join([whole, *arguments])}`", " ".join(text.split()), "<br>".join(records))
             rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
         else:
             sections += [f"## `{whole}`\n\n{text}\n", "\n".join([*map("- {}".format, records), ""])]
