@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
@@ -98,7 +99,10 @@ def test_ticks_are_written_into_each_partition_by_the_clock_of_kafka(tmp_path: P
         )
 
 
-def test_ticks_that_are_refused_are_told_once_and_once_more_when_they_are_written(tmp_path: Path) -> None:
+def test_ticks_that_are_refused_are_told_once_and_once_more_when_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tocsin.ingest.ticks.pause_after", lambda _: 0.02)
     asked, ended = Counter[str](), threading.Event()
 
     def partitions() -> list[int]:

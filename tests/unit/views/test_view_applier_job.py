@@ -26,7 +26,9 @@ from tocsin.views.view_applier_job import ViewApplierJob
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Iterator[Settings]:
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    for module in ("views.view_applier_job", "platform.kafka.topic_follower"):
+        monkeypatch.setattr(f"tocsin.{module}._LOOK_SECONDS", 0.05)
     declare_words(tmp_path, keep="60 seconds")
     with played_kafka("views.word_counts", "job-metrics") as kafka:
         yield Settings(project=tmp_path, state=tmp_path / "state", kafka=kafka)

@@ -257,7 +257,8 @@ def test_on_a_terminal_watch_looks_again_until_ctrl_c_and_leaves_the_terminal_as
     here = {"TOCSIN_PROJECT": str(tmp_path / "project"), "TOCSIN_STATE": str(tmp_path / "state")}
     pid, terminal = pty.fork()
     if pid == 0:
-        command = [sys.executable, "-m", "tocsin.cli", "status", "--watch"]
+        quick = "from tocsin.cli.operate import status_command as own; own._WATCH_SECONDS = own._KAFKA_SECONDS = 0.2"
+        command = [sys.executable, "-c", f"{quick}; from tocsin.cli.app import main; main()", "status", "--watch"]
         os.execve(sys.executable, command, os.environ | here | {"TERM": "xterm", "COLUMNS": "120", "LINES": "40"})
     shown, looks, deadline = b"", set[bytes](), time.monotonic() + 60
     try:
