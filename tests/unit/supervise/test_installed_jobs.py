@@ -53,17 +53,6 @@ def test_a_detector_that_is_switched_off_is_no_difference(jobs: InstalledJobs) -
     assert jobs.diff() == {"switch"}
 
 
-class Idle:
-    """A supervisor that does nothing."""
-
-    def tick(self, desired: object) -> None:
-        """Nothing."""
-
-    def under_way(self, desired: object, seconds: float) -> bool:
-        """Never."""
-        return False
-
-
 def test_a_new_file_is_seen_and_an_unchanged_one_is_not_read_again(
     jobs: InstalledJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
