@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -132,12 +131,8 @@ def test_a_deploy_of_other_code_with_the_same_plan_is_known_to_keep_the_state(de
     note_start(settings.state, JOB, desired_jobs(read_catalog(settings.project), settings)[JOB])
     deployed.edit("failures = events", "failed = events")
     deployed.edit("return failures", "return failed")
-    environment = os.environ | {"TOCSIN_PROJECT": str(settings.project), "TOCSIN_STATE": str(settings.state)}
-    environment["TOCSIN_KAFKA__TOPIC_PREFIX"] = settings.kafka.topic_prefix
-    environment["TOCSIN_ENGINE__ENABLED"] = str(settings.engine.enabled)
-    for key in ("trigger_seconds", "ingest_trigger_seconds"):
-        environment[f"TOCSIN_SPARK__{key.upper()}"] = str(getattr(settings.spark, key))
     command = [sys.executable, "-m", "tocsin.cli", "plan", JOB, "--spark", "--json"]
+    environment = deployed.job.environment
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     (shown,) = json.loads(done.stdout)

@@ -33,10 +33,8 @@ from tocsin.history.day_table import DayTable
 from tocsin.history.places import begin
 from tocsin.platform.storage.s3_store import VARIABLES, prepare_s3a
 from tocsin.platform.storage.stored_path import find_all, open_stored
-from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
 from tocsin.spark.batch_session import shared_session
-from tocsin.supervise.installed_jobs import job_environment
 
 JOBS, RUN_PROGRAMS = here().root / "spark_jobs", here().root / "tests" / "rig" / "run_programs.py"
 NOW = datetime.now(UTC)
@@ -80,7 +78,7 @@ def submit(job: DetectJob, *programs: Sequence[str]) -> tuple[int, str]:
     given = json.dumps([[str(JOBS / program), *words] for program, *words in programs])
     done = subprocess.run(
         [JOBS / "submit.sh", "--master", "local[2]", "--jars", jars, RUN_PROGRAMS, given],
-        env=job_environment(job.settings, find_java().home) | s3a_environment(job),
+        env=job.environment | s3a_environment(job),
         capture_output=True,
         text=True,
         timeout=600,

@@ -17,8 +17,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
 from tests.rig.broker import Broker
-from tests.rig.staging_host import StagingHost, staging_host
 from tests.rig.waiting import await_that, patient
+from tests.rig.web_receiver import HANGS, WebReceiver, web_receiver
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.sizes import RAW_BYTES
 from tocsin.declare.model.source import tick_value
@@ -129,9 +129,14 @@ def router(tmp_path: Path, broker: Broker) -> Iterator[Router]:
 
 
 @pytest.fixture
-def server() -> Iterator[StagingHost]:
-    with staging_host() as host:
+def server() -> Iterator[WebReceiver]:
+    with web_receiver() as host:
+        host.status = answer
         yield host
+
+
+def answer(path: str) -> int:
+    return 500 if "broken" in path else 200
 
 
 def paths(count: int) -> list[str]:
@@ -200,39 +205,39 @@ def test_while_kafka_is_away_a_replay_ends_and_the_next_call_sends_what_is_missi
     assert Counter(router.staged()[0].values()) == Counter(paths(1_500))
 
 
-def test_events_keep_their_distance_at_the_speed_that_is_asked_for(router: Router, server: StagingHost) -> None:
+def test_events_keep_their_distance_at_the_speed_that_is_asked_for(router: Router, server: WebReceiver) -> None:
     router.write(paths(40), every=2.0)
     report = router.run("--to-url", server.url, "--speed", "40", "--connections", "1")
     assert report["planned"]["seconds"] == pytest.approx(78 / 40)
     assert server.paths == paths(40)
-    moments = [moment for moment, _, _ in server.asked]
+    moments = [taken.at for taken in server.taken]
     due = [2.0 * number / 40 for number in range(40)]
     # No event comes before its time; how much later depends on the machine.
     assert all(moment - moments[0] >= after - 0.25 for moment, after in zip(moments, due, strict=True))
 
 
 def test_a_host_that_fails_and_hangs_is_reported_and_a_kill_sends_no_more_than_a_second_again(
-    router: Router, server: StagingHost
+    router: Router, server: WebReceiver
 ) -> None:
     wanted = [f"/broken/{n}" if n % 100 == 0 else f"/{n}" for n in range(1_000)]
     router.write(wanted)
     counted = router.run("--to-url", server.url, "--dry-run")["planned"]
-    assert (counted["events"], server.asked) == (1_000, [])
+    assert (counted["events"], server.taken) == (1_000, [])
 
     killed = router.start("--to-url", server.url, "--speed", "0", "--rate", "100")
-    await_that(lambda: len(server.asked) > 200 and router.is_kept(), SECONDS)
+    await_that(lambda: len(server.taken) > 200 and router.is_kept(), SECONDS)
     killed.kill()
     killed.wait()
-    assert len(server.asked) < 1_000, "it was not killed on its way"
+    assert len(server.taken) < 1_000, "it was not killed on its way"
 
-    server.hangs.set()
+    server.status = lambda _: HANGS
     words = ("--to-url", server.url, "--speed", "0")
     hung = router.run(*words, "--timeout", "3s", code=1)
     assert not hung["done"]
     assert set(hung["outcomes"]) == {"no answer"}
     assert hung["outcomes"]["no answer"] >= 20
-    server.hangs.clear()
-    server.goes_on.set()
+    server.status = answer
+    server.released.set()
 
     report = router.run(*words, code=1)
     assert report["done"]

@@ -99,7 +99,7 @@ class SpendingJobs(DetectJob):
 
     def keep_table(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "tocsin.job", "table", "segments", "--label", "job=x"]
-        process = subprocess.Popen(command, env=self._environment(), stdout=self._log, stderr=self._log)
+        process = subprocess.Popen(command, env=self.environment, stdout=self._log, stderr=self._log)
         self._processes.append(process)
         return process
 

@@ -19,6 +19,7 @@ from confluent_kafka import Producer
 
 from tests.rig.broker import Broker
 from tests.rig.installation import Installation
+from tests.rig.mail_server import LOST, OK
 from tests.rig.sink_servers import SinkServer, emptied
 from tests.rig.sink_servers import running as running_server
 from tests.rig.waiting import await_that
@@ -97,13 +98,13 @@ def _break(scene: Scene, victim: str, seconds: float) -> None:
             time.sleep(seconds)
             one.sink.start()
         case "mail server drops":
-            one.sink.drops = True
+            one.sink.answer_mail = lambda _: LOST
             time.sleep(seconds)
-            one.sink.drops = False
+            one.sink.answer_mail = lambda _: OK
         case _ if victim in WEBHOOK:
-            scene.receiver.status = WEBHOOK[victim]
+            scene.receiver.status = lambda _: WEBHOOK[victim]
             time.sleep(seconds)
-            scene.receiver.status = ACCEPTED
+            scene.receiver.status = lambda _: ACCEPTED
         case "alerts DB" if scene.server is not None:
             scene.server.kill()
             time.sleep(seconds)

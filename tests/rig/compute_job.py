@@ -57,11 +57,6 @@ class ComputeJob(DetectJob):
         self._processes.append(process)
         return process
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """Of its processes."""
-        return self._environment()
-
     def rows(self) -> dict[str, ViewRow]:
         """The last version of each row on the topic of the view, by its key."""
         found: dict[str, ViewRow] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import signal
 import subprocess
@@ -27,7 +26,6 @@ from confluent_kafka.cimpl import NewPartitions
 from tests.rig.broker import Broker
 from tests.rig.checkpoints import Logs
 from tests.rig.installation import frozen, jvms_of
-from tests.rig.object_store import environment_of
 from tests.rig.observed import read_all
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, awaited, patient, repeated
@@ -49,6 +47,7 @@ from tocsin.platform.storage.stored_path import StoredPath
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
 from tocsin.spark.query.checkpoint import read_committed
+from tocsin.supervise.installed_jobs import job_environment
 
 JOB, DETECTOR, SOURCE = "detector:failed_logins", "failed_logins", "logins"
 WINDOW = timedelta(seconds=10)
@@ -179,6 +178,11 @@ class DetectJob:
         self.log = folder / "job.log"
 
     @property
+    def environment(self) -> dict[str, str]:
+        """Of its processes."""
+        return job_environment(self.settings, find_java().home)
+
+    @property
     def source(self) -> Source:
         return read_catalog(self.settings.project).source("logins")
 
@@ -188,7 +192,7 @@ class DetectJob:
 
     def start(self, name: str = DETECTOR, *further: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, str(here().root / "spark_jobs" / self.program), name, *further, "--label", "job=x"]
-        process = subprocess.Popen(command, env=self._environment(), stdout=self._log, stderr=self._log)
+        process = subprocess.Popen(command, env=self.environment, stdout=self._log, stderr=self._log)
         self._processes.append(process)
         return process
 
@@ -298,30 +302,6 @@ class DetectJob:
                 if any(f'"{user}"' in value for user, _ in differ):
                     told.append(f"{topic} {record.partition()}/{record.offset()} at {record.timestamp()[1]}: {value}")
         return "\n".join([*told[:500], self.log.read_text()[-8000:]])
-
-    def _environment(self) -> dict[str, str]:
-        kafka, spark = self.settings.kafka, self.settings.spark
-        return (
-            os.environ
-            | environment_of(self.settings.storage)
-            | {
-                "JAVA_HOME": str(find_java().home),
-                "TOCSIN_PROJECT": str(self.settings.project),
-                "TOCSIN_STATE": str(self.settings.state),
-                "TOCSIN_INSTANCE": self.settings.instance,
-                "TOCSIN_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
-                "TOCSIN_KAFKA__TOPIC_PREFIX": kafka.topic_prefix,
-                "TOCSIN_SPARK__TRIGGER_SECONDS": str(spark.trigger_seconds),
-                "TOCSIN_SPARK__INGEST_TRIGGER_SECONDS": str(spark.ingest_trigger_seconds),
-                "TOCSIN_SPARK__DRAIN_OFFSETS_PER_TRIGGER": str(spark.drain_offsets_per_trigger),
-                "TOCSIN_SPARK__SHUFFLE_PARTITIONS": str(spark.shuffle_partitions),
-                "TOCSIN_SPARK__MASTER": spark.master,
-                "TOCSIN_SPARK__DRIVER_HOST": spark.driver_host,
-                "TOCSIN_SPARK__RESOURCES": spark.resources.model_dump_json(),
-                "TOCSIN_ENGINE__ENABLED": str(self.settings.engine.enabled),
-                "TOCSIN_SPARK__CONF": json.dumps(spark.conf),
-            }
-        )
 
 
 class LiveJob:

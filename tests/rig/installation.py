@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from email import message_from_bytes
-from email.message import Message as Mail
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
-from aiosmtpd.controller import Controller
-from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from tests.rig.broker import Broker
 from tests.rig.broker_set import BrokerSet
 from tests.rig.checkpoints import Logs
+from tests.rig.mail_server import MailServer
 from tests.rig.observed import Observed, low_limits
 from tests.rig.samples.project import copy_project
 from tests.rig.waiting import await_that, awaited
@@ -29,7 +25,6 @@ from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.setting_blocks import AlertSettings, SmtpSettings
 from tocsin.declare.settings import Settings
-from tocsin.dev.servers.ports import free_ports
 from tocsin.platform.heartbeat import read_beat
 from tocsin.platform.kafka.topics import ensure_topics
 from tocsin.setup.java import find_java
@@ -42,36 +37,6 @@ READY_SECONDS = 120.0
 STOP_SECONDS = 20.0
 
 
-class MailSink:
-    """An SMTP server that keeps what it gets; it can go away and come back on the same port.
-
-    While it `drops`, it keeps a mail, and ends the connection instead of saying so.
-    """
-
-    def __init__(self) -> None:
-        self.mails: list[Mail] = []
-        self.drops = False
-        (self.port,) = free_ports(1)
-        self._controller: Controller | None = None
-
-    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
-        content = envelope.content
-        self.mails.append(message_from_bytes(content if isinstance(content, bytes) else (content or "").encode()))
-        if self.drops:
-            assert isinstance(server.transport, asyncio.WriteTransport)
-            server.transport.abort()
-        return "250 OK"
-
-    def start(self) -> None:
-        self._controller = Controller(self, hostname="127.0.0.1", port=self.port)
-        self._controller.start()
-
-    def stop(self) -> None:
-        if self._controller is not None:
-            self._controller.stop()
-            self._controller = None
-
-
 class Installation(Observed):
     """The jobs and the state of one test; leaving the `with` block ends all of it."""
 
@@ -81,7 +46,7 @@ class Installation(Observed):
         `spark` are fields of SparkSettings; real-time batches take 5 seconds unless said otherwise, so that there are
         many boundaries to hit. With `engine` the detector attaches to one, which is to be started too.
         """
-        self.sink = MailSink()
+        self.sink = MailServer()
         project = folder / "project"
         copy_project(project)
         low_limits(project)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import email
-import socket
 from collections.abc import Callable
 from email.message import EmailMessage
 from email.policy import default
 
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
+
+from tocsin.dev.servers.ports import free_ports
 
 
 def read_body(mail: EmailMessage, kind: str = "plain") -> str:
@@ -20,8 +21,8 @@ def read_body(mail: EmailMessage, kind: str = "plain") -> str:
     return str(part.get_content()).replace("\r\n", "\n")
 
 
-OK, DROPPED = "250 OK", ""
-"""`DROPPED` is no answer: the server ends the connection."""
+OK, DROPPED, LOST = "250 OK", "", "lost"
+"""`DROPPED` and `LOST` are no answers: the server ends the connection. It keeps a mail whose answer is lost."""
 
 
 class MailServer:
@@ -38,7 +39,7 @@ class MailServer:
         self.tried: list[str] = []
         self.answer_recipient: Callable[[str], str] = lambda recipient: OK
         self.answer_mail: Callable[[str], str] = lambda recipient: OK
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
         self._controller: Controller | None = None
 
     def start(self) -> None:
@@ -65,18 +66,11 @@ class MailServer:
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # the same
         self.tried.append(envelope.rcpt_tos[0])
         answer = self.answer_mail(envelope.rcpt_tos[0])
-        if answer == DROPPED:
+        if answer in (DROPPED, LOST):
             assert isinstance(server.transport, asyncio.WriteTransport)
             server.transport.abort()
-        if answer == OK:
+        if answer in (OK, LOST):
             content = envelope.content
             assert isinstance(content, bytes)
             self.mails.append(email.message_from_bytes(content, policy=default))
         return answer
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port

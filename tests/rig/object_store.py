@@ -201,9 +201,3 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStoreServ
     """One object store for all tests of a process. Take prefixes of your own, and mend what you break."""
     with object_store(tmp_path_factory.mktemp("store")) as store:
         yield store
-
-
-def environment_of(storage: StorageSettings) -> dict[str, str]:
-    """The variables by which a job takes these settings; an object store needs the name of the installation."""
-    given = storage.model_dump(exclude_none=True)
-    return {f"TOCSIN_STORAGE__{name.upper()}": str(value) for name, value in given.items()}

@@ -1,9 +1,10 @@
-"""A real HTTP server that takes alerts, whose answers a test may choose."""
+"""A real HTTP server that notes what it is asked, and whose answers a test may choose."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,8 +14,10 @@ HANGS, DROPS = 0, -1
 
 @dataclass
 class Taken:
-    """A request that came, and the status that it was answered."""
+    """A request that came, when by the monotonic clock, and the status that it was answered."""
 
+    at: float
+    method: str
     path: str
     headers: Mapping[str, str]
     body: bytes
@@ -22,13 +25,13 @@ class Taken:
 
 
 class WebReceiver(ThreadingHTTPServer):
-    """Answers `status` with `answer_headers`; `HANGS` is no answer, and at `DROPS` the connection ends."""
+    """Answers a path with `status(path)` and `answer_headers`; `HANGS` is no answer, at `DROPS` the connection ends."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.status = 202
+        self.status: Callable[[str], int] = lambda path: 202
         self.answer_headers: dict[str, str] = {}
         self.taken: list[Taken] = []
         self.released = threading.Event()
@@ -37,19 +40,25 @@ class WebReceiver(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
 
+    @property
+    def paths(self) -> list[str]:
+        return [taken.path for taken in self.taken]
+
 
 class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         server = self.server
         assert isinstance(server, WebReceiver)
+        now, status = time.monotonic(), server.status(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        server.taken.append(Taken(self.path, {k.lower(): v for k, v in self.headers.items()}, body, server.status))
-        if server.status == HANGS:
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        server.taken.append(Taken(now, self.command, self.path, headers, body, status))
+        if status == HANGS:
             server.released.wait()
-        if server.status in (HANGS, DROPS):
+        if status in (HANGS, DROPS):
             self.close_connection = True
             return
-        self.send_response(server.status)
+        self.send_response(status)
         for name, value in server.answer_headers.items():
             self.send_header(name, value)
         self.end_headers()

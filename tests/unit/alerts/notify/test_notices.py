@@ -239,7 +239,7 @@ def test_a_sign_of_life_goes_outside_at_an_interval_while_the_supervisor_looks(
 
 
 def test_a_sign_that_is_not_taken_is_logged_without_its_address(watched: Watched, outside: WebReceiver) -> None:
-    outside.status = 404
+    outside.status = lambda _: 404
     switch = _switch(watched, f"{outside.url}/s3cret")
     with capture_logs() as logs:
         switch.worked()

@@ -121,7 +121,7 @@ def test_each_answer_says_what_to_do_with_the_message(
     settings: Settings, receiver: WebReceiver, recipient: str, answer: Answer
 ) -> None:
     recipient = f"webhook:{receiver.url}/hook?token=hidden" if recipient == "webhook:http" else recipient
-    receiver.status, receiver.answer_headers = answer.status, dict([answer.header] if answer.header else [])
+    receiver.status, receiver.answer_headers = lambda _: answer.status, dict([answer.header] if answer.header else [])
     with Channels(settings) as channels:
         delivery = channels.send(plain(recipient))
     assert "/elsewhere" not in [taken.path for taken in receiver.taken]
@@ -371,12 +371,12 @@ def test_an_incident_follows_its_alert_from_the_first_notification_to_the_end(
 ) -> None:
     smtp = SmtpSettings(port=server.port, sender="tocsin@tocsin.example.com")
     scene = Scene(sqlite, server, settings.model_copy(update={"smtp": smtp}))
-    receiver.status, receiver.answer_headers = 429, {"Retry-After": "120"}
+    receiver.status, receiver.answer_headers = lambda _: 429, {"Retry-After": "120"}
     scene.index(120, rules=replace(RULES, paged=("pagerduty:ops",)))
     scene.send()
     scene.send_later(timedelta(seconds=119))
     assert len(receiver.taken) == 1, "it is not tried again before the receiver asks for it"
-    receiver.status = 202
+    receiver.status = lambda _: 202
     scene.send_later(timedelta(seconds=1))
     (alert,) = queries.list_alerts(sqlite, AlertFilter())
     with sqlite.write() as connection:

@@ -39,7 +39,7 @@ def receiver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebRec
             for name, url in blocks.items()
         ))  # fmt: skip
         (tmp_path / "routes.toml").write_text(ROUTES)
-        gone.status = 404
+        gone.status = lambda _: 404
         yield server
 
 

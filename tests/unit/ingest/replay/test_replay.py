@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.rig.played_kafka import played_kafka, written
-from tests.rig.staging_host import StagingHost, staging_host
+from tests.rig.web_receiver import HANGS, WebReceiver, web_receiver
 from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.model.source import Format, Source, tick_value
 from tocsin.declare.settings import Settings
@@ -43,9 +43,14 @@ def event(offset: int, second: float = 0.0, **more: Any) -> bytes:
 
 
 @pytest.fixture
-def server() -> Iterator[StagingHost]:
-    with staging_host() as host:
+def server() -> Iterator[WebReceiver]:
+    with web_receiver() as host:
+        host.status = answer
         yield host
+
+
+def answer(path: str) -> int:
+    return 500 if "broken" in path else 200
 
 
 @pytest.fixture
@@ -77,7 +82,7 @@ def replay(
 
 
 def test_each_event_is_sent_once_in_the_order_of_time(
-    settings: Settings, server: StagingHost, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, server: WebReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(
         settings,
@@ -100,7 +105,7 @@ def test_each_event_is_sent_once_in_the_order_of_time(
 
 
 def test_what_is_no_request_or_not_allowed_is_counted_and_left_out(
-    settings: Settings, server: StagingHost, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, server: WebReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others: list[dict[str, Any]] = [
         {"method": "POST"},
@@ -113,9 +118,9 @@ def test_what_is_no_request_or_not_allowed_is_counted_and_left_out(
         counted = run.count(HttpTarget(server.url, Requests(), Progress()), ReplayPace(rate=0.5))
     assert (counted.events, counted.seconds) == (1, 2.0)
     assert counted.left_out == {"method POST": 1, "method DELETE": 1, "without a path": 2}
-    assert server.asked == []
+    assert server.taken == []
     progress = replay(settings, monkeypatch, server.url, allowed=frozenset({"GET", "POST"}))
-    assert [(method, path) for _, method, path in server.asked] == [
+    assert [(taken.method, taken.path) for taken in server.taken] == [
         ("POST", "/0"),
         ("GET", "/a%20b%0D%0AX:%20y?%C3%A9=1"),
     ]
@@ -123,19 +128,19 @@ def test_what_is_no_request_or_not_allowed_is_counted_and_left_out(
 
 
 def test_events_keep_their_distance_and_the_rate_its_cap(
-    settings: Settings, server: StagingHost, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, server: WebReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(settings, *((0, event(n, second)) for n, second in enumerate((0, 0.8, 0.8, 0.8))))
     replay(settings, monkeypatch, server.url, ReplayPace(speed=2, rate=10))
-    moments = [moment for moment, _, _ in server.asked]
+    moments = [taken.at for taken in server.taken]
     assert moments[1] - moments[0] > 0.2, "0.4, unless a busy machine has held up the first"
-    server.asked.clear()
+    server.taken.clear()
     replay(settings, monkeypatch, server.url, ReplayPace(speed=0, rate=10))
-    assert server.asked[3][0] - server.asked[0][0] > 0.15, "0.3, unless the first was held up"
+    assert server.taken[3].at - server.taken[0].at > 0.15, "0.3, unless the first was held up"
 
 
 def test_a_replay_that_was_broken_off_goes_on(
-    settings: Settings, server: StagingHost, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, server: WebReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(settings, *((n % 2, event(n, n)) for n in range(10)))
     stop = threading.Event()
@@ -159,10 +164,10 @@ def test_a_replay_that_was_broken_off_goes_on(
 
 
 def test_a_server_that_hangs_or_fails_is_told_and_many_times_in_a_row_ends_it(
-    settings: Settings, server: StagingHost, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, server: WebReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(settings, (0, event(0, path="/broken")), *((0, event(n, n)) for n in range(1, 60)))
-    server.hangs.set()
+    server.status = lambda _: HANGS
     progress = Progress()
     target = HttpTarget(server.url, Requests(connections=20, timeout_seconds=0.2), progress)
     with opened(settings, monkeypatch) as run, pytest.raises(TransientError, match="20 requests in a row"):
@@ -170,9 +175,9 @@ def test_a_server_that_hangs_or_fails_is_told_and_many_times_in_a_row_ends_it(
     report = progress.report(PLANNED, is_done=False)
     assert 20 <= report.outcomes["no answer"] < 60
     assert "timed out" in report.failure
-    server.hangs.clear()
-    server.goes_on.set()
-    server.asked.clear()
+    server.status = answer
+    server.released.set()
+    server.taken.clear()
     rest = replay(settings, monkeypatch, server.url)
     assert rest.outcomes == {"200": 60 - report.outcomes["no answer"]}
     assert replay(settings, monkeypatch, server.url).report(PLANNED, is_done=True).has_failed
