@@ -1,7 +1,5 @@
 """What the folder of a test means: its marker, its time limit, and what it is run together with."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

@@ -1,7 +1,5 @@
 """Python with Airflow, for the programs of this folder. To import Airflow takes longer than any of them: it stays."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

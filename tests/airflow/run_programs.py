@@ -4,8 +4,6 @@ A line of its input is a JSON array of a program with its words, its environment
 answer is a line with the exit code.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

@@ -1,7 +1,5 @@
 """The DAG files, read by Airflow itself."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The mails of days that are not published, made by the callbacks of tasks and DAGs. Each step is a process."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

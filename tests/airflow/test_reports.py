@@ -1,7 +1,5 @@
 """Who is shown the reports of gates."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A stack with Airflow in which one detector runs and many are declared, and a browser that looks at it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

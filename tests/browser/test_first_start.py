@@ -1,7 +1,5 @@
 """The first start of a stack with Airflow, with its metadata in PostgreSQL, as anything that is kept should have it."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -1,7 +1,5 @@
 """The pages as an operator and a viewer have them; what they click happens to real processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The pages' application inside Airflow: who may ask, and with what. Its routes are those that tests/unit/web asks."""
 
-from __future__ import annotations
-
 import urllib.error
 import urllib.parse
 import urllib.request

@@ -1,7 +1,5 @@
 """Airflow keeps the jobs running, whatever happens. The tests build on each other; the last takes the stack down."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

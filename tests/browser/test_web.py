@@ -1,7 +1,5 @@
 """The pages about alerts in a real browser, without Airflow: two clicks from a mail, by keyboard, narrow and dark."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import threading

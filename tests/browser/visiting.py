@@ -1,7 +1,5 @@
 """What looks at a running stack from outside: people with a browser, and what takes its metrics."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@
 `make setup-containers` before.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """podman with images, containers and networks of its own: nothing of the machine's other containers is touched."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

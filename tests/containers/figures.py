@@ -1,7 +1,5 @@
 """What is special in the profile `observability`: Prometheus has our figures, and understands rules and dashboard."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from tests.containers.composed import Composed

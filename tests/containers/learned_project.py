@@ -1,7 +1,5 @@
 """A project with packages, an environment and a model: our image is built with it, and must work with it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 

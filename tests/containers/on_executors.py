@@ -1,7 +1,5 @@
 """What is special in the profile `cluster`: who does the work, and where state is."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What each profile must do in containers. Each check returns what it has measured, in the words of the table."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

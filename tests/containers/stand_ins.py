@@ -1,7 +1,5 @@
 """Images: ours by its Dockerfile; stand-ins for the official ones, made of Debian's packages and our locks."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

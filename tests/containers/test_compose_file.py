@@ -1,7 +1,5 @@
 """docker-compose.yml, run in podman profile by profile; `python -m tests.containers` writes its page, too."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

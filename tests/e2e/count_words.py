@@ -3,8 +3,6 @@
 Arguments: state folder, bootstrap servers, topic read, topic written. It runs until it is ended.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Airflow makes what history gives: tables of sealed days before detectors read them, and views computed anew."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter

@@ -1,7 +1,5 @@
 """Airflow's own metrics as a real Prometheus has them: by the names in docs/run/metrics.md, as the dashboard asks."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

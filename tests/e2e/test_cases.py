@@ -1,7 +1,5 @@
 """`tocsin test` and pytest: one Spark session and one broker for all detectors and ways; no log is shown."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`tocsin demo` as a newcomer runs it: the mails it promises, nothing else, and nothing left behind."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

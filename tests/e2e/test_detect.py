@@ -4,8 +4,6 @@ The first five tests share one job, the next two another one, in this order: eac
 left.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Records that a detect job never reads: those that were removed before it came to them, and those it is to skip."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

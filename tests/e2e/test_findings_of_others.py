@@ -1,7 +1,5 @@
 """A detector that reads the findings of another: from lines to its findings, through kills of all jobs between them."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import defaultdict

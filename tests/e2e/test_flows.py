@@ -3,8 +3,6 @@
 All tests share the jobs: each goes on with what the one before it left running.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 import re

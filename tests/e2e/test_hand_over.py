@@ -3,8 +3,6 @@
 All tests share one job: each takes over from what the one before it left running.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

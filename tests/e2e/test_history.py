@@ -1,7 +1,5 @@
 """From a real Kafka through landing, sealing and publishing to a backfill: the findings are those that were planted."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

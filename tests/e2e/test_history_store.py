@@ -3,8 +3,6 @@
 What Spark makes of it while nothing breaks is in `test_history.py` and `test_parity.py`.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

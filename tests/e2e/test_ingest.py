@@ -3,8 +3,6 @@
 The tests share the job and run in this order: each goes on from what the one before it left.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

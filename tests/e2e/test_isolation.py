@@ -1,7 +1,5 @@
 """Detectors that loop, leak and print without end, in jobs under a supervisor: each harms itself alone."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

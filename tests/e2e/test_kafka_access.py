@@ -3,8 +3,6 @@
 The tests share one broker and go on from each other, in this order.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import itertools

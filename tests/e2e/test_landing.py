@@ -1,7 +1,5 @@
 """Landing from a real Kafka: what is there lands once, and what is missing is told."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

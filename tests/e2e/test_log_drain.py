@@ -1,7 +1,5 @@
 """The log drain as it is run, on a real broker: each line once, whatever happens to it, to its senders and to Kafka."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import http.client

@@ -1,7 +1,5 @@
 """A detector that learns, live: each window is judged by the model of its day, as a backfill judges it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

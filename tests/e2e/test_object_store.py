@@ -1,7 +1,5 @@
 """Files and folders on a disk and in a real object store behave alike, as checkpoints use them; refusals say why."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A detector in an environment of its own: locked, installed without a network, and used by driver and workers."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

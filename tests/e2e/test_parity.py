@@ -3,8 +3,6 @@
 What was imported is a part of it, and history lies on a disk or in an object store.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """What a job logs when it is asked to stop, or hands over: no error."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import signal

@@ -1,7 +1,5 @@
 """`tocsin replay` as it is run, on a real broker: every event once, in order, whatever it is stopped by."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The embedded stack with all its parts: one start, then what may happen to it. The tests build on each other."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

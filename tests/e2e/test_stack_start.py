@@ -1,7 +1,5 @@
 """Starts of the stack that go wrong or are cut short; without sources, so that no Spark job is started."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

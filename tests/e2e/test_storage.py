@@ -3,8 +3,6 @@
 The tests share one job and one store, in this order: each goes on from what the one before it left.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

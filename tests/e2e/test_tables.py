@@ -3,8 +3,6 @@
 Findings equal a recount across changes and kills.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Topics as the platform needs them, on a real broker; and what a producer meets there."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from pathlib import Path

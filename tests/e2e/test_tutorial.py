@@ -1,7 +1,5 @@
 """The first tutorial with its stack: the old log is played into it, and what it says must happen, happens."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The state of each earlier release: this code goes on with it, exactly. `tests.rig.kept_release` makes it."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Readers that share a view, on a real broker; appliers and sinks are killed under load in tests/faults."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from bench.rescale import Plan, Rescale, declare

@@ -1,7 +1,5 @@
 """Compute jobs as real processes: the rows on their topics equal a recount, also after a kill under load."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import subprocess

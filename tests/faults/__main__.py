@@ -6,8 +6,6 @@ is kept in .tocsin/faults, by the last commit that changed the code or its tests
 JUnit files.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Innocent logins lie between them, with a truth of their own. A hostile record ne
 unless it forges the headers of a replay; that is the point of those.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """What can go wrong around Tocsin, what must hold then, and the test that shows it. See docs/understand/faults.md."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

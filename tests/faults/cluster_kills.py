@@ -1,7 +1,5 @@
 """Kills -9 of every part of a Spark cluster under load: an executor, a worker, the master, the driver."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Kills -9 of the detect and the ingest job, and of an engine, under load, at chosen moments."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A whole platform under test: `tocsin dev up --airflow`, as a person starts it, with seven detectors on one source."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -5,8 +5,6 @@ in the end. `--recoveries 20` kills a detect job so often, and as often an engin
 and how soon all that it ran finds again.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

@@ -1,7 +1,5 @@
 """All jobs of one detector under load, in the middle of which something fails."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Whatever is killed between a finding and people, no alert is lost, and a repeated message has the same id."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import re

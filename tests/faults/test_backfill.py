@@ -1,7 +1,5 @@
 """Kills -9 of a backfill, while it publishes and at random: no day is half published, and the findings are the same."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

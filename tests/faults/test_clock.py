@@ -1,7 +1,5 @@
 """The clock of the machine jumps, ahead and back, while jobs work."""
 
-from __future__ import annotations
-
 import glob
 from dataclasses import replace
 from functools import partial

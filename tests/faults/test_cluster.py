@@ -3,8 +3,6 @@
 The tests share a cluster. Only one test runs a whole installation: the last one.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Detectors that harm the engine that they share with two others, and harm from outside: nothing of it spreads."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

@@ -1,7 +1,5 @@
 """The alerts DB fails over: its primary dies, and a standby takes over while findings come in."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Landing and sealing that are killed, and a full disk: nothing is half landed, nothing half published."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

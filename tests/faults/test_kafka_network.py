@@ -1,7 +1,5 @@
 """Faults of Kafka behind the jobs: leaders that change, brokers that die or stall, a network that is lost."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The drill of docs/run/backups.md: all jobs are killed under load, the state is lost, and a backup is restored."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from pathlib import Path

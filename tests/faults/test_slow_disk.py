@@ -1,7 +1,5 @@
 """A disk that is slow for a minute: each write to it waits its turn. Kafka's log lies on it, or a checkpoint."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

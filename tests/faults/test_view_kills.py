@@ -5,8 +5,6 @@ killed are the jobs that compute them, those that apply them, the ingest, both s
 all of it again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Watches the process list for what must never be there, all the time."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """A real API server, of which the supervisor of an installation has an account."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 The supervisor and its login are real, and so are the API and Kafka, which asks for a password; the node is played.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The runner, and docs/run/kubernetes.yaml, on a real API server and its controllers; only the node is played."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Airflow as a person with a browser has it: its REST API, with a login."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 import urllib.request

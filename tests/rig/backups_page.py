@@ -1,7 +1,5 @@
 """The two scripts of docs/run/backups.md, run as they stand there."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

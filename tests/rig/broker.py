@@ -1,7 +1,5 @@
 """A real broker for tests, started as `tocsin dev up` starts it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Several real brokers that replicate to each other, and one whose clients reach it through a proxy."""
 
-from __future__ import annotations
-
 import base64
 import uuid
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A certificate that signs itself, for servers of tests on loopback."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command `tocsin`, called in this process; typer makes it of its functions once, which takes longest."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """A compute job as a real process on a real broker, fed with events that the test itself writes."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

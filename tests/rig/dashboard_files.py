@@ -1,7 +1,5 @@
 """The files of docs/run/observability, as Prometheus and Grafana read them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A detect job as a real process on a real broker, fed with event records that the test itself writes."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

@@ -1,7 +1,5 @@
 """Build programs of published Go modules, for tests against servers that no other package brings."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Detectors that harm what runs them, and the jobs of a project under a supervisor that notes what it tells people."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

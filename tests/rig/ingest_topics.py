@@ -1,7 +1,5 @@
 """The topics of `logins` around the ingest job, from outside."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable

@@ -5,8 +5,6 @@ failed logins in a window that is open, the alert of that, the versions that ran
 ingest has parsed, a flow has made words of, and a view has counted.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tarfile

@@ -1,7 +1,5 @@
 """A bare client of a Kubernetes API, for what a node or an administrator does in tests."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import urllib.error

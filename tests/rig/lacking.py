@@ -1,7 +1,5 @@
 """What a test needs of its machine, and may not find there."""
 
-from __future__ import annotations
-
 import os
 from typing import NoReturn
 

@@ -1,7 +1,5 @@
 """Land what is new in a topic, as a seal does before it seals."""
 
-from __future__ import annotations
-
 from tocsin.declare.model.names import landing_job
 from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings

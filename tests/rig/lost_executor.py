@@ -1,7 +1,5 @@
 """A detector whose executors run on a cluster, whichever it is, loses one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

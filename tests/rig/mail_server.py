@@ -1,7 +1,5 @@
 """A real SMTP server for tests, whose answers a test may choose."""
 
-from __future__ import annotations
-
 import asyncio
 import email
 from collections.abc import Callable

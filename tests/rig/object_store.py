@@ -1,7 +1,5 @@
 """An object store of a test: moto's server on a port of its own, behind a wire that can be cut."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import socket

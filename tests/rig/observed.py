@@ -1,7 +1,5 @@
 """What an installation under test has written, whoever runs its jobs."""
 
-from __future__ import annotations
-
 import json
 import re
 from abc import ABC, abstractmethod

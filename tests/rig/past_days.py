@@ -1,7 +1,5 @@
 """Landed days of an installation, and the programs that seal them and run detectors over them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

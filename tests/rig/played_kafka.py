@@ -1,7 +1,5 @@
 """A Kafka that librdkafka plays within this process: no JVM, topics that are there once they are written to."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

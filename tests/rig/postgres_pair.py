@@ -1,7 +1,5 @@
 """A PostgreSQL and its standby, one of which takes over behind the one address that clients know."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Prometheus for tests: Debian's, or the newer one that `make setup-prometheus` builds with Go."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -7,8 +7,6 @@ The values are those that the cases name, which lie around the limits, and numbe
 prints what the ways differ in, as JSON; in a process of its own, since it starts Spark.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import sys

@@ -1,7 +1,5 @@
 """What a page or a mail must never show: traces of the program that rendered it."""
 
-from __future__ import annotations
-
 import html
 import re
 

@@ -1,7 +1,5 @@
 """A broker that asks for a login over TLS, and lets nobody do what no rule allows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a scrape gives, by name and labels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from prometheus_client.core import Metric

@@ -1,7 +1,5 @@
 """Real servers of sinks, started as `tocsin dev up` starts them, on free ports and in folders of their own."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A disk that takes so many writes a second, and on which each write waits: a file as a block device, throttled."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A disk of a few megabytes that can be filled, made read-only, and freed again."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

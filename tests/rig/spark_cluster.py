@@ -1,7 +1,5 @@
 """A standalone Spark cluster from the PySpark wheel: a master and workers as processes on loopback."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A stack as a person starts it: `tocsin dev up` in a terminal of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """A connection between clients and a server that tests cut: nothing is refused then, and nothing answered."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

@@ -1,7 +1,5 @@
 """The first tutorial as its reader follows it: its commands are run, its files written, its outputs compared."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

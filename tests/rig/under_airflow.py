@@ -1,7 +1,5 @@
 """A stack under Airflow, and what people see of it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

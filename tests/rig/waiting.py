@@ -1,7 +1,5 @@
 """Waiting in tests. A limit tells what hangs, and not how fast the machine is: it grows with what runs beside."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -3,8 +3,6 @@
 import-linter's own kinds list what is forbidden, so a new dependency would pass until somebody remembers to add it.
 """
 
-from __future__ import annotations
-
 import sys
 
 import grimp

@@ -1,7 +1,5 @@
 """A real HTTP server that notes what it is asked, and whose answers a test may choose."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping

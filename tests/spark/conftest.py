@@ -1,7 +1,5 @@
 """One Spark session for all tests of this folder, made as jobs make theirs."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator

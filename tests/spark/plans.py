@@ -1,7 +1,5 @@
 """A small source, a detector of it, and the plan of a query."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta

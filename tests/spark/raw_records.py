@@ -1,7 +1,5 @@
 """Raw records of every kind, and what must come out of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A history of `logins` for tests: events are landed without Kafka, days are sealed with a gate of the test's own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta

@@ -1,7 +1,5 @@
 """A detector with `step`, run on a stream and on history, and what it must find, counted without either."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

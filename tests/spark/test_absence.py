@@ -1,7 +1,5 @@
 """Who sends too little or nothing: alike on a stream, on history and after a crash, and in total silence."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

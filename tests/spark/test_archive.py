@@ -1,7 +1,5 @@
 """The archive of classes that set-up made is really used: a JVM ignores one that does not fit, without a word."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Lines of an auth.log as they are: ignored ones, several patterns, times without a year and without a zone."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from random import Random

@@ -1,7 +1,5 @@
 """Backfills as people and Airflow start them, in the session of the tests: every bad day is told by itself."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

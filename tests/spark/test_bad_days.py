@@ -1,7 +1,5 @@
 """A bad day between two good ones, sealed by the program itself: the real gate, the suites that are shipped."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """Batches that spark-submit starts, as Airflow does, share one engine; each has its own findings and its own output."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The days that measurements are taken on: written at once, they are what sealing makes of the same events."""
 
-from __future__ import annotations
-
 import re
 from datetime import date
 from pathlib import Path

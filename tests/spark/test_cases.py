@@ -1,7 +1,5 @@
 """Cases in the ways that need no broker: what is expected comes from the cases, and a planted fault is found."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections import Counter

@@ -1,7 +1,5 @@
 """What `check --plan` takes, a job takes: both run the file of a detector while a session is active."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Countries of addresses in the JVM, against a search through all networks in Python."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

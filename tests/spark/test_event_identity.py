@@ -1,7 +1,5 @@
 """Detectors of single events that select what they need: a finding is about its event all the same."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Events as detectors receive them, from a static DataFrame and from a stream."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """The detectors in examples/: their cases hold, each mutant is noticed, and their tables are those of a recount."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import defaultdict

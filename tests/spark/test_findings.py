@@ -1,7 +1,5 @@
 """Scored rows as findings: limits, identity, what is left out, and the ladder."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The past of a source that flows feed: what a file of raw lines gives is what the flows' stream would have written."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from datetime import UTC, date, datetime

@@ -1,7 +1,5 @@
 """What a flow makes of events: identities, what is left out, and what `check --plan` says about its file."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

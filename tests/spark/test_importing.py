@@ -1,7 +1,5 @@
 """Files of past events: the rules of ingest, identities that make a second import harmless, refused rows to look at."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """JSON as it comes: fields by a path and with any name, and values as they are written."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

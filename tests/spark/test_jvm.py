@@ -1,7 +1,5 @@
 """The end of a JVM, as seen in the log of the job that had it."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -3,8 +3,6 @@
 `kill -9` runs no code of ours, so the state folder as it is at that moment is all that is left of the process.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from datetime import timedelta

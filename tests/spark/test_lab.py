@@ -1,7 +1,5 @@
 """`tocsin.lab` on sealed days: the notebook of the docs from its first cell to its last, and other readers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Days of a time zone: a stream, a backfill day by day and a plain count by the clock of Berlin find the same."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

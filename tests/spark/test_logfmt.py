@@ -1,7 +1,5 @@
 """Logfmt lines to events: Heroku's router lines, and that Spark and Python read every line alike."""
 
-from __future__ import annotations
-
 import random
 
 from tests.spark.raw_records import ROOT, Raw, Read, source

@@ -1,7 +1,5 @@
 """Models as of each day: trained on the days before, holding from a day on, for the stream and for backfills alike."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta

@@ -1,7 +1,5 @@
 """Raw records to events or quarantine: every kind of bad input, and that none of them kills the query."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

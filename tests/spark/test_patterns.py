@@ -1,7 +1,5 @@
 """Patterns that one record could stop a job with are refused; those that people write are not."""
 
-from __future__ import annotations
-
 import re
 from argparse import Namespace
 from pathlib import Path

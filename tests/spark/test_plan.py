@@ -1,7 +1,5 @@
 """Mode, kind of score, exchanges and fingerprint of many detectors, read off plans that Spark has analysed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any

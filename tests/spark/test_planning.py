@@ -1,7 +1,5 @@
 """`tocsin check --plan`: what Spark would refuse is told before any job starts. Each call has a JVM of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

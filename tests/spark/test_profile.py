@@ -1,7 +1,5 @@
 """The profile of a day, beside DuckDB and plain Python on the same rows; and the gate that judges by it."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

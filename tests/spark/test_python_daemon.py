@@ -1,7 +1,5 @@
 """What a Python worker of Spark does between its tasks."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

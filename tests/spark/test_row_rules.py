@@ -1,7 +1,5 @@
 """One rule, both sides: what the stream refuses is what the day counts is what Great Expectations finds."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """Filters above an aggregate: what the stream tells at each event, merged, is what a batch over all events tells."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """`tocsin run`: the findings on a file are those of a backfill of its events, and each row is accounted for."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Sealing: each event once, in buckets, sorted; what can be wrong with a day harms that day alone."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from datetime import datetime, timedelta

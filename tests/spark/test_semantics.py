@@ -1,7 +1,5 @@
 """The verdict on a record does not depend on how Spark evaluates by default (ADR 0016)."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Several sources in one function: joined within a time bound or put together, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter, defaultdict

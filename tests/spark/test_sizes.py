@@ -1,7 +1,5 @@
 """Raw records of the greatest sizes: what becomes of them fits into the topic that gets it."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

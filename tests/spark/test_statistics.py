@@ -1,7 +1,5 @@
 """The columns of `tocsin.stats.spark` equal the functions of `tocsin.stats`."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo

@@ -1,7 +1,5 @@
 """A `step` that looks rows of a table up: those of the time of each event, in all ways of running it alike."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

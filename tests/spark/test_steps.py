@@ -1,7 +1,5 @@
 """`step` on a stream and on history: the same findings, which a model of its own counts."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

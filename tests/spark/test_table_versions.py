@@ -1,7 +1,5 @@
 """Tables that are made of history: a version a day, of the days before it, for the stream and for backfills alike."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """Tables as a function joins them: one row at most, by the time of the event, from the snapshot in force."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import defaultdict

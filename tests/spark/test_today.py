@@ -3,8 +3,6 @@
 What they must say is counted from the bursts.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections import Counter

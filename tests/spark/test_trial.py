@@ -3,8 +3,6 @@
 What they must say is counted from the bursts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Rows of views as records: identity, values, what is left out, and plans that are refused."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The scripts of docs/run/backups.md bring an installation back, or refuse: on a Kafka that librdkafka plays."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What benchmarks compute: the score of Numenta's, where a curve bends, and what a change of readers costs."""
 
-from __future__ import annotations
-
 import json
 import math
 from datetime import datetime, timedelta

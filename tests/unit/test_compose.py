@@ -1,7 +1,5 @@
 """docker-compose.yml and Dockerfile, checked without a container engine: schema, linters, and what neither knows."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shutil

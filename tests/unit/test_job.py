@@ -1,7 +1,5 @@
 """What every job and batch is: its lock, its last report, its exit code."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

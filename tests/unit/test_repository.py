@@ -1,7 +1,5 @@
 """What must be true of the repository as a whole: nothing foreign, short functions, papers that tell the truth."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

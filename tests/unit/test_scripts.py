@@ -1,7 +1,5 @@
 """Scripts of the shell: `spark_jobs/submit.sh`, and that of `make setup-browser`."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The limits of tests grow with what runs beside, and still end."""
 
-from __future__ import annotations
-
 import os
 import time
 from itertools import count, pairwise

@@ -1,7 +1,5 @@
 """Detectors, findings and ledger entries that tests put together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path

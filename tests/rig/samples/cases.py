@@ -1,7 +1,5 @@
 """A small source and a detector of it, for tests of cases."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from pathlib import Path
 

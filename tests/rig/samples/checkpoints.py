@@ -1,7 +1,5 @@
 """Checkpoints as Spark's queries leave them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Findings of one detector on one day, as a stream and a backfill may have said them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Ledger entries and versions that tests put together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from pathlib import Path

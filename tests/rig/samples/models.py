@@ -1,7 +1,5 @@
 """The file of a detector with a model, to be filled in; and models of it."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Random networks with what is known of them, and the slow way to look an address up."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network

@@ -1,7 +1,5 @@
 """The project that tests run: the shipped source and detector, whatever else a team has declared beside them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Days that are landed, sealed and published as those programs do it, made without Kafka and without Spark."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path

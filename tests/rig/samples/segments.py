@@ -1,7 +1,5 @@
 """A table of customers' segments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tocsin.declare.model.table import TableSpec

@@ -1,7 +1,5 @@
 """A small source, suites for it, and profiles of its days."""
 
-from __future__ import annotations
-
 import json
 from datetime import date, datetime, time
 from pathlib import Path

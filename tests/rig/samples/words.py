@@ -1,7 +1,5 @@
 """A small source of words, and a view that counts them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 _SOURCE = """title = "Words"

@@ -1,7 +1,5 @@
 """The programs of Airflow's components, as far as they do not need Airflow."""
 
-from __future__ import annotations
-
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 

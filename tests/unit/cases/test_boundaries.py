@@ -1,7 +1,5 @@
 """Cases at the limits: what is expected follows from the limits alone, and lanes keep cases apart."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any

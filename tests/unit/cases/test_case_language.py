@@ -1,7 +1,5 @@
 """The language of cases, and the events that it makes: what a timeline says, and the line of each mistake."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import FunctionType

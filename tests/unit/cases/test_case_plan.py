@@ -1,7 +1,5 @@
 """Which columns a case must name, and whether it may be moved, by the code of `step` or a plan."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """What differs is told: from what a case expects, and from one way to the next."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

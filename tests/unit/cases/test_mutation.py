@@ -1,7 +1,5 @@
 """Mutants: each is one change of the detector, none of its cases. And which cases a detector must have."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Cases are no part of a version, nor of what a job runs; whatever else reads them is."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Detectors that read the findings of others: what is declared for them, and what is refused."""
 
-from __future__ import annotations
-
 import shutil
 from datetime import timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Modules of lib/: part of the version of what reaches them, checked as the file is, and found wherever it runs."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Routes: who gets which alert, when, and which routes are faults."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where Spark jobs run: what is refused before a job starts, and what is said about it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

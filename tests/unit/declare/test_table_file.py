@@ -1,7 +1,5 @@
 """What the file of a table may say, how its faults are told, and who may join it."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The example with `step`, called as the plain function that it is; its cases run in tests/spark."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Training in a process of its own: what goes wrong in `train` and `score` is said, and refused."""
 
-from __future__ import annotations
-
 import hashlib
 from datetime import UTC, date, datetime
 from importlib.metadata import version

@@ -1,7 +1,5 @@
 """`step` over the events of one entity: order, timers, forgetting, and what happens when a call goes wrong."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from datetime import UTC, datetime

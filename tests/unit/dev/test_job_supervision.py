@@ -1,7 +1,5 @@
 """The jobs of a stack: the order in which it starts them, and a state folder that cannot be written."""
 
-from __future__ import annotations
-
 import errno
 import threading
 import time

@@ -1,7 +1,5 @@
 """A launcher: processes that another one left behind, what it shows while it starts, and how others see it."""
 
-from __future__ import annotations
-
 import io
 import threading
 from pathlib import Path

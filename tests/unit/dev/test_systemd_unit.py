@@ -1,7 +1,5 @@
 """The unit for systemd: systemd's own check finds nothing in it, and it says what the platform's exit codes mean."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """How days stand that have no version, or none that is new enough."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The Iceberg table: which version of each day counts, whoever else publishes, on SQLite and on PostgreSQL."""
 
-from __future__ import annotations
-
 import threading
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path

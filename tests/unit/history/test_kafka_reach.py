@@ -1,7 +1,5 @@
 """How far back Kafka holds all events of a source, when its topic has lost its beginning."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables of models are refreshed by the Python of their detector; one that fails there harms no other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Syslog headers, logfmt lines, paths in JSON and keys, as Python reads them; Spark reads them alike: tests/spark."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a file of networks says of addresses, against a search through all of them, and how its faults are told."""
 
-from __future__ import annotations
-
 import random
 from bisect import bisect_right
 from ipaddress import ip_address, ip_network

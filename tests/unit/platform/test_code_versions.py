@@ -1,7 +1,5 @@
 """Versions that ran are kept, and files that change are read again."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

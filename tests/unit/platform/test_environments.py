@@ -1,7 +1,5 @@
 """Detectors run by the Python of their environment: one becomes that program, of several each group is one."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A fork server: what a client gets of the program that runs there, and what ends with what."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A lock on a file, and the lead of a job: one process has it, and one beside it waits until that has ended."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

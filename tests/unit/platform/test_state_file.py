@@ -1,7 +1,5 @@
 """What processes leave in a state folder: whole files, how they ended, and nothing that others may read."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Checkpoints elsewhere: in an object store, in a folder that installations share; and many reads of one place."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Drift beside the same weekday, verdicts, parameters, and the records of days."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from random import Random

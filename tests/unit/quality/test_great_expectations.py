@@ -1,7 +1,5 @@
 """Our table of expectations beside Great Expectations itself, and what comes of rules that it runs."""
 
-from __future__ import annotations
-
 import json
 import math
 import warnings

@@ -1,7 +1,5 @@
 """The pages: that they tell all, lead somewhere, load nothing, and show values from data as text."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser

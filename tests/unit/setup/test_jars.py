@@ -1,7 +1,5 @@
 """Java archives by their lock, and what all committed locks hold: hashes, no address, and nothing that contradicts."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import tomllib

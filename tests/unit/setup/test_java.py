@@ -1,7 +1,5 @@
 """The Java that jobs run on: which one is found, whom it trusts, and its archive of classes."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import os

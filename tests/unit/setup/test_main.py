@@ -1,7 +1,5 @@
 """Set-up: its steps, the programs that it runs, and what it takes for done."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Packages of a project: what is locked and installed, and what is said when a lock does not fit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Batches one after another in one session."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

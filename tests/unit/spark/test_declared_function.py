@@ -1,7 +1,5 @@
 """What a file does wrong when it is run is told with its line, and harms nothing but itself. There is no JVM here."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import time

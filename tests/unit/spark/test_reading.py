@@ -1,7 +1,5 @@
 """What is read off checkpoints, progress events, plans as JSON, and errors: all without a JVM."""
 
-from __future__ import annotations
-
 import errno
 import json
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The statistics equal those of reference packages, and bad input does what their docstrings say."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable

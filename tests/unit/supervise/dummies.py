@@ -1,7 +1,5 @@
 """Jobs that do nothing but live: light enough to start dozens."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What tasks of Airflow do with the jobs of an installation, up to the point where a process would start."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

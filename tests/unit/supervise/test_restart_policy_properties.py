@@ -1,7 +1,5 @@
 """Whatever happens, in whatever order: the rules that hold at every step."""
 
-from __future__ import annotations
-
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule

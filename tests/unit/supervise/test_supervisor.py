@@ -1,7 +1,5 @@
 """Supervision of real processes: light ones, at a quick timing."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """A machine of thought: processes that live and die as the test says, and a clock that the test moves."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """Cases in real-time mode run on the broker that was started for them, whatever the environment says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Files of detectors with a model: what `check` refuses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

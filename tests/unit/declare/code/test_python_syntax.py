@@ -1,7 +1,5 @@
 """Threads that parse at once do not break each other's trees, as CPython 3.11 lets them."""
 
-from __future__ import annotations
-
 import ast
 import gc
 import sys

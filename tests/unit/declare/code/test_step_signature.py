@@ -1,7 +1,5 @@
 """What a file with `step` must look like, told before anything runs."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from pathlib import Path
 

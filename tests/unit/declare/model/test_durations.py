@@ -1,7 +1,5 @@
 """Windows as they are counted: the moments at which clocks of places change are known from the places' own rules."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """The identity of a finding, what travels on the findings topic, and how scores and entities are written."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest

@@ -1,7 +1,5 @@
 """Which windows with lower bounds are due, and that none is forgotten."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What a batch that fails in Python tells Spark."""
 
-from __future__ import annotations
-
 import traceback
 from typing import Any
 from unittest.mock import MagicMock

@@ -1,7 +1,5 @@
 """How Airflow is started, also as the main process of a container: its environment, its secrets, what it waits for."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

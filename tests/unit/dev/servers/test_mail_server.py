@@ -1,7 +1,5 @@
 """The mail sink as its launcher starts it: it takes mails, shows them, and lets none of them run anything."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import smtplib

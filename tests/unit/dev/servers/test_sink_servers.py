@@ -1,7 +1,5 @@
 """Which servers and topics a project needs, and what is said about those that it cannot have."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

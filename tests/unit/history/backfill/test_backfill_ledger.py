@@ -1,7 +1,5 @@
 """What is published for a day changes at once or not at all, and a reader never sees half of it."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Which days of a detector need a run, of what their findings are made, how they stand and what they take."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path

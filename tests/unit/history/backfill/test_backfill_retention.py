@@ -1,7 +1,5 @@
 """What is kept beside history goes with it: no earlier, and whatever stops it in between."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 

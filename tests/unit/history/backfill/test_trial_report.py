@@ -1,7 +1,5 @@
 """What a run that keeps nothing tells."""
 
-from __future__ import annotations
-
 from tests.rig.samples.backfills import DAY, NEXT, finding
 from tocsin.history.backfill.trial_report import DayDiff, TrialChange, changes
 

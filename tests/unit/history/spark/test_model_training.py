@@ -1,7 +1,5 @@
 """The process that trains a model: what takes too long or too much is ended and refused."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

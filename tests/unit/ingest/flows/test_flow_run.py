@@ -1,7 +1,5 @@
 """Where a flow goes on: behind its last version, in another order of its sources, and with which ticks."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Sources that lines are drained into, and who may."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

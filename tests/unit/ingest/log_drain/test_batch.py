@@ -1,7 +1,5 @@
 """Frames and lines to records, with every way in which a frame can be wrong."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Logs in OTLP: both encodings give the same records."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Old lines happen now, each with its time written anew in its own form and all else as it was."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

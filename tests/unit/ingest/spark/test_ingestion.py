@@ -1,7 +1,5 @@
 """Where an ingest goes on, what it counts as removed, and where it says that its query has failed."""
 
-from __future__ import annotations
-
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reading a topic, against a consumer that behaves as librdkafka's does. There is no Kafka here."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a job says of itself, also while it retries, as whoever looks at the same moment finds it. There is no Kafka."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import threading

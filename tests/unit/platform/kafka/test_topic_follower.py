@@ -1,7 +1,5 @@
 """Writing to topics, following one, and reading several as one, in a Kafka that librdkafka plays."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

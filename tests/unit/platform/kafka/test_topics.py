@@ -1,7 +1,5 @@
 """New topics can be read before anybody does, and a job has the rights that it needs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from concurrent.futures import Future
 from types import SimpleNamespace

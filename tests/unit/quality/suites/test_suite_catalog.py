@@ -1,7 +1,5 @@
 """Suites: what is read, and that every fault is told at once, with its place and the nearest valid name."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Attach to engines that a test plays: which one is chosen, and what is refused."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

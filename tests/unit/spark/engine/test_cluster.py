@@ -1,7 +1,5 @@
 """What a session on a cluster is given, and which failures are the loss of an executor."""
 
-from __future__ import annotations
-
 import socket
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an engine remembers of its deaths, and which jobs go on alone after them."""
 
-from __future__ import annotations
-
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an engine does with connections that are none of a job, and with memory that it must not take."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Callable, Iterator

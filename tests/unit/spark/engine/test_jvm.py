@@ -1,7 +1,5 @@
 """A JVM ends by itself when its time is over, without anything of Python, and nobody logs errors meanwhile."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 from collections.abc import Iterator

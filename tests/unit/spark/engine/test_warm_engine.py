@@ -1,7 +1,5 @@
 """Attach to an engine that is started for it, and end one that nobody uses."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

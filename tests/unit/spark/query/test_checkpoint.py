@@ -1,7 +1,5 @@
 """Where a checkpoint begins, and where it begins anew when what it would read next is gone or to be skipped."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """When a detector drains, and what a record says about its age."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Of several processes that would write a checkpoint one does."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

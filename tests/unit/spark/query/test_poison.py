@@ -1,7 +1,5 @@
 """Which records a search blames, and what stays of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path

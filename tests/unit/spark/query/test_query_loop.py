@@ -1,7 +1,5 @@
 """What a job does when its query has ended by itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast

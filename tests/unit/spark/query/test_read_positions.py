@@ -1,7 +1,5 @@
 """What a query has read between two boundaries: never more than it has, and nothing where that cannot be told."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace

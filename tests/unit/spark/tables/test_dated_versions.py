@@ -1,7 +1,5 @@
 """Versions by day: each so many days one, and what is put back in force or held by hand."""
 
-from __future__ import annotations
-
 import os
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path

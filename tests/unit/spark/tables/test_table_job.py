@@ -1,7 +1,5 @@
 """The job, on a Kafka that librdkafka plays: what it publishes, and that no record ends it."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

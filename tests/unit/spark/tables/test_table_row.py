@@ -1,7 +1,5 @@
 """What a record says of a row, and which records say nothing."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Versions of rows: when each holds, what a late record may change, and what survives a crash."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What becomes of conditions: from the files of an installation to a real mail server."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterator

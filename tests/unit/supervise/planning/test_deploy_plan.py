@@ -1,7 +1,5 @@
 """Whose state fits, where Spark has made the plans; and what becomes of jobs that run. Pure: all is handed in."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The runner on a fake of the API's client; tests/kubernetes tries it on a real API."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime
 from pathlib import Path

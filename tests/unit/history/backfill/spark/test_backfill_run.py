@@ -1,7 +1,5 @@
 """A detector that runs as a stream alone, in a backfill beside another; what Spark and gate would say is given."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
