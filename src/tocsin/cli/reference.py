@@ -187,11 +187,15 @@ def _shape(name: str, shapes: dict[str, dict[str, Any]], writers: str) -> str:
         for fields, meaning in ATTRIBUTE.findall(attributes + "\n")
         for field in fields.split(", ")
     }
-    fields: dict[str, list[str]] = {}
+    fields: dict[str, dict[str, list[str]]] = {}
     for field, kind in shapes[name]["properties"].items():
-        said = f"({_type(kind, shapes)}){f': {meanings[field]}' if field in meanings else ''}"
-        fields.setdefault(said, []).append(f"`{field}`")
-    described = "; ".join(f"{', '.join(names)} {said}" for said, names in fields.items())
+        written = f" ({_type(kind, shapes)})"
+        meaning = f": {meanings[field]}" if field in meanings else ""
+        fields.setdefault(meaning or written, {}).setdefault(written, []).append(f"`{field}`")
+    described = "; ".join(
+        ", ".join(", ".join(names) + written for written, names in kinds.items()) + (said if said not in kinds else "")
+        for said, kinds in fields.items()
+    )
     return f"- **{name}**{writers}. {' '.join(text.split())} {described}."
 
 
