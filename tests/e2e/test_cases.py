@@ -97,6 +97,7 @@ def start(project: Path, *words: str, of: Path | None = None, engine: bool = Fal
     environment = os.environ | {"TOCSIN_PROJECT": str(of or project), "TMPDIR": str(project / "tmp")}
     environment["TOCSIN_KAFKA__BOOTSTRAP_SERVERS"] = "127.0.0.1:1"  # the broker of the installation is never asked
     environment["TOCSIN_ENGINE__ENABLED"] = str(engine)
+    environment["PYTHONPATH"] = str(ROOT)  # for tests.rig
     return subprocess.Popen(
         [sys.executable, "-m", *words], env=environment, cwd=project, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

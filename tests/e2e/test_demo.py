@@ -158,7 +158,7 @@ def test_an_example_fills_its_view(tmp_path: Path) -> None:
         written, _ = demo.communicate(timeout=patient(DEMO_SECONDS))
     assert demo.returncode == 0, written
     assert "route_metrics has rows" in written
-    assert "/#token=" in written
+    assert "/views.html#token=" in written
     assert seen.left() == []
 
 
