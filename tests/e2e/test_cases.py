@@ -161,7 +161,8 @@ def test_runs_share_an_engine_and_one_that_loses_it_goes_on_alone(project: Path)
 
     with ThreadPoolExecutor() as threads:
         both = [threads.submit(run, project, *words, engine=True) for _ in range(2)]
-        assert [(one.result().returncode, one.result().stderr) for one in both] == [(0, "")] * 2
+        done = [one.result() for one in both]
+        assert [(one.returncode, one.stderr) for one in done] == [(0, "")] * 2, [one.stdout for one in done]
         first, (folder,) = engine(), (project / "tmp").iterdir()  # and no files of the runs
         assert folder.stat().st_mode & 0o777 == 0o700
         beside = threads.submit(run, project, *words, "--ways", "batch,each-event", engine=True)
