@@ -16,7 +16,6 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from tocsin.alerts.alert_states import LEVELS
-from tocsin.declare.model.alert_matcher import Level
 from tocsin.declare.model.detector import DetectorSpec, Stage
 from tocsin.declare.model.detector_guide import DetectorGuide
 from tocsin.declare.model.finding import Finding, Origin, canonical_entity
@@ -146,11 +145,6 @@ def notifies(finding: Finding, facts: DetectorFacts, now: datetime) -> bool:
 
 def _end(finding: Finding) -> datetime:
     return finding.window_end or finding.moment
-
-
-def routed_level(kind: NotificationKind) -> Level:
-    """Return the level by which a notification finds its route: a line of a summary pages nobody."""
-    return "urgent" if kind is NotificationKind.URGENT else "email"
 
 
 def patience(finding: Finding, facts: DetectorFacts, now: datetime) -> datetime:

@@ -27,6 +27,7 @@ from tocsin.alerts.store.alert_rows import (
     stored_finding,
 )
 from tocsin.alerts.store.schema import alert_transitions, alerts, backfilled_days, findings, notifications
+from tocsin.declare.model.alert_matcher import Level
 from tocsin.declare.model.finding import Finding
 from tocsin.declare.routes import NO_ROUTES, Routes
 
@@ -324,7 +325,7 @@ class _Work:
         return rows
 
     def _recipients(self, kind: NotificationKind, alert: _Alert, facts: DetectorFacts) -> list[str]:
-        level = alert_policy.routed_level(kind)
+        level: Level = "urgent" if kind is NotificationKind.URGENT else "email"  # a line of a summary pages nobody
         labels = facts.labels(alert.detector, level, json.loads(alert.entity))
         return [to.recipient for to in self._rules.routes.recipients(labels, self._now, self._rules.paged)]
 

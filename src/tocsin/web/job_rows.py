@@ -10,13 +10,11 @@ from datetime import UTC, datetime, timedelta
 from tocsin.alerts.store.alert_rows import JobUsage
 from tocsin.alerts.store.queries import list_usage, open_store
 from tocsin.declare.catalog import Catalog
-from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.flow import FlowSpec
 from tocsin.declare.model.job_kinds import KINDS, JobKind
 from tocsin.declare.model.job_report import BUSY_CORES, JobReport
 from tocsin.declare.model.names import DETECTOR, PLATFORM_DAG, JobName, dag_of
 from tocsin.declare.settings import Settings
-from tocsin.supervise.dag_specs import declared_facts
 from tocsin.supervise.incidents.event_log import Restart
 from tocsin.supervise.job_kinds import declared
 from tocsin.supervise.job_status import JobStatus, Severity, Snapshot
@@ -64,13 +62,6 @@ class JobRow(JobStatus):
         if self.standing is Severity.OFF and self.health == self.stage:
             return "unrun"
         return "detector" if self.kind == DETECTOR else "platform"
-
-
-def shown_facts(spec: DetectorSpec, memory_limit: int) -> dict[str, str]:
-    """List by name what the file of a detector declares, and how many bytes its job may hold."""
-    origin = " (by the settings)" if spec.memory is None else ""
-    memory = f"restarted above {memory_limit / 1e6:,.0f} MB{origin}"
-    return {"what it catches": spec.doc, **declared_facts(spec), "memory": memory}
 
 
 def job_row(snapshot: Snapshot, job: str, used: JobUsage | None, load: Load | None, is_paused: bool | None) -> JobRow:

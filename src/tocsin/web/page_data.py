@@ -34,11 +34,12 @@ from tocsin.platform.background_value import BackgroundValue, Fetched
 from tocsin.platform.code_versions import FollowedCatalog
 from tocsin.platform.state_file import Followed
 from tocsin.spark.tables.dated_versions import DatedVersions, RefusedVersion
+from tocsin.supervise.dag_specs import declared_facts
 from tocsin.supervise.incidents.event_log import ProcessEnd, event_log_path, last_restart, process_ends, read_events
 from tocsin.supervise.installed_jobs import process_reader
 from tocsin.supervise.job_status import Severity, Snapshot, look, unsupervised_reason
 from tocsin.supervise.planning.desired_inputs import memory_limit
-from tocsin.web.job_rows import GROUPS, JobRow, Loads, job_row, read_usage, shown_facts
+from tocsin.web.job_rows import GROUPS, JobRow, Loads, job_row, read_usage
 from tocsin.web.parity_page import Comparisons, Parity
 
 # Everybody who looks at the same time shares one look.
@@ -113,12 +114,14 @@ class Installation:
         return [end for end in self._process_ends(job) if end.failed]
 
     def declaration(self, job: str) -> dict[str, str]:
-        """List by name what the file of the detector `job` declares; nothing for other jobs."""
+        """List by name what the file of the detector `job` declares, and what it may hold; nothing for other jobs."""
         snapshot, own = self._look(), JobName.parse(job)
         spec = snapshot.catalog.detectors.get(own.name) if snapshot and own.kind == DETECTOR else None
         if snapshot is None or spec is None:
             return {}
-        return shown_facts(spec, memory_limit(self.settings, snapshot.catalog.sources_of(spec), spec.memory))
+        limit = memory_limit(self.settings, snapshot.catalog.sources_of(spec), spec.memory)
+        memory = f"restarted above {limit / 1e6:,.0f} MB{' (by the settings)' if spec.memory is None else ''}"
+        return {"what it catches": spec.doc, **declared_facts(spec), "memory": memory}
 
     def parity(self, detector: str) -> Parity:
         """Compare the findings of stream and backfill of `detector`."""

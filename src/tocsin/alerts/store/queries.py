@@ -359,12 +359,14 @@ def alert_details(connection: Connection, alert_id: int) -> AlertDetails | None:
     latest = own.order_by(rows.c.moment.desc(), rows.c.finding_id).limit(SHOWN_FINDINGS)
     highest = own.order_by(case((rows.c.level == "urgent", 0), else_=1), rows.c.score.desc()).limit(1)
     sent = select(notifications).where(notifications.c.alert_id == alert_id).order_by(notifications.c.id)
+    steps = select(*(alert_transitions.c[name] for name in Transition.model_fields))
+    history = steps.where(alert_transitions.c.alert_id == alert_id).order_by(alert_transitions.c.id)
     return AlertDetails(
         alert=_alert(row),
         highest=stored_finding(connection.execute(highest).mappings().one()),
         findings=[stored_finding(row) for row in connection.execute(latest).mappings()],
         notifications=[notification_of(row) for row in connection.execute(sent).mappings()],
-        history=transitions(connection, alert_id),
+        history=[Transition(**row) for row in connection.execute(history).mappings()],
         earlier=_earlier(connection, rows, row),
         evidence=read_evidence(connection, alert_id),
     )
@@ -379,13 +381,6 @@ def _earlier(connection: Connection, rows: FromClause, alert: Mapping[Any, Any])
     latest = select(*columns).where(rows.c.alert_id.in_(ids), _counts(rows)).order_by(rows.c.moment.desc())
     found = connection.execute(latest.limit(EARLIER_FINDINGS)).mappings().all()
     return [EarlierFinding(**values) for values in reversed(found)]
-
-
-def transitions(connection: Connection, alert: int) -> list[Transition]:
-    """List what happened to an alert, the oldest first."""
-    table = alert_transitions.c
-    query = select(table.at, table.who, table.action, table.state, table.why).where(table.alert_id == alert)
-    return [Transition.model_validate(dict(row)) for row in connection.execute(query.order_by(table.id)).mappings()]
 
 
 def _alerts(rows: FromClause, choice: Select[Any]) -> Select[Any]:
