@@ -38,6 +38,7 @@ _ZONE_NAMES = (
     '[zone_offsets], as in EST = "-05:00"; a time with another name goes to quarantine'
 )
 _NO_ZONE_NAMES = "holds no z, so [zone_offsets] are of no use"
+_NO_HALF = "holds hours of 12 (h, K) and no a, so 1 may be 13: write HH for hours of 24, or a where AM or PM stands"
 _TIME_FORMATS = ("iso8601", *EPOCHS, SYSLOG)
 
 
@@ -244,12 +245,15 @@ class _Reader(TomlReader):
             elif name in values["optional"]:
                 self.fault(key, f"'{name}' may not be optional")
         form, kind = values.get("event_time_format") or "iso8601", columns.get(values.get("event_time"))
+        letters = set() if form in _TIME_FORMATS else pattern_letters(form)
         if not _is_time_format(form):
             what = f"'{form}' is neither {', '.join(_TIME_FORMATS)} nor a pattern with month and day, as in {_EXAMPLE}"
             self.fault("event_time_format", what, near=nearest(form, _TIME_FORMATS))
-        elif ("z" in pattern_letters(form)) != bool(values.get("zone_offsets")):
-            self.fault("event_time_format", _ZONE_NAMES if "z" in pattern_letters(form) else _NO_ZONE_NAMES)
-        elif "time_zone" in self.table and (form in EPOCHS or pattern_letters(form) & _ZONE_LETTERS):
+        elif letters & set("hK") and "a" not in letters:
+            self.fault("event_time_format", _NO_HALF)
+        elif ("z" in letters) != bool(values.get("zone_offsets")):
+            self.fault("event_time_format", _ZONE_NAMES if "z" in letters else _NO_ZONE_NAMES)
+        elif "time_zone" in self.table and (form in EPOCHS or letters & _ZONE_LETTERS):
             self.fault("time_zone", f"is not for event_time_format {form}, which says the moment by itself")
         elif kind in ("int", "bigint", "double") and form not in EPOCHS:
             self.fault("event_time_format", f"a column of type {kind} needs {' or '.join(EPOCHS)}")
@@ -264,10 +268,12 @@ def _is_well(key: str, wrong: set[str | None]) -> bool:
 def _is_time_format(form: str) -> bool:
     """Return whether `form` is a name, or a Spark datetime pattern by which a day can be told."""
     letters = pattern_letters(form)
-    has_day = "y" in letters or (letters & set("ML") and "d" in letters)
+    # What a pattern lacks Spark takes for the first, as the month of yyyy-mm-dd and the minute of HH:MM:ss.
+    has_day = "d" in letters if letters & set("ML") else {"y", "D"} <= letters
+    has_minute = "m" in letters or "s" not in letters
     # Spark reads no weekday; that at the beginning is skipped.
     is_known = letters <= _PATTERN_LETTERS and "E" not in re.sub("^E+", "", form)
-    return form in _TIME_FORMATS or (bool(has_day) and is_known)
+    return form in _TIME_FORMATS or (has_day and has_minute and is_known)
 
 
 def _is_in_any_text(pattern: str) -> bool:

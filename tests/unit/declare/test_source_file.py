@@ -116,6 +116,10 @@ Visitor = "int"
             ("key =", 'event_time_format = "d MMM EEE yyyy"\nkey ='),
             ":5: event_time_format: 'd MMM EEE yyyy' is neither",
         ),
+        (("key =", 'event_time_format = "yyyy-mm-dd HH:mm"\nkey ='), ":5: event_time_format: 'yyyy-mm-dd HH:mm' is"),
+        (("key =", 'event_time_format = "yyyy-MM-DD"\nkey ='), ":5: event_time_format: 'yyyy-MM-DD' is neither"),
+        (("key =", 'event_time_format = "d MMM HH:MM:ss"\nkey ='), ":5: event_time_format: 'd MMM HH:MM:ss' is"),
+        (("key =", 'event_time_format = "d MMM hh:mm:ss"\nkey ='), ":5: event_time_format: holds hours of 12 (h, K)"),
         (("key =", 'event_time_format = "yyyy-MM-dd HH:mm z"\nkey ='), ":5: event_time_format: holds z, the name of a"),
         (
             ("[schema]", '[zone_offsets]\nEST = "-5"\n[schema]'),
@@ -190,6 +194,7 @@ def test_the_name_of_the_file_fits_a_topic(tmp_path: Path, name: str) -> None:
         "dd/MMM/yyyy:HH:mm:ss Z",
         "yyyy-MM-dd'T'HH:mm",
         "EEE MMM d HH:mm:ss yyyy",
+        "yyyy-DDD KK:mm:ss a",
         "epoch-nanoseconds",
     ],
 )

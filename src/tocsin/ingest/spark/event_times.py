@@ -23,7 +23,7 @@ _SHORT_COUNTS = (
 )
 """Counts of milliseconds with fewer than three digits, and what they become; Java takes `$10` for `$1` and a 0."""
 _LEAP_YEAR = "2000"
-_HAS_ZONE = r"(Z|[+-]\d{2}:?\d{2})$"
+_HAS_ZONE = r"(Z|[+-]\d{2}(:?\d{2})?)$"
 _MOST_AHEAD = "INTERVAL 1 DAY"
 _AGAIN = "INTERVAL 1 HOUR"
 """By so much clocks are set back in autumn: for so long each local time occurs twice."""
@@ -54,7 +54,7 @@ def read_time(text: Column, form: str) -> Column:
     if form == "iso8601":
         return F.when(text.rlike(ISO8601), text.try_cast("timestamp"))
     if form in EPOCHS:
-        number = F.try_multiply(text.try_cast("decimal(28,6)"), F.lit(_MICROSECONDS[form])).try_cast("bigint")
+        number = F.try_multiply(text.try_cast("decimal(28,9)"), F.lit(_MICROSECONDS[form])).try_cast("bigint")
         return F.timestamp_micros(number)
     return F.try_to_timestamp(text, F.lit(form))
 
@@ -102,7 +102,7 @@ def _in_zone(local: Column, source: Source) -> Column:
     return F.when(is_again, again).otherwise(first)
 
 
-ISO8601 = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:?\d{2})?$"
+ISO8601 = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}(:?\d{2})?)?$"
 
 
 def placed(records: DataFrame) -> DataFrame:
