@@ -64,7 +64,7 @@ Verbs that [the shapes](#what---json-writes) name take `--json`.
 _ANY_NUMBER = "x<=1000000000000000000; "  # what SQLite holds
 _IN_SHORT = """## Verbs in short
 
-Those with three options at most; all others have a section below.
+Those with four options at most; all others have a section below.
 
 | verb | what it does | options |
 |---|---|---|"""
@@ -131,7 +131,7 @@ def _verbs(command: Any, context: Any, name: str) -> Iterator[str]:
         with verb.make_context(whole, [], resilient_parsing=True) as own:
             arguments = (_argument(piece) for piece in verb.collect_usage_pieces(own)[1:])
             records = list(_records(verb, own))
-        if len(records) <= 3 and text.count("\n") < 4:
+        if len(records) <= 4 and text.count("\n") < 4:
             cells = (f"`{' '.join([whole, *arguments])}`", " ".join(text.split()), "<br>".join(records))
             rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
         else:
