@@ -155,30 +155,57 @@ def _lines(path: Path, longest: int) -> Iterator[bytes]:
 
 
 def csv_records(path: Path) -> Iterator[bytes]:
-    """Read the rows of a CSV file as JSON objects of texts; a blank row, and one of too many cells, as it is.
+    """Read the rows of a CSV file as JSON objects of texts.
 
-    ConfigError if the file cannot be read, is no CSV, or has no row of column names.
+    A blank row, and one of too many cells or with text behind a closing quotation mark, stays as it is.
+
+    ConfigError if the file cannot be read, is no CSV, has no row of column names, or does not close a quotation mark.
     """
     # Not with pyarrow.csv, which takes rows with too few or too many cells out of their order: here a short row lacks
     # values, and a long one goes to quarantine, each under its number.
     csv.field_size_limit(_LONGEST_CELL)
     with open_text(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
-        first = next(itertools.dropwhile(_NO_ROW.match, text), "")
+        ahead, first = next(((n, line) for n, line in enumerate(text) if not _NO_ROW.match(line)), (0, ""))
         bare = re.sub('"[^"]*"', "", first)
         delimiter = max(",;\t|", key=bare.count)
         spaced = bare.count(delimiter) == bare.count(f"{delimiter} ")
-        reader = csv.reader(itertools.chain([first], text), delimiter=delimiter, skipinitialspace=spaced)
+        row: list[str] = []
+        lines = _noted(itertools.chain([first], text), row)
+        reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=spaced, strict=True)
         try:
             names = [name.strip() for name in next(reader, [])]
             if any(_VALUE.match(name) for name in names):
                 raise ConfigError.one(path, "has no row of column names: its first row holds values", line=1)
             if not names or len(set(names)) != len(names):
                 raise ConfigError.one(path, "needs a first row of column names, each once")
-            for cells in reader:
-                yield _object(names, cells)
+            yield from _objects(reader, names, row)
         except csv.Error as error:
-            raise ConfigError.one(path, f"is not CSV:  {error}", line=reader.line_num) from error
+            what = f"is not CSV: {error}, in the row that begins here; is a quotation mark not closed?"
+            raise ConfigError.one(path, what, line=ahead + reader.line_num - len(row) + 1) from error
+
+
+def _noted(lines: Iterable[str], row: list[str]) -> Iterator[str]:
+    for line in lines:
+        row.append(line)
+        yield line
+
+
+def _objects(reader: Iterator[list[str]], names: list[str], row: list[str]) -> Iterator[bytes]:
+    """Yield the rows of `reader`, of which `row` holds the lines that the current one is made of."""
+    while True:
+        row.clear()
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            if "expected after" not in str(error):
+                raise
+            # Text behind a closing quotation mark, as in "a \"b\"": it would be read as another value.
+            yield "".join(row).rstrip("\r\n").encode("utf-8", "surrogateescape")
+        else:
+            if cells is None:
+                return
+            yield _object(names, cells)
 
 
 def _object(names: list[str], cells: list[str]) -> bytes:

@@ -170,7 +170,7 @@ def _records(path: Path, lines: list[str]) -> tuple[str, list[dict[str, Any]], L
     if form_of(path) is FileForm.CSV:
         rows = [row for row in map(_json_fields, lines) if row]
         if len(rows) < MOST * len(lines):
-            raise ConfigError.one(path, "has more cells than column names in many rows")
+            raise ConfigError.one(path, "has many rows with more cells than column names, or stray quotation marks")
         return "json", rows, None
     for form, read in (("json", _json_fields), ("key-value", _key_value_fields), ("logfmt", _logfmt)):
         records = [read(line) for line in lines]

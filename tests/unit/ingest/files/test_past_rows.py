@@ -86,6 +86,17 @@ def test_a_file_that_is_not_what_its_name_says_is_named(name: str, content: byte
         staged(cut)
 
 
+def test_quotation_marks_that_mean_something_else_change_no_value(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    odd = ['a,"x \\"y\\""', '"b" c,1', '"d,1\ne,"f"']
+    path.write_text("\n".join(["# of 2026", "id,n", *odd, '5" disk,""', ""]))
+    *kept, last = staged(path)
+    assert ([row.decode() for row in kept], json.loads(last)) == (odd, {"id": '5" disk'})
+    path.write_text('# of 2026\nid,n\na,1\n"b,1\nc,1\n')
+    with pytest.raises(ConfigError, match=r":4: is not CSV: unexpected end of data, in the row that begins here"):
+        staged(path)
+
+
 @pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
 def test_the_row_of_names_tells_what_ends_a_cell(tmp_path: Path, mark: str) -> None:
     path = tmp_path / "rows.csv"

@@ -211,7 +211,7 @@ def test_a_number_that_is_measured_is_no_key(tmp_path: Path) -> None:
     [
         (b"t,id\n2026-11-20 10:00:00,caf\xe9\n", "row 1 holds the byte E9; if it is Latin-1"),
         (b"t,id\n", "holds no row but that of column names"),
-        (b"t,id\n2026-11-20 10:00:00,a,b\n", "more cells than column names in many rows"),
+        (b"t,id\n2026-11-20 10:00:00,a,b\n", "many rows with more cells than column names"),
         (b"2026-11-20 10:00:00,a\n", "has no row of column names"),
         (gzip.compress(b"t,id\n", mtime=0), "is compressed with gzip"),
         ("t,id\n".encode("utf-16"), "is UTF-16"),
