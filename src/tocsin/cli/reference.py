@@ -142,7 +142,8 @@ def _verbs(command: Any, context: Any, name: str) -> Iterator[str]:
 
 def _argument(piece: str) -> str:
     """An argument as it stands in a call: in brackets if it may be left out."""
-    return piece.strip("{}").replace("[[", "[").replace("]]", "]").upper()
+    plain = piece.replace("{", "").replace("}", "").replace("[[", "[").replace("]]", "]")
+    return plain.replace("......", "...").upper()
 
 
 def _records(verb: Any, own: Any) -> Iterator[str]:
