@@ -5,7 +5,6 @@ import re
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from pyarrow.fs import S3FileSystem
 
+from tests.rig.tcp_proxy import TcpProxy
 from tests.rig.waiting import await_that
 from tocsin.declare.setting_blocks import StorageSettings
 from tocsin.dev.servers.ports import accepts, free_ports
@@ -27,8 +27,8 @@ OTHER_PROFILE = "strange"
 """Another profile in that file; nothing may use it."""
 
 
-class Wire:
-    """Passes bytes between a port and the server behind it, until it is cut.
+class Wire(TcpProxy):
+    """The connections to a store, until they are cut: by hand, or at a request.
 
     Attributes:
         keys: the access keys that requests have come with.
@@ -36,24 +36,18 @@ class Wire:
     """
 
     def __init__(self, target: int) -> None:
-        self._target = target
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._open: set[socket.socket] = set()
         self.is_cut = False
         self.keys = set[str]()
         self.slowness: tuple[re.Pattern[bytes], float] | None = None
         self.most_bytes: int | None = None  # of one request, before the connection breaks; None for any number
         self._cut_at: tuple[re.Pattern[bytes], int] | None = None
         self._call_at: tuple[re.Pattern[bytes], Callable[[], None]] | None = None
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(target)
 
     def cut(self) -> None:
         """Break all connections, and refuse new ones until `mend`."""
         self.is_cut = True
-        for one in [*self._open]:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+        self.hang_up()
 
     def cut_at(self, pattern: bytes, nth: int = 1) -> None:
         """Cut as soon as a request comes that `pattern` is found in, the `nth` such; it does not reach the server."""
@@ -70,47 +64,28 @@ class Wire:
     def mend(self) -> None:
         self.is_cut, self.most_bytes, self._cut_at, self.slowness = False, None, None, None
 
-    def close(self) -> None:
-        self.cut()
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                if self.is_cut:
-                    client.close()
-                    continue
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
     def _serve(self, client: socket.socket) -> None:
-        refused = contextlib.suppress(OSError)  # the server has ended
-        with client, refused, socket.create_connection(("127.0.0.1", self._target)) as server:
-            self._open |= {client, server}
-            back = threading.Thread(target=self._pump, args=(server, client, False), daemon=True)
-            back.start()
-            self._pump(client, server, True)
-            back.join()
-            self._open -= {client, server}
+        if self.is_cut:
+            client.close()
+        else:
+            super()._serve(client)
 
-    def _pump(self, source: socket.socket, target: socket.socket, is_request: bool) -> None:
+    def _inspection(self) -> Callable[[bytes], bool]:
         passed, before = 0, b""
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                passed += len(data)
-                if is_request and (begun := _KEY.findall(data)):
-                    self.keys |= {one.decode() for one in begun}
-                    self._before(data)
-                if is_request and self._is_fatal(before, data):
-                    self.cut()
-                    break
-                before = data[-_LONGEST_HEAD:]
-                if is_request and self.most_bytes is not None and passed > self.most_bytes:
-                    break
-                target.sendall(data)
-        for one in (source, target):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+
+        def passes(data: bytes) -> bool:
+            nonlocal passed, before
+            passed += len(data)
+            if begun := _KEY.findall(data):
+                self.keys |= {one.decode() for one in begun}
+                self._before(data)
+            if self._is_fatal(before, data):
+                self.cut()
+                return False
+            before = data[-_LONGEST_HEAD:]
+            return self.most_bytes is None or passed <= self.most_bytes
+
+        return passes
 
     def _before(self, request: bytes) -> None:
         if self._call_at is not None and self._call_at[0].search(request):

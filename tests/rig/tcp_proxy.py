@@ -3,7 +3,7 @@
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 _LOOPBACK = "127.0.0.1"
 _BYTES = 65536
@@ -18,7 +18,7 @@ class TcpProxy:
         self.port: int = self._listener.getsockname()[1]
         self._whole = threading.Event()
         self._whole.set()
-        self._sockets: list[socket.socket] = []
+        self._open: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -31,7 +31,7 @@ class TcpProxy:
 
     def hang_up(self) -> None:
         """End all connections, as a router does that has forgotten them."""
-        for one in self._sockets.copy():
+        for one in [*self._open]:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
@@ -42,28 +42,32 @@ class TcpProxy:
 
     def close(self) -> None:
         self._whole.set()
-        for one in (self._listener, *self._sockets):
-            with contextlib.suppress(OSError):
-                one.close()
+        self._listener.close()
+        self.hang_up()
 
     def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                server = socket.create_connection((_LOOPBACK, self._target))
-            except OSError:
-                client.close()
-                continue
-            self._sockets += [client, server]
-            for source, sink in ((client, server), (server, client)):
-                threading.Thread(target=self._forward, args=(source, sink), daemon=True).start()
-
-    def _forward(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while data := source.recv(_BYTES):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        refused = contextlib.suppress(OSError)  # the server has ended
+        with client, refused, socket.create_connection((_LOOPBACK, self._target)) as server:
+            self._open |= {client, server}
+            back = threading.Thread(target=self._forward, args=(server, client, lambda _: True), daemon=True)
+            back.start()
+            self._forward(client, server, self._inspection())
+            back.join()
+            self._open -= {client, server}
+
+    def _inspection(self) -> Callable[[bytes], bool]:
+        """Return what is asked of each part of what one client sends: the connection ends where it says no."""
+        return lambda _: True
+
+    def _forward(self, source: socket.socket, sink: socket.socket, passes: Callable[[bytes], bool]) -> None:
+        with contextlib.suppress(OSError):
+            while (data := source.recv(_BYTES)) and passes(data):
                 self._whole.wait()
                 sink.sendall(data)
         for one in (source, sink):
