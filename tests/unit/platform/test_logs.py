@@ -38,33 +38,23 @@ def test_every_line_has_time_level_and_job_and_events_stay_in_one_line() -> None
     assert "ValueError: no such thing" in lines[4]
 
 
-PY4J = """
-import logging
+OF_LIBRARIES = """
+import logging, httpx
 from tocsin.platform.logs import configure
-configure("ingest:logins")
+configure("notifier")
 for level, said in ((logging.INFO, "tries again"), (logging.WARNING, "gives up")):
     record = logging.LogRecord("root", level, "/x/py4j/java_gateway.py", 1, said, None, None)
     logging.getLogger().handle(record)
-"""
-
-
-def test_what_py4j_tries_once_more_is_not_told() -> None:
-    done = output_of(PY4J)
-    assert "gives up" in done.stderr
-    assert "tries again" not in done.stderr
-
-
-HTTPX = """
-import httpx
-from tocsin.platform.logs import configure
-configure("notifier")
 with httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(200))) as client:
     client.post("https://hooks.example.com/s3cret")
 """
 
 
-def test_the_address_of_a_receiver_is_not_told() -> None:
-    assert "s3cret" not in output_of(HTTPX).stderr
+def test_what_py4j_tries_once_more_and_the_address_of_a_receiver_are_not_told() -> None:
+    told = output_of(OF_LIBRARIES).stderr
+    assert "gives up" in told
+    assert "tries again" not in told
+    assert "s3cret" not in told
 
 
 def test_as_json_each_line_is_an_object_with_the_run_of_its_process() -> None:

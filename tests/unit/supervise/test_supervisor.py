@@ -226,15 +226,6 @@ def test_a_job_that_waits_and_beats_is_left_alone(bench: Bench) -> None:
     assert [type(action) for action in bench.done] == [Start]
 
 
-def test_a_job_that_cannot_be_started_is_tried_again_later(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(start: Start) -> Launch:
-        raise ConfigError.one("PySpark", "is not installed")
-
-    supervisor = Supervisor(JobGroup(name="jobs", state=bench.state, launch=broken, timing=QUICK), bench.runner)
-    assert [type(action) for action in supervisor.tick({"notifier": GOOD})] == [Start]
-    assert [type(action) for action in supervisor.tick({"notifier": GOOD})] == [Change, Start]
-
-
 def test_a_state_folder_that_cannot_be_written_is_an_error_before_anything_is_started(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,7 +307,7 @@ def test_a_start_that_fails_is_kept_with_its_reason(bench: Bench, monkeypatch: p
         EventKind.REFUSED,
         "cannot be started: locks/python.txt: holds no PySpark",
     )
-    supervisor.tick({"notifier": GOOD})
+    await_that(lambda: Start in [type(action) for action in supervisor.tick({"notifier": GOOD})])  # it is tried again
     *_, end = (one for one in read_events(bench.state, "notifier") if one.what is EventKind.END)
     assert (end.reason, end.exit_code) == (refused.reason, None), "nothing of the process before"
 
