@@ -1,7 +1,5 @@
 """Days of findings as backfills publish them, and the alerts DB after them."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, timedelta

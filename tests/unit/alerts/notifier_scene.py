@@ -1,7 +1,5 @@
 """A notifier whose clock, reports and mail server a test moves."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Findings, declarations and clocks for the tests of alerting."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

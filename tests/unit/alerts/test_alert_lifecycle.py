@@ -1,7 +1,5 @@
 """Ends of alerts: what was missing has come back, one mail to those who were told; and what is old goes."""
 
-from __future__ import annotations
-
 import sqlite3
 from dataclasses import replace
 from datetime import date, datetime, timedelta

@@ -1,7 +1,5 @@
 """The states of an alert: each case is a story, the statement what comes of it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

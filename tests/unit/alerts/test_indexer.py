@@ -1,7 +1,5 @@
 """The indexer: findings and alerts in the DB, the routes that it follows, and what detectors on findings read."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

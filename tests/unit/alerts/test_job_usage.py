@@ -1,7 +1,5 @@
 """What jobs take by day: whatever is read twice, late or not at all, the sums are those of the processes."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 

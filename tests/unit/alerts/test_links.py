@@ -1,7 +1,5 @@
 """Links in mails: who may read them, and until when."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is recorded of findings, and how it is listed."""
 
-from __future__ import annotations
-
 import sqlite3
 from datetime import datetime, timedelta
 from functools import partial

@@ -1,7 +1,5 @@
 """Every call of the command that a page, a rule, a mail or a message tells people to type is one that it takes."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

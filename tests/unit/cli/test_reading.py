@@ -1,7 +1,5 @@
 """`findings`, `alerts` and `status` over an alerts DB that the real recording filled."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

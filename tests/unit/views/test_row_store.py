@@ -1,7 +1,5 @@
 """The SQLite file of a view: others read it with plain columns, and no read looks at more rows than are asked for."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing

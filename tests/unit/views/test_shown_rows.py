@@ -1,7 +1,5 @@
 """Counters of instances: the total follows the latest value of each, whatever comes, comes twice, restarts or goes."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from pathlib import Path

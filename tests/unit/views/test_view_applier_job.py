@@ -1,7 +1,5 @@
 """The job, on a Kafka that librdkafka plays."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """A view, records of its topic, and a sink in memory that dies on demand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

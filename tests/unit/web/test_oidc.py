@@ -1,7 +1,5 @@
 """Logins at an issuer of OpenID Connect, played by a server of this file."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import threading

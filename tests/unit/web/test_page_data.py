@@ -1,7 +1,5 @@
 """What the page of all jobs says, from what lies in the state folder and what runs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

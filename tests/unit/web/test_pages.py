@@ -1,7 +1,5 @@
 """The pages about alerts, asked for as a browser does: who may do what, and what they say when they may not."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import hmac

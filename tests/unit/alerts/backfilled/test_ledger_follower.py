@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from datetime import date, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How alerts are compared with what is known of incidents: the scores, the labels, and how well they agree."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Evidence of alerts: events that Kafka holds, and what differs from before; null, empty, huge, hostile, and away."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A kind of receiver as somebody would add it: this module, and `RECORD` in `tocsin.declare.receivers`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import BaseModel

@@ -1,7 +1,5 @@
 """What mutes notifications: people who have answered, silences, and wider alerts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """Messages about jobs: from their files to the outbox, and from the files themselves while that is away."""
 
-from __future__ import annotations
-
 import errno
 import os
 import time

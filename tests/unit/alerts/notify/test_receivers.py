@@ -1,7 +1,5 @@
 """A receiver of another kind: its module and its record are all that it takes, also through the settings."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Mails over SMTP, with a server that takes its time or ends the connection between two mails."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Many alerts at once: few messages, and none of them keeps another detector's back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which alerts leave in one message: those that come at once, and those that were found too late."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Receivers that are reached over HTTP, each against a real server that answers, refuses, hangs and hangs up."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

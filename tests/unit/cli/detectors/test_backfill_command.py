@@ -1,7 +1,5 @@
 """`tocsin backfill` over a real history and ledger: plan, question, and what is told. What Spark would do is given."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta

@@ -1,7 +1,5 @@
 """`tocsin model` over models that are there; what Spark would train is given."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

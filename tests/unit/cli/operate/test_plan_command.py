@@ -1,7 +1,5 @@
 """What a deploy would do, told without Kafka and without Spark, from what the jobs were started with."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`tocsin alerts route`: what it says, and the test messages that it sends."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What of a view comes from sealed days and what from the stream: each window once, and none missing unsaid."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path

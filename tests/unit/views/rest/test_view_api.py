@@ -1,7 +1,5 @@
 """What is answered to whom, asked as an ASGI server asks."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What is written to an InfluxDB, by a server that keeps points as one does: by measurement, tags and time."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

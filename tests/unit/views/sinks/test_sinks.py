@@ -1,7 +1,5 @@
 """What holds for every sink, against real servers."""
 
-from __future__ import annotations
-
 import base64
 import json
 import urllib.request

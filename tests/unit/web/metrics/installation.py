@@ -1,7 +1,5 @@
 """An installation with something of everything that the exporter reads."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Where its programs are missing their tests are skipped, and say so.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The whole of what is served: from Kafka, heartbeats, the alerts DB, ledgers and views."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 import time
