@@ -24,7 +24,7 @@ from tocsin.ingest.sampling.written_form import UnclearTime
 from tocsin.ingest.time_patterns import time_regex
 
 _BYTES, _LINES = 1_000_000, 1_000
-_PAIR = re.compile(r"(?:\A|\s\|\s)\s*([A-Za-z_][A-Za-z0-9_]*):\s")
+_PAIR = re.compile(r"(?:\A|\s\|\s)\s*([A-Za-z_][A-Za-z0-9_.-]*):\s")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _ISO8601 = re.compile(time_regex("iso8601"))
 _KEY_TYPES = ("string", "int", "bigint")
@@ -83,7 +83,7 @@ def _texts(path: Path, lines: list[bytes], what: str) -> list[str]:
 
 def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
     form, records, guessed = _records(path, lines)
-    fields = name_columns(records) if form == "json" else None
+    fields = name_columns(records) if guessed is None else None
     if fields:
         needed = _needed(fields)
         records = [row | {name: needed[name][n] for name in needed} for n, row in enumerate(fields.records)]

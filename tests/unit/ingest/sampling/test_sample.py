@@ -151,10 +151,13 @@ def test_plain_lines_are_read_by_a_pattern(tmp_path: Path, lines: list[str], for
     assert {times.find(line.encode()).moment.strftime("%H:%M") for line in lines} <= {"14:05", "00:00"}
 
 
-@pytest.mark.parametrize(("line", "more"), [(LOGIN, ""), (ROUTER, " desc=late")])
+@pytest.mark.parametrize(
+    ("line", "more"), [(LOGIN + "{more}", " | x-id: 7 | User.name: x"), (ROUTER, " desc=late x-id=7 @l=i User.name=x")]
+)
 def test_what_was_guessed_is_a_source_that_can_be_read(tmp_path: Path, line: str, more: str) -> None:
     source, _ = guessed(tmp_path, *(line.format(u="ab"[n % 2], n=n, more=more if n else "") for n in range(5)))
     assert source.columns.keys() >= {source.key, *source.optional}
+    assert source.paths.items() >= {"x_id": "x-id", "User_name": "User.name"}.items()
 
 
 @pytest.mark.parametrize(
