@@ -12,6 +12,7 @@ import binascii
 import hashlib
 import hmac
 import json
+import math
 import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
@@ -333,6 +334,8 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value.array_value.values]
     if kind == "bytes_value":
         return value.bytes_value.hex()
+    if kind == "double_value" and not math.isfinite(value.double_value):
+        return json.dumps(value.double_value)  # as text: JSON has no such number
     return None if kind is None else getattr(value, kind)
 
 

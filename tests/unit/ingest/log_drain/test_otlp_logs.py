@@ -29,7 +29,7 @@ def record(body: Any, **fields: Any) -> dict[str, Any]:
 BODY = export(
     record({"stringValue": "at=info k=v"}, attributes=[{"key": "http.route", "value": {"intValue": "7"}}]),
     record({"kvlistValue": {"values": [{"key": "k", "value": {"arrayValue": {"values": [{"boolValue": True}]}}}]}}),
-    {"observedTimeUnixNano": TIME},
+    {"observedTimeUnixNano": TIME, "attributes": [{"key": "ratio", "value": {"doubleValue": "NaN"}}]},
 )
 
 
@@ -45,7 +45,7 @@ def test_both_encodings(is_json: bool) -> None:
     assert found == [
         shared | {"http_route": 7, "severity": "INFO", "body": "at=info k=v"},
         shared | {"k": [True], "severity": "INFO", "body": {"k": [True]}},
-        shared | {"body": None},
+        shared | {"ratio": "NaN", "body": None},
     ]
     lines = list(read_export(body, is_json, source(Format.LOGFMT)))
     assert lines[0] == f"<14>1 {time} - the_shop - - - at=info k=v".encode()
