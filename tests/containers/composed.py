@@ -75,7 +75,6 @@ class Composed:
         self._engine("volume", "prune", "--force", check=False)  # those without a name, which `down` leaves
 
     def container(self, service: str) -> str:
-        """Name of the container of a service."""
         return f"{self._name}_{service}_1"
 
     def lasting(self, image: str = "") -> list[str]:
@@ -134,7 +133,6 @@ class Composed:
         return self._engine("exec", self.container(service), *words, seconds=patient(_WAIT_SECONDS))
 
     def put(self, service: str, path: str, text: str) -> None:
-        """Write a file in the container."""
         file = self.project / Path(path).name
         file.write_text(text, encoding="utf-8")
         self._engine("cp", file, f"{self.container(service)}:{path}")
@@ -154,7 +152,6 @@ class Composed:
         return int(self.state(service)["ExitCode"])
 
     def log(self, service: str) -> str:
-        """The last lines of the container."""
         done = self._engine.run(["podman", "logs", "--tail", "40", self.container(service)], seconds=60, check=False)
         return done.stdout + done.stderr
 

@@ -71,10 +71,8 @@ class Engine:
         return done
 
     def has_image(self, name: str) -> bool:
-        """Tell whether an image of this name is there."""
         return self.run(["podman", "image", "exists", name], seconds=60, check=False).returncode == 0
 
     def inspect(self, container: str) -> dict[str, Any]:
-        """What podman knows of a container."""
         found: list[dict[str, Any]] = json.loads(self("container", "inspect", container))
         return found[0]

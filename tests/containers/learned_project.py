@@ -77,7 +77,6 @@ def declare(project: Path) -> None:
 
 
 def withdraw(project: Path) -> None:
-    """Remove them."""
     for name in _FILES:
         (project / name).unlink()
 

@@ -96,7 +96,6 @@ def running_demo(state: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def mails_in(state: Path) -> list[EmailMessage]:
-    """The mails that the sink has kept."""
     files = sorted((state / "mail").glob("*.eml"))
     return [message_from_bytes(path.read_bytes(), policy=policy.default) for path in files]
 

@@ -99,7 +99,6 @@ def test_the_indexer_reads_all_of_a_findings_topic_that_was_recreated(settings: 
 
 
 def until(count: int, read: Callable[[], list[Any]]) -> list[Any]:
-    """Read until `count` came."""
     found: list[Any] = []
 
     def came() -> bool:

@@ -51,11 +51,9 @@ class Follower(Tail):
         return None
 
     def of(self, detector: str = DETECTOR) -> list[Finding]:
-        """The findings of one detector."""
         return [finding for finding in self.findings.copy() if finding.detector == detector]
 
     def windows(self, detector: str = DETECTOR) -> set[Window]:
-        """Windows that have a finding."""
         return {window_of(finding) for finding in self.of(detector)}
 
 

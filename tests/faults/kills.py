@@ -187,7 +187,6 @@ def settle(observed: Observed, follower: Follower, load: Load, *detectors: str) 
 
 
 def report(outcome: Outcome) -> str:
-    """The figures of a run."""
     verdict, lines = outcome.verdict, [str(kill) for kill in outcome.kills]
     for job in (DETECT, INGEST, ENGINE):
         back = [kill.back_seconds for kill in outcome.kills if kill.job == job]

@@ -194,7 +194,6 @@ def run(folder: Path, rounds: int, recoveries: int, seed: int, within: float = m
 
 
 def report(outcome: Outcome) -> str:
-    """The figures of a run."""
     lines = [f"jobs that ran twice: {len(outcome.doubles)} (looked {outcome.looks} times)"]
     figures = {"rounds, all well": [one.seconds for one in outcome.rounds]}
     for kind in ("detector", "engine"):
@@ -215,7 +214,6 @@ def report(outcome: Outcome) -> str:
 
 
 def main() -> int:
-    """Take the figures."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.platform_kills", description=__doc__)
     parser.add_argument("--rounds", type=int, default=0, help="rounds of random kills")
     parser.add_argument("--recoveries", type=int, default=0, help="timed kills of a detect job and an engine")

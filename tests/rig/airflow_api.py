@@ -50,7 +50,6 @@ class Api:
         return found
 
     def pause(self, dag: str, paused: bool) -> None:
-        """Turn the switch of a DAG."""
         self.call("PATCH", f"/api/v2/dags/{dag}", {"is_paused": paused})
 
     def trigger(self, dag: str, **conf: str) -> str:
@@ -67,7 +66,6 @@ class Api:
         return {run["dag_run_id"]: run["state"] for run in found}
 
     def states(self, dag: str, run: str) -> dict[str, str]:
-        """The state of each task of a run."""
         found = self.call("GET", f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances")["task_instances"]
         return {one["task_id"]: one["state"] for one in found}
 
@@ -78,11 +76,9 @@ class Api:
         return address
 
     def tries(self, dag: str, run: str, task: str) -> int:
-        """How often a task was begun."""
         found = self.call("GET", f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}")
         return int(found["try_number"])
 
     def log(self, dag: str, run: str, task: str) -> str:
-        """What a task wrote."""
         path = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}/logs/1"
         return json.dumps(self.call("GET", path)["content"])

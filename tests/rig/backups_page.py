@@ -16,7 +16,6 @@ def backup_with(settings: Settings, environment: dict[str, str], folder: Path) -
 
 
 def restore_with(settings: Settings, environment: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Restore the backup in `folder`."""
     return _run(1, settings, environment, folder)
 
 

@@ -36,7 +36,6 @@ class Broker:
 
     @property
     def process(self) -> Process:
-        """The live process."""
         (only,) = self._runner.list()
         return only
 
@@ -58,7 +57,6 @@ class Broker:
             self.kill()
 
     def kill(self) -> None:
-        """End it as a crash does."""
         for process in self._runner.list():
             self._runner.stop(process, force=True)
         await_that(lambda: not self._runner.list(), STOP_SECONDS)

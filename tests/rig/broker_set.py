@@ -71,7 +71,6 @@ class BrokerSet:
         return max(0, found.partitions[partition].leader)
 
     def kill(self) -> None:
-        """End all as a crash does."""
         for broker in self.brokers.values():
             broker.kill()
 

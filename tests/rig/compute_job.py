@@ -40,16 +40,13 @@ class ComputeJob(DetectJob):
 
     @property
     def source(self) -> Source:
-        """Of the view."""
         catalog = read_catalog(self.settings.project)
         return catalog.source(catalog.view(self.view).sources[0])
 
     def begin(self) -> subprocess.Popen[bytes]:
-        """Start the job of the view."""
         return self.start(self.view)
 
     def run(self, program: str, *words: str) -> subprocess.Popen[bytes]:
-        """Start a batch program."""
         command = [sys.executable, str(here().root / "spark_jobs" / program), *words]
         process = subprocess.Popen(command, env=self.environment, stdout=self._log, stderr=self._log)
         self._processes.append(process)
@@ -76,7 +73,6 @@ class Events:
         self._offsets: Counter[int] = Counter()
 
     def write(self, partition: int, moment: datetime, **columns: Any) -> None:
-        """Write an event of that time."""
         place = {"raw_topic": "raw.x", "raw_partition": partition, "raw_offset": self._offsets[partition]}
         self._offsets[partition] += 1
         times = {"event_time": text(moment), "ingested_at": text(datetime.now(UTC))}
@@ -86,7 +82,6 @@ class Events:
         self._producer.poll(0)
 
     def tick(self, moment: datetime, partitions: int) -> None:
-        """Write a tick into each partition."""
         for partition in range(partitions):
             self._producer.produce(self._topic, tick_value(moment), partition=partition)
         self.flush()

@@ -177,7 +177,6 @@ class DetectJob:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of its processes."""
         return job_environment(self.settings, find_java().home)
 
     @property

@@ -31,7 +31,6 @@ class Topics:
         )
 
     def send(self, lines: Iterable[Line]) -> list[Line]:
-        """Send `lines`, and return them."""
         sent = list(lines)
         source = self._installation.catalog.source("logins")
         with LineProducer(self._installation.settings, source) as producer:
@@ -41,7 +40,6 @@ class Topics:
         return sent
 
     def send_to(self, partition: int, lines: Iterable[Line]) -> list[Line]:
-        """Send `lines` into one partition."""
         sent, failed = list(lines), []
         producer = Producer(self._installation.settings.kafka.for_librdkafka())
         for line in sent:
@@ -89,7 +87,6 @@ class Topics:
         )
 
     def assert_ticks_are_true(self) -> None:
-        """See the function of that name."""
         assert_ticks_are_true(self._installation.read(self.events_topic))
 
 

@@ -84,7 +84,6 @@ class Installation(Observed):
         return [str(mail["Message-ID"]) for mail in self.sink.mails]
 
     def make_topics(self) -> None:
-        """Create the topics of the project."""
         ensure_topics(self.settings, self.catalog)
 
     def environment(self) -> dict[str, str]:
@@ -99,7 +98,6 @@ class Installation(Observed):
             self._leaders[job] = self.runner.start(self.launch(Start(job, "test", "")))
 
     def launch(self, start: Start) -> Launch:
-        """How a job is started."""
         labels = Labels(self._instance, start.job, start.spec)
         return job_launch(self.settings, labels, self._java.home, beside=start.beside)
 
@@ -172,12 +170,10 @@ class Installation(Observed):
         return beat.report if beat is not None and alive and beat.report.pid == self._leaders.get(job) else None
 
     def state(self, job: str) -> JobState | None:
-        """The state in that report."""
         report = self.report(job)
         return None if report is None else report.state
 
     def log(self, job: str) -> str:
-        """All that `job` has logged."""
         path = self.settings.log(job)
         return path.read_text(errors="replace") if path.exists() else ""
 

@@ -83,7 +83,6 @@ def unpack(archive: Path, installation: Installation) -> KeptRelease:
 
 
 def send_lines(installation: Installation, count: int, word: str) -> None:
-    """Send lines of one word."""
     with LineProducer(installation.settings, installation.catalog.source(LINES)) as producer:
         for _ in range(count):
             producer.send(f"{text(datetime.now(UTC))} writer {word}".encode())

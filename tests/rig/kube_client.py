@@ -41,7 +41,6 @@ class KubeClient:
         return self.ask("PATCH", path, manifest, _APPLY)
 
     def items(self, path: str) -> list[Any]:
-        """Return the objects of a list."""
         return list(self.ask("GET", path)["items"])
 
 

@@ -50,7 +50,6 @@ class MailServer:
             controller.stop()
 
     def to(self, recipient: str) -> list[EmailMessage]:
-        """What `recipient` has got."""
         return [mail for mail in self.mails if mail["To"] == recipient]
 
     async def handle_RCPT(  # aiosmtpd looks it up by this name

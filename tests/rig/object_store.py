@@ -150,7 +150,6 @@ class ObjectStoreServer:
         urllib.request.urlopen(urllib.request.Request(address, str(after).encode(), kind), timeout=10).close()
 
     def allow(self) -> None:
-        """Let everybody in again."""
         self.deny(after=10**9)
 
     def close(self) -> None:

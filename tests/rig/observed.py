@@ -30,11 +30,9 @@ class Observed(ABC):
         """The ids of all mails that its mail server got."""
 
     def read(self, topic: str) -> list[Message]:
-        """All records that `topic` holds now."""
         return read_all(self.settings, topic)
 
     def values(self, topic: str) -> list[dict[str, Any]]:
-        """All JSON values that `topic` holds now."""
         return [json.loads(message.value() or b"{}") for message in self.read(topic)]
 
     def reports(self, job: str) -> list[JobReport]:

@@ -129,7 +129,6 @@ class PastDays:
             return subprocess.Popen([*child_process.prefix(), *command], env=environment, stdout=log, stderr=log)
 
     def executors_lost(self) -> int:
-        """Count the executors that Spark has reported lost."""
         return self.log.read_text(errors="replace").count("Lost executor")
 
     def check(self) -> None:
@@ -152,7 +151,6 @@ class PastDays:
         return _rows(other, self.source)
 
     def findings(self, detector: str) -> list[Finding]:
-        """Read the published findings of all days."""
         backfills = Backfills(self.settings, detector)
         return [one for day, run in backfills.read().published.items() for one in backfills.findings(day, run)]
 

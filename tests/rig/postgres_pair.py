@@ -33,7 +33,6 @@ class PostgresPair:
         return self.primary.address.replace(f":{self.primary.port}/", f":{self.proxy.port}/")
 
     def lose_primary(self) -> None:
-        """End the primary as a crash does."""
         self.primary.kill()
         self.proxy.hang_up()
 
@@ -45,7 +44,6 @@ class PostgresPair:
 
 @contextmanager
 def postgres_pair(folder: Path) -> Iterator[PostgresPair]:
-    """Both servers, replicating."""
     for name in ("primary", "standby"):
         (folder / name).mkdir(parents=True)
     primary = SinkServer("postgres", folder / "primary")

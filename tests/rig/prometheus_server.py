@@ -39,7 +39,6 @@ class Prometheus:
     url: str
 
     def answers(self) -> bool:
-        """Return whether it has begun to answer."""
         try:
             return bool(self.ask("status/buildinfo"))
         except OSError:

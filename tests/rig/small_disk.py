@@ -17,7 +17,6 @@ class SmallDisk:
         self._filler = folder / "filler"
 
     def fill(self) -> None:
-        """Leave no room at all."""
         with self._filler.open("ab") as file, contextlib.suppress(OSError):
             while True:
                 os.write(file.fileno(), bytes(65536))
@@ -26,11 +25,9 @@ class SmallDisk:
                 file.write(b"0")
 
     def make_room(self) -> None:
-        """Take away what `fill` wrote."""
         self._filler.unlink()
 
     def allow_writing(self, allowed: bool) -> None:
-        """Mount it read-only or writable."""
         subprocess.run(["mount", "-o", f"remount,{'rw' if allowed else 'ro'}", str(self.folder)], check=True)
 
 

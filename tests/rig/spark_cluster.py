@@ -78,12 +78,10 @@ class SparkCluster:
         return None
 
     def log(self, name: str) -> str:
-        """What the master or a worker has written."""
         path = self._folder / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def stop(self) -> None:
-        """End all of it."""
         left = self.executors()
         for process in self._processes.values():
             process.kill()

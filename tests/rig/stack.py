@@ -72,11 +72,9 @@ class Stack:
         assert not self.ended(), self.said()
 
     def ended(self) -> bool:
-        """Whether the launcher has ended."""
         return self.launcher is None or self.launcher.poll() is not None
 
     def said(self) -> str:
-        """What the launcher has written so far."""
         return self._output.read_text(errors="replace")
 
     def tocsin(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -111,11 +109,9 @@ class Stack:
         return found
 
     def pid(self, name: str) -> int | None:
-        """The process of a server or job."""
         return next((one.pid for one in self.processes() if one.labels.job == name and one.leader), None)
 
     def report(self, job: str) -> JobReport:
-        """What the process that leads `job` said last."""
         beat = read_beat(self.state, job)
         assert beat is not None, job
         return beat.report

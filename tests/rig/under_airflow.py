@@ -67,11 +67,9 @@ class Running:
             return done.fetchone() if done.description else None
 
     def pids(self, *without: str) -> dict[str, int | None]:
-        """The process of each job."""
         return {job: self.stack.pid(job) for job in JOBS if job not in without}
 
     def declared_version(self) -> str:
-        """The version in the detector's file."""
         return read_catalog(self.stack.project).detector("failed_logins").version
 
     def await_new(self, job: str, old: int | None, seconds: float = SECONDS) -> float:
@@ -81,13 +79,11 @@ class Running:
         return time.monotonic() - began
 
     def mails_to(self, owner: str) -> list[dict[str, Any]]:
-        """Mails of Airflow to `owner`."""
         with urllib.request.urlopen(f"{self.mail_url}/mails.json", timeout=60) as answer:
             mails = json.load(answer)
         return [one for one in mails if owner in json.dumps(one["to"]) and one["subject"].startswith("[tocsin]")]
 
     def subjects_to(self, owner: str) -> list[str]:
-        """Of the mails of Airflow to `owner`."""
         return [mail["subject"] for mail in self.mails_to(owner)]
 
     def notices_in_outbox(self) -> int:
@@ -135,12 +131,10 @@ class Running:
         assert done.returncode == 0, done.stderr
 
     def has_found(self, user: str) -> bool:
-        """Whether a finding about `user` is in the alerts DB."""
         with contextlib.closing(open_store(self.stack.settings)) as store:
             return bool(list_findings(store, FindingFilter(entity=user)))
 
     def ends(self) -> Offsets:
-        """Where the events end now."""
         settings = self.stack.settings
         with TopicReader(settings, "tests", settings.names.events("logins")) as topic:
             return topic.bounds()[1]
@@ -232,14 +226,11 @@ class Running:
         return found()
 
     def answers(self) -> bool:
-        """Whether Airflow's API does."""
         with contextlib.suppress(OSError):
             return self.admin.dag(HISTORY) is not None
         return False
 
     def await_running(self) -> None:
-        """Wait until the detector says that it runs."""
-
         def runs() -> bool:
             beat = read_beat(self.stack.state, DETECTOR)
             return beat is not None and beat.report.state is JobState.RUNNING
@@ -247,7 +238,6 @@ class Running:
         await_that(runs, BATCH_SECONDS)
 
     def await_version(self, version: str) -> None:
-        """Wait until this version of the detector leads."""
         await_that(lambda: self.stack.report(DETECTOR).version == version, 2 * SECONDS)
 
     def declare(self, name: str, old: str = "", new: str = "") -> None:

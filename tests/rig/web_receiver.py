@@ -70,7 +70,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def web_receiver() -> Iterator[WebReceiver]:
-    """Run it on a free port of loopback."""
     with WebReceiver() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()

@@ -24,7 +24,6 @@ def networks_of(chance: random.Random, count: int) -> list[Network]:
 
 
 def write_networks(path: Path, networks: Sequence[Network]) -> None:
-    """Write the file of a source."""
     rows = [f"{network},{_quoted(country)}" for network, country in networks]
     path.write_text("\n".join(["cidr,country", *rows, ""]), encoding="utf-8")
 

@@ -39,7 +39,6 @@ def expect(kind: str, severity: str = "critical", name: str | None = None, **kwa
 
 
 def write(project: Path, stage: str, *entries: Any, **others: Any) -> Path:
-    """The suite of VISITS at `stage` with these expectations."""
     path = project / "expectations" / f"visits.{stage}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({"name": path.stem, "expectations": list(entries)} | others, indent=1))

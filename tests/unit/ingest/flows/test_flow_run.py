@@ -55,7 +55,6 @@ class Flow:
         os.utime(query / "commits" / "7", (moment, moment))
 
     def edit(self) -> None:
-        """Make a new version."""
         text = self.file.read_text()
         self.file.write_text(text.replace("word != ''", "word != '' AND word != 'a'"))
 

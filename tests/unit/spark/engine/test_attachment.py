@@ -95,7 +95,6 @@ def engine(settings: Settings) -> Iterator[Callable[..., FakeEngine]]:
 
 @pytest.fixture
 def attached(settings: Settings, engine: Callable[..., FakeEngine]) -> Iterator[tuple[FakeEngine, Attachment]]:
-    """A job and its engine."""
     its = engine("live-1")
     with closing(attach(settings, JOB, "live", "v1")) as attachment:
         yield its, attachment

@@ -37,7 +37,6 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[JavaGateway]:
 
 @pytest.fixture
 def process(gateway: JavaGateway) -> subprocess.Popen[bytes]:
-    """That JVM."""
     return gateway.proc  # type: ignore[no-any-return]  # as PySpark names it
 
 
