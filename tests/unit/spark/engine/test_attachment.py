@@ -160,11 +160,10 @@ def test_an_engine_hears_of_runs_and_of_those_that_found_no_room_in_its_heap(
 
 
 def test_the_end_of_the_engine_is_seen_and_no_other_error_is_taken_for_it(
-    attached: tuple[FakeEngine, Attachment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    attached: tuple[FakeEngine, Attachment], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(attachment, "_LOSS_SECONDS", 0.2)
     engine, own = attached
-    assert not own.is_lost()
+    assert not own.is_lost(0.2)
     engine.close()
     assert own.is_lost()
     with pytest.raises(TransientError, match="engine:live-1 has ended"):
