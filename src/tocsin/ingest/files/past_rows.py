@@ -11,10 +11,11 @@ import gzip
 import io
 import itertools
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
@@ -225,16 +226,35 @@ def _parquet(path: Path) -> Iterator[bytes]:
             for batch in file.iter_batches(_AT_ONCE):
                 for row in batch.to_pylist():
                     filled = {name: value for name, value in row.items() if value is not None}
-                    yield json.dumps(filled, ensure_ascii=False, default=_plain).encode("utf-8", "surrogateescape")
+                    yield _json(filled).encode("utf-8", "surrogateescape")
     except (OSError, ArrowException) as error:
         raise ConfigError.one(path, f"is not a Parquet file: {str(error).splitlines()[0]}") from error
+    except (OverflowError, ValueError) as error:
+        raise ConfigError.one(path, f"holds a time outside of the years 1 to 9999: {error}") from error
+
+
+def _json(row: dict[str, Any]) -> str:
+    try:
+        return json.dumps(row, ensure_ascii=False, allow_nan=False, default=_plain)
+    except ValueError:  # NaN or infinity, which is no JSON: as text only its column is unusable
+        return json.dumps(_as_texts(row), ensure_ascii=False, default=_plain)
+
+
+def _as_texts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _as_texts(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_as_texts(inner) for inner in value]
+    return value if not isinstance(value, float) or math.isfinite(value) else json.dumps(value)
 
 
 def _plain(value: Any) -> Any:
-    """Write what JSON has no form for: times as ISO 8601 in UTC, decimals as text, bytes as text."""
+    """Write what JSON has no form for: times as ISO 8601 in UTC, durations in seconds, decimals and bytes as text."""
     if isinstance(value, datetime):
         moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-        return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+    if isinstance(value, timedelta):
+        return value.total_seconds()
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
-    return str(value) if isinstance(value, Decimal | date) else repr(value)
+    return str(value) if isinstance(value, Decimal | date | time) else repr(value)
