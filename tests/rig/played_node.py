@@ -146,7 +146,7 @@ class _Container:
         self.pod, self.restarts, self.is_told = pod, 0, False
         self._command, self._environment, self._directory, self._folder = command, environment, directory, folder
         self._process: subprocess.Popen[bytes] | None = None
-        self._began = self._kill_at = ""
+        self._began = ""
         self._last: dict[str, Any] = {}
         self._deadline: float | None = None
         self._ended_at = 0.0

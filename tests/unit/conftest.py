@@ -7,8 +7,10 @@ import pytest
 import structlog
 
 from tests.rig.rendered import slips
+from tests.rig.samples.project import copy_project
 from tests.rig.sink_servers import emptied, running
 from tocsin.alerts.store.database import Database
+from tocsin.declare.settings import Settings
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +28,19 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     one.migrate()
     one.close()
     return path
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Of an installation that declares nothing, and in which nothing has run."""
+    return Settings(project=tmp_path, state=tmp_path / "state")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with the shipped source and detector."""
+    copy_project(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(autouse=True)

@@ -42,8 +42,6 @@ from tocsin.platform.kafka.reporter import Reporter
 
 Open = Callable[..., Database]
 
-PROJECT = Path(__file__).parents[3]
-
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:

@@ -13,16 +13,6 @@ from tocsin.declare.model.durations import parse_duration, spark_interval
 from tocsin.declare.model.errors import ConfigError, Fault
 from tocsin.declare.model.names import Names, detector_job, file_name, ingest_job
 
-ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    for folder, name in (("sources", "logins.toml"), ("detectors", "failed_logins.py")):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / name).write_bytes((ROOT / folder / name).read_bytes())
-    return tmp_path
-
 
 def test_a_broken_file_hides_nothing_but_itself(project: Path) -> None:
     (project / "sources/broken.toml").write_text("=")

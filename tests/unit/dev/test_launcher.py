@@ -100,11 +100,6 @@ def test_on_a_terminal_a_table_goes_over_into_lines_of_what_changed_after() -> N
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(project=tmp_path, state=tmp_path / "state")
-
-
 def test_without_a_stack_there_are_no_servers_and_there_is_nothing_to_stop(settings: Settings) -> None:
     assert control.launcher_pid(settings) is None
     assert not control.down(settings)

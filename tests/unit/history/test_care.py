@@ -23,11 +23,6 @@ from tocsin.quality.verdict_files import INDEX, Records, VerdictRecord
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(state=tmp_path)
-
-
-@pytest.fixture
 def places(settings: Settings) -> Places:
     landed(settings, "r1", 5)
     sealed(settings, "v1", 5)

@@ -2,7 +2,6 @@ import re
 import sqlite3
 from contextlib import closing
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -18,11 +17,6 @@ from tocsin.platform.state_file import write_whole
 from tocsin.quality.verdict_files import Records, VerdictRecord
 
 BEFORE = DAY - timedelta(days=1)
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(project=tmp_path, state=tmp_path / "state")
 
 
 def test_a_version_is_read_as_it_was_written_last_and_the_latest_decides_whether_its_day_is_refused(

@@ -25,11 +25,6 @@ LOGINS = read_source(Path(__file__).parents[3] / "sources" / "logins.toml")
 NEXT = DAY + timedelta(days=1)
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(state=tmp_path)
-
-
 def table(settings: Settings, **columns: str) -> DayTable:
     return DayTable(settings, _with(**columns))
 

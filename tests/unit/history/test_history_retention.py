@@ -12,8 +12,6 @@ from tocsin.history.landing_ledger import read_ledger
 from tocsin.history.places import Places, begin
 from tocsin.history.seal_planning import Retention, oldest_kept
 
-WEEK = timedelta(days=7)
-
 
 def kept_at(now: datetime) -> Retention:
     return Retention(oldest_kept(now, timedelta(days=60)))

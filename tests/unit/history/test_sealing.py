@@ -3,7 +3,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,11 +31,6 @@ from tocsin.platform.process_exit import ExitCode
 from tocsin.quality.verdict_files import INDEX, Records, VerdictRecord
 
 BEFORE = DAY - timedelta(days=1)
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(project=tmp_path, state=tmp_path / "state")
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.samples.project import copy_project
 from tocsin.declare.catalog import Catalog, read_catalog
 from tocsin.declare.setting_blocks import AlertSettings, DrainSettings
 from tocsin.declare.settings import Settings
 from tocsin.supervise.dag_specs import DagSpec, dag_specs
-
-ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    copy_project(tmp_path)
-    return tmp_path
 
 
 def declare(project: Path, name: str, **changes: str) -> None:

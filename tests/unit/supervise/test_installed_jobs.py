@@ -16,7 +16,6 @@ from tocsin.supervise.job_kinds import desired_jobs
 from tocsin.supervise.job_states import Condition, History, Past, memory_of, write_history
 from tocsin.supervise.switches import ask_switches, note_turn
 
-ROOT = Path(__file__).resolve().parents[3]
 DETECTOR = "detector:failed_logins"
 LIGHT = ("engine__live-1", "ingest__logins", "indexer", "notifier", "web")
 ALL = {DETECTOR, *(name.replace("__", ":") for name in LIGHT)}

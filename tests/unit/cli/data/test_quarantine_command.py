@@ -16,7 +16,6 @@ from tocsin.ingest import quarantine
 from tocsin.ingest.quarantine import ReplayResult, Selection
 from tocsin.ingest.quarantined_record import QuarantinedRecord
 
-ROOT = Path(__file__).resolve().parents[4]
 NOW = datetime.now(UTC).replace(microsecond=0)
 
 

@@ -35,11 +35,6 @@ class Asleep:
         return self._lacks
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(project=tmp_path, state=tmp_path / "state")
-
-
 def test_only_sinks_that_running_views_name_and_nobody_else_serves_are_needed(settings: Settings) -> None:
     for name, sink, stage in (("a", "sqlite", "live"), ("b", "redis", "draft"), ("c", "postgres", "shadow")):
         declare_words(settings.project, name, sink=sink, stage=stage)

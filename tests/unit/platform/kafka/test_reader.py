@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime
 from itertools import islice
-from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
@@ -65,11 +64,6 @@ class Broker:
             ]
             self.assigned[partition] = ahead[-1] + 1 if ahead else self.ends[partition]
         return found
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(project=tmp_path, state=tmp_path / "state")
 
 
 @pytest.fixture

@@ -29,11 +29,6 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(project=tmp_path, state=tmp_path / "state")
-
-
-@pytest.fixture
 def beside(settings: Settings) -> Iterator[Reporter]:
     reporter = Reporter(settings, JOB, beside=True)
     reporter.update(state=JobState.RUNNING)

@@ -23,7 +23,6 @@ from tocsin.supervise.incidents.watch import RUNBOOKS, Watch, notice_of
 from tocsin.supervise.job_states import Condition, History, Past, memory_of, write_history
 from tocsin.supervise.runners.local import LocalRunner
 
-ROOT = Path(__file__).resolve().parents[4]
 DETECTOR = "detector:failed_logins"
 
 

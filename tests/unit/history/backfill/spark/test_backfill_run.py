@@ -21,7 +21,6 @@ from tocsin.history.backfill.spark.backfill_run import BackfillOutcome, backfill
 from tocsin.history.backfill.spark.day_findings import Found
 from tocsin.quality.verdict import Severity
 
-ROOT = Path(__file__).parents[5]
 DAYS = [datetime.now(UTC).date() - timedelta(days=back) for back in (4, 3, 2)]
 NAMES = ("sessions", "failed_logins")
 
