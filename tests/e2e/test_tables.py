@@ -217,11 +217,12 @@ JOINED = "it joins two streams: each finding is made when its window has closed"
 UNITED = "it puts streams together whose duplicates are dropped, which real-time mode does not support"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "runs", "recount"),
     [
-        ("spending_after_change", (MICRO_BATCH, JOINED), SpendingJobs.after_a_change),
+        pytest.param(
+            "spending_after_change", (MICRO_BATCH, JOINED), SpendingJobs.after_a_change, marks=pytest.mark.long
+        ),
         ("busy", (MICRO_BATCH, UNITED), SpendingJobs.together),
     ],
 )

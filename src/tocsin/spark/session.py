@@ -306,6 +306,9 @@ def _streaming(latency: str) -> dict[str, str]:
         f"{_STATE}rocksdb.changelogCheckpointing.enabled": "true",
         f"{_STATE}checkpointFormatVersion": "2",
         f"{_STATE}rocksdb.trackTotalNumberOfRows": "false",  # a further look-up for each row that is put
+        # Else streams that are put together are read in the task that aggregates them, where the state of their
+        # duplicates is taken for its own: "Can only upgrade readStore to writeStore" at each batch.
+        "spark.sql.unionOutputPartitioning": "false",
         "spark.sql.streaming.checkpointFileManagerClass": _FILES,
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.streaming.stopTimeout": "10s",
