@@ -29,7 +29,7 @@ from tocsin.spark.engine.attachment import LOG, Attachment, engine_code
 from tocsin.spark.engine.warm_engine import ENGINE_LOG, attach_or_start
 from tocsin.spark.session import (
     LOCAL_FILES,
-    PYTHON_DAEMON,
+    LOCAL_PYTHON,
     QUICK_START,
     clean_scratch,
     connector,
@@ -171,8 +171,8 @@ def batch_session(settings: Settings, job: str, master: str) -> SparkSession:
     # Sealed files are sorted by key, so no time leaves a row group out; but each is looked through for one. Measured on
     # 30 million rows: failed_logins takes 32 CPU-seconds with a range of times pushed down, and 10 without.
     options["spark.sql.parquet.filterPushdown"] = "false"
-    if not has_executors:  # elsewhere Tocsin may be missing
-        options["spark.python.daemon.module"] = PYTHON_DAEMON
+    if not has_executors:
+        options |= LOCAL_PYTHON
     # Many files are listed by a job; by default it has a task for each of them.
     options["spark.sql.sources.parallelPartitionDiscovery.parallelism"] = "16"
     if not _is_submitted():

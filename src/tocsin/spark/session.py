@@ -47,8 +47,8 @@ LOCAL_FILES = {"spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.B
 Hadoop's own class starts two processes `chmod` for each file, some twenty for a micro-batch with state.
 """
 
-PYTHON_DAEMON = "tocsin.spark.python_daemon"
-"""The module that forks the Python workers."""
+LOCAL_PYTHON = {"spark.python.daemon.module": "tocsin.spark.python_daemon"}
+"""Options by which a JVM without executors elsewhere forks its Python workers; an executor may have no Tocsin yet."""
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 """Options of the JVM that only prints the command of the session's: 0.4 CPU-s instead of 0.6."""
@@ -87,7 +87,7 @@ def streaming_session(
     if resources is not None:
         options = cluster.with_executors(options, settings.spark, resources)
     else:
-        options |= LOCAL_FILES
+        options |= LOCAL_FILES | LOCAL_PYTHON
     prepare_python()
     builder = SparkSession.builder.master(settings.spark.master if resources else f"local[{slots}]").appName(job)
     session = start_session(builder, options)
@@ -109,7 +109,8 @@ def engine_session(settings: Settings, job: str, latency: str, java: Sequence[st
         | engine_options(settings, scratch)
         | _streaming(latency)
     )
-    options |= prepare_s3a(storage, storage.checkpoints, scratch, has_executors=False) | LOCAL_FILES
+    options |= prepare_s3a(storage, storage.checkpoints, scratch, has_executors=False)
+    options |= LOCAL_FILES | LOCAL_PYTHON
     options |= {
         "spark.ui.retainedStages": "200",  # whose costs are counted
         "spark.default.parallelism": "2",  # else the number of slots, and as many threads for messages
@@ -316,5 +317,4 @@ def _streaming(latency: str) -> dict[str, str]:
         # A Python worker that is busy with one task for so long writes its stack into the log: supervision reads it
         # there when the job counts as hung.
         "spark.python.worker.tracebackDumpIntervalSeconds": "120",
-        "spark.python.daemon.module": PYTHON_DAEMON,
     }
