@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,7 +23,7 @@ from tests.rig.broker import Broker
 from tests.rig.detect_job import JOB, READY_SECONDS, DetectJob, LiveJob, Topic, detect_job, ticking
 from tests.rig.lost_executor import losing_an_executor
 from tests.rig.object_store import BUCKET, KEY, OTHER_PROFILE, SECRET, object_store
-from tests.rig.past_days import STEPPED, WINDOWED, HistoryStore, PastDays
+from tests.rig.past_days import GOOD, STEPPED, UNREAD, WINDOWED, HistoryStore, PastDays
 from tests.rig.sink_servers import running
 from tests.rig.spark_cluster import CORES, SparkCluster, spark_cluster
 from tests.rig.waiting import await_that, patient
@@ -241,7 +241,7 @@ def test_batches_on_the_cluster_are_exact_though_each_loses_a_worker(tmp_path: P
     past = Past(day_before(datetime.now(UTC), 1), 1, 210_000, users=20_000, bursts=20)  # two tasks write it
     days = PastDays(tmp_path, past, cluster.master, **TWO_SMALL)
     dates = [f"--day={day}" for day in past.dates]
-    _lose_worker(days, cluster, days.start("seal", "logins", *dates), _writes)
+    _lose_worker(days, cluster, days.start("seal", "logins", *dates), _writes, UNREAD)
     _lose_worker(days, cluster, days.start("backfill", WINDOWED, STEPPED, *dates), _runs_python)
     days.check()
 
@@ -271,7 +271,8 @@ def test_batches_on_the_cluster_share_an_object_store_alone(
         known, other, *_ = sorted({user for user, _ in days.expected})
         file = _write_logins(tmp_path / "second.jsonl", begin(second), known, other, "stranger")
 
-        _lose_worker(days, cluster, days.command("history", "seal", "--source=logins", f"--day={first}"), _writes)
+        sealing = days.command("history", "seal", "--source=logins", f"--day={first}")
+        _lose_worker(days, cluster, sealing, _writes, UNREAD)
         names = (WINDOWED, STEPPED)
         _lose_worker(days, cluster, days.submit("local[2]", "backfill", *names, f"--day={first}"), _runs_python)
         days.check()
@@ -279,7 +280,7 @@ def test_batches_on_the_cluster_share_an_object_store_alone(
         days.await_end(days.command("history", "import", "--source=logins", str(file)))
         with_master = days.settings
         days.settings = with_master.model_copy(update={"spark": SparkSettings()})
-        days.await_end(days.submit(cluster.master, "seal", "logins", f"--day={second}"))
+        days.await_end(days.submit(cluster.master, "seal", "logins", f"--day={second}"), UNREAD)
         days.settings = with_master
         _declare_joined(days, known, "stranger")
         chosen = (f"--from={second}", f"--to={second}", "--yes")
@@ -305,7 +306,7 @@ def test_what_airflow_submits_runs_on_the_cluster_of_its_connection_or_of_the_se
     nowhere = free_ports(1)[0]
     assert days.submit(f"spark://127.0.0.1:{nowhere}", "seal", "logins").wait(patient(WORK_SECONDS)) == 1
     assert f"the Spark master at 127.0.0.1:{nowhere} cannot be reached: Connection refused" in days.said()
-    days.await_end(days.submit(cluster.master, "seal", "logins"))
+    days.await_end(days.submit(cluster.master, "seal", "logins"), UNREAD)
     settled = cluster.log("master").count("Launching executor")
     assert settled > before
     spark = SparkSettings.model_validate({"master": cluster.master, "resources": TWO_SMALL})
@@ -316,14 +317,18 @@ def test_what_airflow_submits_runs_on_the_cluster_of_its_connection_or_of_the_se
 
 
 def _lose_worker(
-    days: PastDays, cluster: SparkCluster, run: subprocess.Popen[bytes], is_busy: Callable[[psutil.Process], bool]
+    days: PastDays,
+    cluster: SparkCluster,
+    run: subprocess.Popen[bytes],
+    is_busy: Callable[[psutil.Process], bool],
+    codes: Sequence[int] = GOOD,
 ) -> None:
-    """Kill the first worker with an executor for which `is_busy`; `run` ends well. The worker comes again."""
+    """Kill the first worker with an executor for which `is_busy`; `run` ends as it should. The worker comes again."""
     lost = days.executors_lost()
     await_that(lambda: cluster.busy_worker(is_busy) or run.poll() is not None, WORK_SECONDS, days.said, every=0.01)
     worker = cluster.busy_worker(is_busy) or "worker-0"
     cluster.kill(worker)
-    days.await_end(run)
+    days.await_end(run, codes)
     assert days.executors_lost() > lost, "it was not over when its worker was killed"
     cluster.start_worker(worker)
 
