@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -153,11 +154,15 @@ class CaseRun:
             if self.query.plan.mode != REAL_TIME:
                 raise _Skipped(self.query.plan.reason)
             return real_time().run(self.query, made)
-        folder = self._folder / way.value
-        shutil.rmtree(folder, ignore_errors=True)
-        streams = StreamWays(self._spark, self.query, lanes, folder)
-        run: Callable[[Documents], LatestFindings] = getattr(streams, way.name.lower())
-        return run(made)
+        # Each stream has a folder of its own: Spark may still write into that of the one before, whose query has ended.
+        self._folder.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=way.value, dir=self._folder))
+        try:
+            streams = StreamWays(self._spark, self.query, lanes, folder)
+            run: Callable[[Documents], LatestFindings] = getattr(streams, way.name.lower())
+            return run(made)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _judge(self, cases: Sequence[PreparedCase], lanes: Lanes, found: dict[Way, LatestFindings]) -> None:
         by_way = {way: _by_case(findings, lanes) for way, findings in found.items()}
