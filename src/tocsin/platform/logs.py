@@ -32,6 +32,9 @@ from tocsin.declare.settings import load_settings
 LIMIT_BYTES = 64 * 1024 * 1024
 """Three times the length at which supervision rotates a log."""
 _LOOK_SECONDS = 0.1
+# `httpx` logs whole addresses, and those of receivers are secrets. A module of Great Expectations sets its own level,
+# and py4j tells the root logger, with a traceback, of what it tries once more, as when its JVM has just been ended.
+_CHATTY = ("great_expectations", "httpx", "py4j", "pyiceberg")
 
 _SHARED: tuple[Processor, ...] = (
     structlog.contextvars.merge_contextvars,
@@ -53,12 +56,9 @@ def configure(job: str, *, file: Path | None = None) -> None:
     )
     handler = logging.StreamHandler(sys.stderr) if file is None else logging.FileHandler(file, encoding="utf-8")
     handler.setFormatter(formatter)
-    handler.addFilter(_is_no_retry_of_py4j)
+    handler.addFilter(_is_told)
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
     logging.captureWarnings(True)
-    # `httpx` logs whole addresses, and those of receivers are secrets.
-    for chatty in ("py4j", "great_expectations", "httpx"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -101,9 +101,10 @@ def _cut(file: int, limit_bytes: int) -> None:
             time.sleep(_LOOK_SECONDS)
 
 
-def _is_no_retry_of_py4j(record: logging.LogRecord) -> bool:
-    """py4j tells the root logger, with a traceback, of what it tries once more, as when its JVM has just been ended."""
-    return record.levelno >= logging.WARNING or "py4j" not in record.pathname
+def _is_told(record: logging.LogRecord) -> bool:
+    """Return whether people hear of `record`: what some packages only mention is left out."""
+    is_chatty = record.name.partition(".")[0] in _CHATTY or "py4j" in record.pathname
+    return record.levelno >= logging.WARNING or not is_chatty
 
 
 def _bound_job(job: str) -> Processor:
