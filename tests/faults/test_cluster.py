@@ -271,8 +271,7 @@ def test_batches_on_the_cluster_share_an_object_store_alone(
         known, other, *_ = sorted({user for user, _ in days.expected})
         file = _write_logins(tmp_path / "second.jsonl", begin(second), known, other, "stranger")
 
-        sealing = days.command("history", "seal", "--source=logins", f"--day={first}")
-        _lose_worker(days, cluster, sealing, _writes, UNREAD)
+        _lose_worker(days, cluster, days.command("history", "seal", "--source=logins", f"--day={first}"), _writes)
         names = (WINDOWED, STEPPED)
         _lose_worker(days, cluster, days.submit("local[2]", "backfill", *names, f"--day={first}"), _runs_python)
         days.check()
