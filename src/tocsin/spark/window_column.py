@@ -64,7 +64,7 @@ def has_other_windows(tree: Node, spec: Windowed, spark: SparkSession) -> bool:
 
     A window that comes out of Python code cannot be judged, and passes.
     """
-    # `createDataFrame` would import pandas into every job: 0.1 s, and 40 MB.
+    # `createDataFrame` would import pandas into every job: 0.1 s.
     events = spark.range(0).select(F.lit(None).cast("timestamp").alias("event_time"))
     expected = add_window(events, spec)
     plan = parse_tree(expected._jdf.queryExecution().analyzed().toJSON())

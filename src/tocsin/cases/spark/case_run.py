@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import time
 from collections import Counter
@@ -156,13 +155,10 @@ class CaseRun:
             return real_time().run(self.query, made)
         # Each stream has a folder of its own: Spark may still write into that of the one before, whose query has ended.
         self._folder.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=way.value, dir=self._folder))
-        try:
-            streams = StreamWays(self._spark, self.query, lanes, folder)
+        with tempfile.TemporaryDirectory(prefix=way.value, dir=self._folder, ignore_cleanup_errors=True) as folder:
+            streams = StreamWays(self._spark, self.query, lanes, Path(folder))
             run: Callable[[Documents], LatestFindings] = getattr(streams, way.name.lower())
             return run(made)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
     def _judge(self, cases: Sequence[PreparedCase], lanes: Lanes, found: dict[Way, LatestFindings]) -> None:
         by_way = {way: _by_case(findings, lanes) for way, findings in found.items()}

@@ -53,20 +53,19 @@ class Feed:
         reader = self._spark.readStream.format("text").option("maxFilesPerTrigger", 1)
         return reader.schema("value string").load(str(self._folder))
 
-    def add(self, batch: Batch, *ticks: str) -> None:
-        """Add a batch, with `ticks`."""
-        lines = [*(json.dumps(event) for event in batch), *ticks]
+    def add(self, batch: Batch) -> None:
+        """Add a batch."""
         self._files += 1
         draft = self._folder / f".{self._files:05d}"
-        draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        draft.write_text("".join(f"{json.dumps(event)}\n" for event in batch), encoding="utf-8")
         os.utime(draft, (self._files, self._files))  # Spark reads the oldest first
         draft.replace(self._folder / f"{self._files:05d}.json")
 
     def add_last(self, batch: Batch, end: datetime) -> None:
         """Add the last batch, and one more that closes all windows: a batch has the watermark of the one before."""
-        tick = tick_value(end).decode()
-        self.add(batch, tick)
-        self.add([], tick)
+        tick = json.loads(tick_value(end))
+        self.add([*batch, tick])
+        self.add([tick])
 
 
 class StreamWays:
@@ -124,9 +123,10 @@ class StreamWays:
 
     def _run(self, name: str, batches: Sequence[Batch], delay: timedelta) -> LatestFindings:
         feed = Feed(self._spark, self._folder / name)
-        for batch in batches[:-1]:
+        *before, last = batches or [[]]
+        for batch in before:
             feed.add(batch)
-        feed.add_last(batches[-1] if batches else [], self._lanes.end + delay)
+        feed.add_last(last, self._lanes.end + delay)
         self._until_read(feed, name, delay)
         return self._taken()
 

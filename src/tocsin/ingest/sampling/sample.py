@@ -314,7 +314,8 @@ def _event_time(path: Path, columns: dict[str, str], values: dict[str, list[Any]
     if found:
         name = min(found, key=lambda name: _unlikely_time(found[name][1], newest))
         form = found[name][0]
-        has_zone = form in EPOCHS or all(re.search(r"(Z|[+-]\d{2}(:?\d{2})?)$", value) for value in values[name])
+        matches = [] if form in EPOCHS else map(_ISO8601.fullmatch, values[name])
+        has_zone = all(match and match["zone"] for match in matches)
         return name, form, has_zone
     unclear = ""
     for name, kind in columns.items():
