@@ -1,9 +1,9 @@
 """Guess a regular expression with named groups for plain log lines of one form.
 
 A line is read as chunks between blanks, after its time has been found (`tocsin.ingest.sampling.known_times`), or as
-cells between `|`, `;` or `,` where only so the time stands alone. Chunks at one place that look alike in all lines are
-a group or, if they are one word throughout, that word; from the first place on where lines differ, the rest is the
-group `message`.
+cells between tabs, and between `|`, `;` or `,` where only so the time stands alone. Chunks at one place that look alike
+in all lines are a group or, if they are one word throughout, that word; from the first place on where lines differ, the
+rest is the group `message`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tocsin.declare.model.source import ENVELOPE, EPOCHS, SYSLOG, numbered_groups
 from tocsin.ingest.sampling.known_times import MOST, KnownTime
 from tocsin.ingest.sampling.time_grammar import EPOCH_DIGITS
-from tocsin.ingest.time_patterns import time_regex
+from tocsin.ingest.time_patterns import MONTHS, WEEKDAYS, time_regex
 
 AT, DATE, MESSAGE = "at", "date", "message"
 _MARK = "\0"
@@ -25,6 +25,7 @@ _REST = "(?s:.*+)"  # to Java more characters end a line than to Python
 _CHUNK = re.compile(r'[\w.-]+="[^"]*"[,;]?|"[^"]*"|\[[^\]]*\]:?|\S+', re.ASCII)
 _LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)"
 _DATED = re.compile(r"\d{4}[-/._]\d\d?[-/._]\d\d?|\d\d?[-/._]\d\d?[-/._]\d{4}|\d:\d\d")
+_PASSING = re.compile(rf"{_DATED.pattern}|(?<![A-Za-z])(?:{'|'.join((*MONTHS, *WEEKDAYS))})(?![a-z])")
 """A word with a date or a time of day, which is another in other lines though it may be one throughout a sample."""
 _KINDS = (
     ("address", r"\d{1,3}(?:\.\d{1,3}){3}"),
@@ -59,6 +60,7 @@ def guess_pattern(lines: Sequence[str], time: KnownTime) -> LinePattern | None:
     pairs = zip(lines, time.spans, strict=True)
     marked = [f"{line[: span[0]]}{_MARK}{line[span[1] :]}" for line, span in pairs if span]
     ends = ("", "|", ";") if any('"' in line for line in lines) else ("", "|", ";", ",")
+    ends = ("\t", *ends) if all("\t" in text for text in marked) else ends
     for end in ends:
         chunks = [text.split(end) if end else _CHUNK.findall(text) for text in marked]
         place, count = Counter(map(_place, chunks)).most_common(1)[0]
@@ -117,13 +119,19 @@ class _Draft:
     def write_cells(self, end: str) -> str:
         """Write cells that end with `end`, the last of which is the rest."""
         shortest = max(min(map(len, self._rows)) - 1, self._time + 1)
-        cells = (self._cell([row[place] for row in self._rows], f"[^{end}]*+") for place in range(shortest))
+        value = f"[^{_literal(end)}]*+"
+        cells = (self._cell([row[place] for row in self._rows], value) for place in range(shortest))
         text = _literal(end).join(cells)
         return rf"{text}(?:{_literal(end)}{self._group(MESSAGE, _REST)})?+"
 
     def _cell(self, cells: list[str], value: str) -> str:
         before, mark, after = cells[0].partition(_MARK)
-        return self._around(before, AT, self._form, after) if mark else self._group(_kind(cells) or "word", value)
+        if mark:
+            return self._around(before, AT, self._form, after)
+        keys = {match[1] for match in _all(r'([A-Za-z_]\w*)=(?!").*', cells)}
+        if len(keys) == 1:
+            return f"{(key := keys.pop())}={self._group(key, value)}"
+        return self._group(_kind(cells) or "word", value)
 
     def _part(self, chunks: list[str], place: int) -> str | None:
         first = chunks[0]
@@ -177,7 +185,7 @@ class _Draft:
         kind = _kind(words)
         if place == 1 and self._is_syslog:
             kind = "host"
-        if not kind and len(set(words)) == 1 and not _DATED.search(words[0]):
+        if not kind and len(set(words)) == 1 and not _PASSING.search(words[0]):
             return _literal(chunks[0])
         if not kind and not self._alike and place > self._time:
             return None

@@ -25,12 +25,16 @@ from tocsin.ingest.time_patterns import time_regex
 
 _BYTES, _LINES = 1_000_000, 1_000
 _PAIR = re.compile(r"(?:\A|\s\|\s)\s*([A-Za-z_][A-Za-z0-9_.-]*):\s")
+_XML = re.compile(r"<[?!]?[A-Za-z]")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _ISO8601 = re.compile(time_regex("iso8601"))
 _KEY_TYPES = ("string", "int", "bigint")
-_SECONDS = (1e8, 1e10)
+_EARLIEST, _AHEAD = 631_152_000, 366 * 86_400
+"""A number is a time from 1990 on: an uptime, or one that counts from the year 1601, would be one of the seventies."""
 _PER_SECOND = dict(zip(EPOCHS, (1, 1e3, 1e6, 1e9), strict=True))
 _NAMED_TIME = re.compile(r"(?i:time|date)|(^|[_.])(?i:ts|at)$|(?<=[a-z])(Ts|At)$")
+_ARRIVAL = re.compile(r"(?i)(?:^|[_.])(?:receiv|recv|arriv|ingest|index|processed|collected|inserted|stored|loaded)")
+"""So is named the time at which something on its way took a record, which is not that of the event."""
 _NAMED_ENTITY = re.compile(
     r"(^|_|(?<=[a-z0-9])(?=[A-Z]))"
     r"(?i:user|customer|client|account|host|instance|device|sensor|ip|address|path|route|id)(_|$|(?=[A-Z]))"
@@ -127,7 +131,7 @@ def _needed(fields: JsonColumns) -> dict[str, list[Any]]:
     """Choose from fields within fields the time and the key, if the record has none that is likely at its top."""
     top = {name: [record.get(name) for record in fields.records] for name in fields.records[0]}
     needed: dict[str, list[Any]] = {}
-    for is_likely in (_is_time, _is_entity, _is_shared):
+    for is_likely in (_is_own_time, _is_time, _is_entity, _is_shared):
         if not any(is_likely(name, values) for name, values in (top | needed).items()):
             likely = ((name, values) for name, values in fields.nested.items() if is_likely(fields.paths[name], values))
             needed |= dict(itertools.islice(likely, 1))
@@ -142,6 +146,10 @@ def _is_time(name: str, values: list[Any]) -> bool:
     except ConfigError:
         return False
     return True
+
+
+def _is_own_time(path: str, values: list[Any]) -> bool:
+    return _ARRIVAL.search(path) is None and _is_time(path, values)
 
 
 def _is_entity(path: str, values: list[Any]) -> bool:
@@ -251,7 +259,7 @@ def _key_value_fields(line: str) -> dict[str, Any]:
 
 
 def _logfmt(line: str) -> dict[str, Any]:
-    fields = logfmt_fields(line.encode())
+    fields = {} if _XML.match(line) else logfmt_fields(line.encode())
     is_header = fields.keys() <= set(SYSLOG_COLUMNS)  # and nothing else: the message has no field
     return {} if is_header else {name: value.decode("utf-8", "replace") for name, value in fields.items()}
 
@@ -310,27 +318,45 @@ def _moment(value: Any) -> bool:
 
 def _event_time(path: Path, columns: dict[str, str], values: dict[str, list[Any]]) -> tuple[str, str, bool]:
     found = {name: times for name, kind in columns.items() if (times := _moments(name, kind, values[name]))}
-    newest = max((max(moments) for _, moments in found.values() if not _is_ahead(moments)), default=0.0)
-    if found:
-        name = min(found, key=lambda name: _unlikely_time(found[name][1], newest))
-        form = found[name][0]
-        matches = [] if form in EPOCHS else map(_ISO8601.fullmatch, values[name])
-        has_zone = all(match and match["zone"] for match in matches)
-        return name, form, has_zone
+    best = _likely_time(found) if found else ""
+    is_doubtful = not best or _ARRIVAL.search(best) is not None or _is_ahead(found[best][1])
+    others = [name for name, kind in columns.items() if name not in found and _may_be_time(name, kind, beside=best)]
     unclear = ""
-    for name, kind in columns.items():
+    for name in sorted(others, key=lambda name: _ARRIVAL.search(name) is not None) if is_doubtful else ():
         texts = [str(value) for value in values[name]]
-        if kind == "string" or _NAMED_TIME.search(name):
-            try:
-                time = find_time(texts)
-            except UnclearTime as error:
-                unclear = unclear or f": {name}: {error}"
-                continue
-            if time and all(span in (None, (0, len(text))) for span, text in zip(time.spans, texts, strict=True)):
-                return name, time.form, time.has_zone
+        try:
+            time = find_time(texts)
+        except UnclearTime as error:
+            unclear = unclear or f": {name}: {error}"
+            continue
+        if time and all(span in (None, (0, len(text))) for span, text in zip(time.spans, texts, strict=True)):
+            return name, time.form, time.has_zone
+    if best and not unclear:
+        form = found[best][0]
+        matches = [] if form in EPOCHS else map(_ISO8601.fullmatch, values[best])
+        return best, form, all(match and match["zone"] for match in matches)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     what = f"has no column in all lines that is a time, as in {now}, or seconds or milliseconds since 1970{unclear}"
+    what = f"has '{best}', which does not say when the event was{unclear}" if best else what
     raise ConfigError.one(path, f'{what}; if it stands without a name, declare format = "regex": docs/write/sources.md')
+
+
+def _may_be_time(name: str, kind: str, *, beside: str) -> bool:
+    """Return whether column `name` may hold a time in a form of its own; `beside` is one that may be the time, too."""
+    if beside:
+        return _NAMED_TIME.search(name) is not None and _ARRIVAL.search(name) is None
+    return kind == "string" or _NAMED_TIME.search(name) is not None
+
+
+def _likely_time(found: dict[str, tuple[str, list[float]]]) -> str:
+    """Choose of columns with their form and moments; an arrival only if no other time is within a day of it."""
+    newest = max((max(moments) for _, moments in found.values() if not _is_ahead(moments)), default=0.0)
+    names = sorted(found, key=lambda name: _unlikely_time(found[name][1], newest))
+    if not _ARRIVAL.search(names[0]):
+        return names[0]
+    pairs = {name: list(zip(found[name][1], found[names[0]][1], strict=True)) for name in names}
+    near = {name for name in names if sum(abs(a - b) < 86_400 for a, b in pairs[name]) >= MOST * len(pairs[name])}
+    return next((name for name in names if name in near and not _ARRIVAL.search(name)), names[0])
 
 
 def _moments(name: str, kind: str, values: list[Any]) -> tuple[str, list[float]] | None:
@@ -343,7 +369,7 @@ def _moments(name: str, kind: str, values: list[Any]) -> tuple[str, list[float]]
         return None
     for form, per_second in _PER_SECOND.items():
         seconds = [_number(value) / per_second for value in values]
-        if all(_SECONDS[0] <= second < _SECONDS[1] for second in seconds):
+        if min(seconds) >= _EARLIEST and max(seconds) < datetime.now(UTC).timestamp() + _AHEAD:
             return form, seconds
     return None
 

@@ -52,7 +52,7 @@ PART_BEFORE = re.compile(
 _REGIONS = "Africa|America|Antarctica|Asia|Atlantic|Australia|Etc|Europe|Indian|Pacific|US"
 PART_AFTER = re.compile(
     r"^(?:[ ,]{0,2}(?:[ap]\.m\.|[AaPp][Mm](?![a-z])|[+-]\d\d(?::?\d\d)?(?![\w.:-]))"
-    rf"|[ ]?[(\[]?(?:{_NAMES}|(?:{_REGIONS})/[A-Z][a-z_]+)(?!\w)|[ ](?:{_DAY})(?!\w))"
+    rf"|['+-]\d|[ ]?[(\[]?(?:{_NAMES}|(?:{_REGIONS})/[A-Z][a-z_]+)(?!\w)|[ ](?:{_DAY})(?!\w))"
 )
 COMMENT = re.compile(r"^[ ]\([A-Z]{2,5}\)")
 """A zone's name behind an offset, as mails have it."""

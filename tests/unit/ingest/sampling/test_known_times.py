@@ -63,6 +63,8 @@ def test_a_time_is_known_with_all_its_parts(lines: list[str], form: str) -> None
         (["2025-12-04 Sun 04:47:44 since 2006-01-01T10:00:00Z"], "'2025-12-04' stands before the time"),
         (["2025-10-01 10:00:00.5 x", "2025-10-01 10:00:00.10 x"], "may be a fraction or milliseconds"),
         (["2025-10-01 10:00:00 a.m. x"], "'a.m.' beside"),
+        (["2025-10-01 10:00:00+1 x"], "'[+]1' beside"),
+        (["2025-10-01 10:00:00'123 x"], "''1' beside"),
     ],
 )
 def test_what_is_not_known_whole_is_refused(lines: list[str], told: str) -> None:

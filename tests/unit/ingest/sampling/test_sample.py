@@ -136,6 +136,16 @@ SYSLOG = "Jan 31 14:05:0{n} web1 {u}[4{n}]: {more}"
             "word string, at timestamp, word_2 string",
         ),
         (
+            [f"2026-01-31 14:05:0{n}\thost\tuser=jane d{n}\t{'x y' if n else ''}\t{n}\tthe rest" for n in range(3)],
+            "iso8601",
+            "at timestamp, word string, user string, number int, message string",
+        ),
+        (
+            [f"Jan 31 14:05:0{n} h{n} app: Sat Jan 31 14:05:0{n} 2026 done" for n in range(3)],
+            "syslog",
+            "at string, host string, word string, word_2 string, number int, word_3 string, number_2 int",
+        ),
+        (
             [f"app.log.1.2026-01-30_13:53:08 2026-01-31 14:05:09.{n} 25 INFO m" for n in range(3)],
             "iso8601",
             "word string, at timestamp, number int, level string",
@@ -173,6 +183,12 @@ def test_what_was_guessed_is_a_source_that_can_be_read(tmp_path: Path, line: str
         (['{"at": "2026-01-31T14:05:09Z"}'], "could be the key"),
         (['{"at": "2026-01-31T14:05:09Z", "v": NaN}'] * 2, ":1: most lines are json, but not this one: NaN is no JSON"),
         (['{"at": "2026-01-31T14:05:09Z"},'] * 2, "not this one: Extra data"),
+        (
+            ['{"received_at": "2026-01-31T14:05:09Z", "time": "10/11/2026 10:00:00", "user": "a"}'],
+            "read as M/d/yyyy or d/M/",
+        ),
+        (['{"time": 134087904000000000, "user": "a"}'], "has no column in all lines that is a time"),
+        (['<Event id="7"><Time at="2026-01-31T14:05:09Z"/></Event>'], "is neither JSON"),
         (["x" * 1_100_000], "begins with a line of over a megabyte"),
     ],
 )
@@ -247,6 +263,27 @@ def records(make: Any) -> list[dict[str, Any]]:
         ),
         (lambda n, at: {"born": f"19{80 + n * 7 % 12}-01-01T00:00:00Z", "ts": at, "user": "ab"[n % 2]}, "ts", "user"),
         (lambda n, at: {"expires": f"2{at}"[1:].replace("026", "999"), "ts": at, "user": "ab"[n % 2]}, "ts", "user"),
+        (
+            lambda n, at: {"uptime": 123456789 + n, "user": "ab"[n % 2], "when": f"31/Jan/2026:14:05:{n:02}"},
+            "when",
+            "user",
+        ),
+        (
+            lambda n, at: {"received_at": at, "event_ts": at.replace(":05:", f":0{n % 5}:"), "u": "ab"[n % 2]},
+            "event_ts",
+            "u",
+        ),
+        (lambda n, at: {"recv_time": at, "logged": {"time": at}, "user": "ab"[n % 2]}, "logged.time", "user"),
+        (
+            lambda n, at: {"received_at": at, "time": f"31/Jan/2026:14:05:{n:02} +0000", "user": "ab"[n % 2]},
+            "time",
+            "user",
+        ),
+        (
+            lambda n, at: {"received_at": at, "born_date": f"198{n % 9}-01-01T00:00:00Z", "u": "ab"[n % 2]},
+            "received_at",
+            "u",
+        ),
         (lambda n, at: {"update_id": 123456789 + n, "date": 1763633472 + n, "user": "ab"[n % 2]}, "date", "user"),
         (
             lambda n, at: {"__MONO_TIME": str(1234567890 + n), "__TIME": str(1763633472123456 + n), "_H": "ab"[n % 2]},
