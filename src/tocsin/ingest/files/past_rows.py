@@ -29,6 +29,8 @@ _VALUE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b|-?\d+([.,]\d+)?$")
 """So begins what is the value of a cell, and no column's name."""
 _NO_ROW = re.compile(r"#(?:[ ]|[^,;\t|]*$)|\s*$|sep=.\s*$")
 """A line ahead of the column names: a comment, blank, or what Excel writes there."""
+_BARE = re.compile(r'(?<![^\t])(?!"(?:[^"\t]|"")*"(?:[\t\r\n]|\Z))"[^\t\r\n]*')
+"""A cell that begins with a quotation mark and is not in quotes: between tabs it may stand for itself."""
 _PACKED = {
     b"\x1f\x8b": "is compressed with gzip: call it .gz",
     b"\x28\xb5\x2f\xfd": "is compressed with Zstandard: unpack it with zstd -d",
@@ -169,10 +171,10 @@ def csv_records(path: Path) -> Iterator[bytes]:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
         ahead, first = next(((n, line) for n, line in enumerate(text) if not _NO_ROW.match(line)), (0, ""))
         bare = re.sub('"[^"]*"', "", first)
-        delimiter = max(",;\t|", key=bare.count)
+        delimiter = "\t" if "\t" in bare else max(",;|", key=bare.count)
         spaced = bare.count(delimiter) == bare.count(f"{delimiter} ")
         row: list[str] = []
-        lines = _noted(itertools.chain([first], text), row)
+        lines = _noted(itertools.chain([first], text), row, bare.count("\t"))
         reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=spaced, strict=True)
         try:
             names = [name.strip() for name in next(reader, [])]
@@ -186,10 +188,12 @@ def csv_records(path: Path) -> Iterator[bytes]:
             raise ConfigError.one(path, what, line=ahead + reader.line_num - len(row) + 1) from error
 
 
-def _noted(lines: Iterable[str], row: list[str]) -> Iterator[str]:
+def _noted(lines: Iterable[str], row: list[str], tabs: int) -> Iterator[str]:
+    """Add each of `lines` to `row`, and pass it on; cells between `tabs` that begin with a bare mark get quotes."""
     for line in lines:
         row.append(line)
-        yield line
+        is_whole = len(row) == 1 and 0 < tabs == line.count("\t")
+        yield _BARE.sub(lambda cell: '"{}"'.format(cell[0].replace('"', '""')), line) if is_whole else line
 
 
 def _objects(reader: Iterator[list[str]], names: list[str], row: list[str]) -> Iterator[bytes]:

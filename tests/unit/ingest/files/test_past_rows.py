@@ -104,6 +104,15 @@ def test_quotation_marks_that_mean_something_else_change_no_value(tmp_path: Path
         staged(path)
 
 
+def test_a_bare_quotation_mark_between_tabs_stands_for_itself(tmp_path: Path) -> None:
+    path = tmp_path / "rows.tsv"
+    cells = ['"a\t5" x', '"b" c\t"say ""hi"""', '"\t""', '"x\ty"\t,', '"m\nn"\t.', 'z\t"open']
+    path.write_text("\n".join(["id, a\tb", *cells]))
+    found = [('"a', '5" x'), ('"b" c', 'say "hi"'), ('"', None), ("x\ty", ","), ("m\nn", "."), ("z", '"open')]
+    rows = [json.loads(row) for row in staged(path)]
+    assert [(row["id, a"], row.get("b")) for row in rows] == found
+
+
 @pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
 def test_the_row_of_names_tells_what_ends_a_cell(tmp_path: Path, mark: str) -> None:
     path = tmp_path / "rows.csv"
