@@ -48,6 +48,8 @@ def test_spark_and_python_read_every_line_alike(read: Read) -> None:
         '"',
         "\\",
         '\\"',
+        "'",
+        "' ",
         " ",
         "  ",
         "\t",

@@ -1,8 +1,9 @@
 r"""Forms of log lines, read alike by Spark and by Python: patterns of text and of bytes, and paths in JSON.
 
-A logfmt line is `key=value key="a quoted value"`: a value ends with the next blank or tab, or with its quotation mark;
-in quotes `\"` and `\\` stand for the character behind the backslash. Words without `=` are no field. Before the fields
-may stand the header of a syslog line (RFC 5424), with structured data, `-`, or neither of them, as Heroku writes it.
+A logfmt line is `key=value key="a quoted value" key='another'`: a value ends with the next blank or tab, or with its
+quotation mark; a single one ends a value only before a blank. In quotes `\"`, `\'` and `\\` stand for the character
+behind the backslash. Words without `=` are no field. Before the fields may stand the header of a syslog line (RFC
+5424), with structured data, `-`, or neither of them, as Heroku writes it.
 
 A path in a JSON record is the name of a field, or names joined by dots: `id.orig_h` is first the field of that name,
 then field `orig_h` of the object `id`. Names that differ only by case are the same, unless a record has both or
@@ -31,15 +32,17 @@ SYSLOG_HEADER = rf"(?s)\A<[0-9]{{1,3}}>1 {_WORD} {_WORD} {_WORD} {_WORD} {_WORD}
 
 # Possessive quantifiers: Java's matcher would recurse on a long value, or try each length in turn.
 _QUOTED = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-LOGFMT_PAIR = rf'(?s)(?:\A|(?<=[ \t\r\n]))([^ \t\r\n="]++)=({_QUOTED}|[^ \t\r\n]*+)'
+_SINGLE = r"'[^'\\]*+(?:\\.[^'\\]*+)*+'(?![^ \t\r\n])"
+LOGFMT_PAIR = rf'(?s)(?:\A|(?<=[ \t\r\n]))([^ \t\r\n="]++)=({_QUOTED}|{_SINGLE}|[^ \t\r\n]*+)'
 """One field: group 1 is the key, group 2 the value as it is written."""
 
-WHOLE_QUOTED = rf"(?s)\A{_QUOTED}\Z"
-ESCAPED = r'\\(["\\])'
+WHOLE_QUOTED = rf"(?s)\A(?:{_QUOTED}|{_SINGLE})\Z"
+ESCAPED = r"""\\(["'\\])"""
 UNIT = r"(?<=[0-9])ms\Z"
 """The unit that a number of a logfmt line may have."""
 
 _HEADER, _PAIR = re.compile(SYSLOG_HEADER.encode()), re.compile(LOGFMT_PAIR.encode())
+_QUOTES = re.compile(rb"[\"']")
 _ESCAPED, _WHOLE = re.compile(ESCAPED.encode()), re.compile(WHOLE_QUOTED.encode())
 
 
@@ -64,7 +67,7 @@ def logfmt_reader(column: str) -> Callable[[bytes], bytes | None]:
     name = column.encode()
     # The name stands first, where the engine can look for it as a whole, and then what may not stand before it.
     first = re.compile(
-        rb'%b=(?<![^ \t\r\n]%b=)(?:"([^"\\]*+)"|([^ \t\r\n"]++)(?![^ \t\r\n])|)' % (re.escape(name), re.escape(name))
+        rb'%b=(?<![^ \t\r\n]%b=)(?:"([^"\\]*+)"|([^ \t\r\n"\']++)(?![^ \t\r\n])|)' % (re.escape(name), re.escape(name))
     )
 
     def of_fields(line: bytes) -> bytes | None:
@@ -73,7 +76,7 @@ def logfmt_reader(column: str) -> Callable[[bytes], bytes | None]:
         found = first.search(fields)
         if found is None:
             return None
-        if found.lastindex is not None and fields.find(b'"', 0, found.start()) < 0:
+        if found.lastindex is not None and not _QUOTES.search(fields, 0, found.start()):
             return found[found.lastindex].strip(b" \t\r\n") or None
         # It has escapes, or is part of another value in quotes: only the fields one by one tell.
         pairs = (pair[2] for pair in _PAIR.finditer(fields) if pair[1] == name)

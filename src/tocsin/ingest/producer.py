@@ -55,8 +55,9 @@ def key_reader(source: Source) -> KeyOf:
     def key_of(line: bytes) -> bytes | None:
         if may_be_json and (source.formats == (Format.JSON,) or line.lstrip()[:1] == b"{"):
             return _json_key(line, source)
+        line = line.strip(b" \t\r\n")
         if of_logfmt is not None:
-            return of_logfmt(line.strip(b" \t\r\n"))
+            return of_logfmt(line)
         matches = ((pattern.search(line), group) for pattern, group in plain)
         key = next((match.group(group) if group else None for match, group in matches if match), None)
         return (key or b"").strip() or None
