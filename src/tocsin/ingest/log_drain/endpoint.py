@@ -267,7 +267,8 @@ def read_export(body: bytes, is_json: bool, source: Source) -> Iterator[bytes]:
     A source that takes JSON gets one object: the attributes of resource, scope and record, the fields of a structured
     body, and what the record says itself: `time`, `severity`, `severity_number`, `trace_id`, `span_id`, `event_name`,
     `scope_name`, `scope_version` and `body`. What a record does not say stays as the body has it. Dots in names become
-    underscores. Others get the text of the body, logfmt and patterns with the header of a syslog line before it.
+    underscores, unless two fields would have one name. Others get the text of the body, logfmt and patterns with the
+    header of a syslog line before it.
     """
     request = ExportLogsServiceRequest()
     try:
@@ -291,7 +292,7 @@ def _record(record: Any, shared: dict[str, Any], source: Source) -> bytes:
     time, body = _time(record.time_unix_nano or record.observed_time_unix_nano), _plain(record.body)
     text = body if isinstance(body, str) else json.dumps(body)
     if Format.JSON in source.formats:
-        fields = shared | _fields(record.attributes) | (body if isinstance(body, dict) else {})
+        fields = shared | _fields(record.attributes) | _fields(record.body.kvlist_value.values)
         fields |= _said(
             time=time,
             severity=record.severity_text or _severity(record.severity_number),
@@ -300,10 +301,11 @@ def _record(record: Any, shared: dict[str, Any], source: Source) -> bytes:
             span_id=_id(record.span_id),
             event_name=record.event_name,
         )
-        return json.dumps(fields | {"body": body}).encode()
+        return json.dumps(_without_dots(fields | {"body": body})).encode()
     line = text.encode("utf-8", "replace")
     if Format.KEY_VALUE in source.formats or syslog_header(line):
         return line
+    shared = _without_dots(shared)
     names = (str(shared.get(name, "")).replace(" ", "_") or "-" for name in _NAMES)
     return f"<14>1 {time or '-'} {' '.join(names)} - - ".encode("utf-8", "replace") + line
 
@@ -323,13 +325,19 @@ def _id(value: bytes) -> str:
 
 
 def _fields(pairs: Any) -> dict[str, Any]:
-    return {pair.key.replace(".", "_"): _plain(pair.value) for pair in pairs}
+    return {pair.key: _plain(pair.value) for pair in pairs}
+
+
+def _without_dots(fields: dict[str, Any]) -> dict[str, Any]:
+    """Write `_` for the dots in names, but not where two names would become one."""
+    counts = Counter(name.replace(".", "_") for name in fields)
+    return {short if counts[short := name.replace(".", "_")] == 1 else name: fields[name] for name in fields}
 
 
 def _plain(value: Any) -> Any:
     kind = value.WhichOneof("value")
     if kind == "kvlist_value":
-        return _fields(value.kvlist_value.values)
+        return _without_dots(_fields(value.kvlist_value.values))
     if kind == "array_value":
         return [_plain(item) for item in value.array_value.values]
     if kind == "bytes_value":

@@ -80,6 +80,16 @@ def test_what_a_record_does_not_say_stays_as_its_body_has_it() -> None:
     assert (json.loads(loud)["severity"], json.loads(loud)["trace_id"]) == ("INFO", "TRACE_ID")
 
 
+def test_names_that_differ_only_by_dots_stay_apart() -> None:
+    names = ("service_name", "a.b", "trace.id", "c.d", "e.f")
+    attributes = [{"key": name, "value": {"stringValue": name}} for name in names]
+    values = [{"key": name, "value": {"intValue": "7"}} for name in ("a.b", "c_d")]
+    sent = export(record({"kvlistValue": {"values": values}}, attributes=attributes, traceId="0" * 32))
+    (found,) = read_export(sent, is_json=True, source=source(Format.JSON))
+    apart = {"service.name": "the shop", "service_name": "service_name", "trace.id": "trace.id", "c.d": "c.d", "c_d": 7}
+    assert json.loads(found).items() >= (apart | {"a_b": 7, "e_f": "e.f"}).items()
+
+
 @pytest.mark.parametrize(
     ("body", "is_json"),
     [(b"{", True), (b"\xff", True), (b'{"resourceLogs": 1}', True), (b"\xff", False)],
