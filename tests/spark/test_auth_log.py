@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pytest
 from pyspark.sql import Row, SparkSession
 
 from tests.spark.raw_records import ROOT, SCHEMA, Read, source
@@ -20,8 +21,8 @@ BERLIN = ZoneInfo("Europe/Berlin")
 COLUMNS = {"visitor": "string", "at": "timestamp"}
 
 
-def syslog_time(moment: datetime) -> str:
-    local = moment.astimezone(BERLIN)
+def syslog_time(moment: datetime, zone: ZoneInfo = BERLIN) -> str:
+    local = moment.astimezone(zone)
     return f"{local:%b} {local.day:2d} {local:%H:%M:%S}"
 
 
@@ -105,20 +106,25 @@ CHANGES = (
     "2026-10-25T00:00:00Z",  # the hour from 2 to 3 begins
     "2026-10-25T01:00:00Z",  # and begins again
 )
+BY_HALF_AN_HOUR = ("2026-04-04T14:30:00Z", "2026-04-04T15:00:00Z", "2026-10-03T15:30:00Z")
 
 
-def test_a_time_without_year_and_zone_is_that_of_the_event(spark: SparkSession) -> None:
+@pytest.mark.parametrize(("zone", "changes"), [("Europe/Berlin", CHANGES), ("Australia/Lord_Howe", BY_HALF_AN_HOUR)])
+def test_a_time_without_year_and_zone_is_that_of_the_event(
+    spark: SparkSession, zone: str, changes: tuple[str, ...]
+) -> None:
     """Whatever moment is written down, and appended within the next half hour, is found again."""
     random = Random(1)
     visits = source(formats=(Format.REGEX,), patterns=("(?<at>[^|]+)[|](?<visitor>.*)",), columns=COLUMNS,
-                    event_time_format="syslog", time_zone="Europe/Berlin", optional=frozenset())  # fmt: skip
+                    event_time_format="syslog", time_zone=zone, optional=frozenset())  # fmt: skip
     moments = [
         datetime.fromisoformat(change) + timedelta(seconds=random.randrange(-4_000, 4_000))
-        for change in CHANGES
+        for change in changes
         for _ in range(40)
     ]
     lines = [
-        (f"{syslog_time(moment)}|v", moment + timedelta(seconds=random.randrange(-5, 1_800))) for moment in moments
+        (f"{syslog_time(moment, ZoneInfo(zone))}|v", moment + timedelta(seconds=random.randrange(-5, 1_790)))
+        for moment in moments
     ]
     rows = parse(spark, visits, *lines)
     assert [(utc(row), row.reasons) for row in rows] == [(moment, "") for moment in moments]

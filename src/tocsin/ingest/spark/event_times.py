@@ -25,8 +25,8 @@ _SHORT_COUNTS = (
 _LEAP_YEAR = "2000"
 _HAS_ZONE = r"(Z|[+-]\d{2}(:?\d{2})?)$"
 _MOST_AHEAD = "INTERVAL 1 DAY"
-_AGAIN = "INTERVAL 1 HOUR"
-"""By so much clocks are set back in autumn: for so long each local time occurs twice."""
+_NEXT_DAY = "INTERVAL 1 DAY"
+"""So long after a local time that occurs twice the clock has been set back: by an hour, or a half or two somewhere."""
 
 
 def add_event_time(fields: DataFrame, source: Source) -> DataFrame:
@@ -96,7 +96,8 @@ def _in_zone(local: Column, source: Source) -> Column:
     if source.time_zone == "UTC":
         return local
     first = F.to_utc_timestamp(local, source.time_zone)
-    again = first + F.expr(_AGAIN)
+    next_day = first + F.expr(_NEXT_DAY)
+    again = local - (F.from_utc_timestamp(next_day, source.time_zone) - next_day)
     latest = F.col("ingested_at") + F.expr(f"INTERVAL {spark_interval(source.max_ahead)}")
     is_again = (F.from_utc_timestamp(again, source.time_zone) == local) & (again <= latest)
     return F.when(is_again, again).otherwise(first)
