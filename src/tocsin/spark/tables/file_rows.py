@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from tocsin.spark.tables.table_row import LONGEST, TableRow, UnusableRow, read_r
 
 _SHOWN = 5
 _TRUTH = {"true": True, "false": False}
+_WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
+_DECIMAL = re.compile(r"\s*[+-]?[0-9.]+([eE][+-]?[0-9]+)?\s*")
+"""To Python `1_000` and digits of other scripts are numbers, too."""
 
 
 class UnusableFile(Exception):
@@ -24,8 +28,8 @@ def read_rows(path: Path, spec: TableSpec) -> list[TableRow]:
     Columns that the table does not declare are left out.
 
     Raises:
-        UnusableFile: it cannot be read, is empty, lacks a column, has more than `max_rows` rows, two rows of one key,
-            or a row with a value of another type. The first faults are named, each with its line.
+        UnusableFile: it cannot be read, is empty, lacks a column or names it twice, has more than `max_rows` rows, two
+            rows of one key, or a row with a value of another type. The first faults are named, each with its line.
     """
     rows: list[TableRow] = []
     first: dict[str, int] = {}
@@ -63,9 +67,11 @@ def _rows(path: Path, spec: TableSpec) -> Iterator[tuple[int, TableRow | str]]:
             return
         reader = csv.DictReader(lines, strict=True)
         header = reader.fieldnames or []
-        missing = [name for name in spec.columns if name not in header and name not in spec.optional]
+        alike = {name.strip().lower() for name in header}
+        needed = [name for name in spec.columns if name not in spec.optional or name.lower() in alike]
+        missing = [name for name in needed if header.count(name) != 1]
         if missing:
-            raise UnusableFile(f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
+            raise UnusableFile(f"{path} needs the column{'s' * (len(missing) > 1)} {', '.join(missing)}, each once; "
                                f"its first line names {', '.join(header) or 'none'}")  # fmt: skip
         for fields in reader:
             yield reader.line_num, _read(lambda fields=fields: _of_fields(fields, spec))
@@ -93,9 +99,9 @@ def _typed(kind: str, text: str | None) -> Any:
     if not text:
         return None
     try:
-        if kind in ("int", "bigint"):
+        if kind in ("int", "bigint") and _WHOLE.fullmatch(text):
             return int(text)
-        if kind == "double":
+        if kind == "double" and _DECIMAL.fullmatch(text):
             return float(text)
     except ValueError:
         return text

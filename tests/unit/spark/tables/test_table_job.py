@@ -206,11 +206,13 @@ def test_a_file_is_read_when_it_changes_and_never_half(settings: Settings, monke
         changed = {one["valid_from"].year for one in pq.read_table(folder.place(latest)).to_pylist()}
         assert changed == {1970, datetime.now(UTC).year}
         for text, why in (
-            ("", "lacks the columns customer_id, segment"),
+            ("", "needs the columns customer_id, segment, each once"),
             ("customer_id,segment\n", "has no rows"),
-            ("customer_id,segments\na,x\n", "lacks the column segment; its first line names customer_id, segments"),
+            ("customer_id,segments\na,x\n", "column segment, each once; its first line names customer_id, segments"),
+            ("customer_id,segment,segment\na,x,y\n", "needs the column segment, each once"),
+            ("customer_id,segment, Usual\na,x,5\n", "needs the column usual, each once"),
             ("customer_id,segment\na,x\nb,y\na,z\n", 'line 4 has the key ["a"] of line 2'),
-            ("customer_id,segment,usual\na,x,much\n", "line 2 'usual' is no double: 'much'"),
+            ("customer_id,segment,usual\na,x,1_000\n", "line 2 'usual' is no double: '1_000'"),
             ("customer_id,segment\n,x\n", "line 2 has no 'customer_id'"),
             ("customer_id,segment\na,x,y\n", "line 2 has more fields than the header"),
             ("customer_id,segment\na,\x00" + "x" * 70_000, "longer than"),
