@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from tocsin.declare.model.durations import EPOCH, MICROSECOND
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.source import APPENDED, EPOCHS, Format, Source
-from tocsin.ingest.line_forms import LOGFMT_PAIR, SYSLOG_COLUMNS, syslog_header, unquoted
+from tocsin.ingest.line_forms import LOGFMT_PAIR, SYSLOG_COLUMNS, WHOLE_QUOTED, syslog_header
 from tocsin.ingest.producer import column_groups
 from tocsin.ingest.replay.pace import PacedClock, ReplayPace
 from tocsin.ingest.time_patterns import LONG_MONTHS, LONG_WEEKDAYS, MONTHS, WEEKDAYS, time_regex
@@ -207,7 +207,7 @@ def _in_logfmt(column: str) -> Finder:
         found = next((match for match in pair.finditer(line[begin:]) if match[1] == column.encode()), None)
         if found is None:
             return None
-        quotes = unquoted(found[2]) is not found[2]
+        quotes = re.fullmatch(WHOLE_QUOTED.encode(), found[2]) is not None
         return begin + found.start(2) + quotes, begin + found.end(2) - quotes
 
     return find

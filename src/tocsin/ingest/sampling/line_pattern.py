@@ -60,7 +60,8 @@ def guess_pattern(lines: Sequence[str], time: KnownTime) -> LinePattern | None:
     pairs = zip(lines, time.spans, strict=True)
     marked = [f"{line[: span[0]]}{_MARK}{line[span[1] :]}" for line, span in pairs if span]
     ends = ("", "|", ";") if any('"' in line for line in lines) else ("", "|", ";", ",")
-    ends = ("\t", *ends) if all("\t" in text for text in marked) else ends
+    if all("\t" in text and '\t"' not in f"\t{text}" for text in marked):
+        ends = ("\t", *ends)
     for end in ends:
         chunks = [text.split(end) if end else _CHUNK.findall(text) for text in marked]
         place, count = Counter(map(_place, chunks)).most_common(1)[0]

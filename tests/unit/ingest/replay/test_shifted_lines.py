@@ -82,6 +82,8 @@ def source(form: Format | tuple[Format, ...], time_format: str = "iso8601", **fi
          "at: 2026-11-04 08:08:09.123"),
         (source(Format.LOGFMT), 'xat=1 path="a at=2" at="2024-02-29T23:59:58.25Z" é=1',
          'xat=1 path="a at=2" at="2026-11-04T07:08:09.12Z" é=1'),
+        (source(Format.LOGFMT), "a='at=2' at='2024-02-29T23:59:58.25Z'", "a='at=2' at='2026-11-04T07:08:09.12Z'"),
+        (source(Format.LOGFMT), "at=2024-02-29T23:59:58.25Z é=1", "at=2026-11-04T07:08:09.12Z é=1"),
         (source(Format.LOGFMT, event_time="syslog_time"), "<158>1 2024-02-29T23:59:58.25+00:00 h heroku router - at=x",
          "<158>1 2026-11-04T07:08:09.12+00:00 h heroku router - at=x"),
         (source(Format.REGEX, "dd/MMM/yyyy:HH:mm:ss.SS Z", patterns=(APACHE,)),
