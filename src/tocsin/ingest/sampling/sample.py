@@ -33,7 +33,7 @@ _EARLIEST, _AHEAD = 631_152_000, 366 * 86_400
 """A number is a time from 1990 on: an uptime, or one that counts from the year 1601, would be one of the seventies."""
 _PER_SECOND = dict(zip(EPOCHS, (1, 1e3, 1e6, 1e9), strict=True))
 _NAMED_TIME = re.compile(r"(?i:time|date)|(^|[_.])(?i:ts|at)$|(?<=[a-z])(Ts|At)$")
-_ARRIVAL = re.compile(r"(?i)(?:^|[_.])(?:receiv|recv|arriv|ingest|index|processed|collected|inserted|stored|loaded)")
+_ARRIVAL = re.compile(r"(?i)(?:^|[_.]|time)(?:receiv|recv|arriv|ingest|index|processed|collected|insert|stored|loaded)")
 """So is named the time at which something on its way took a record, which is not that of the event."""
 _NAMED_ENTITY = re.compile(
     r"(^|_|(?<=[a-z0-9])(?=[A-Z]))"
