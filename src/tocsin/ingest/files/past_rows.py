@@ -253,10 +253,11 @@ def _as_texts(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Write what JSON has no form for: times as ISO 8601 in UTC, durations in seconds, decimals and bytes as text."""
+    """Write what JSON has no form for: times as ISO 8601, in UTC if they name a zone, durations as seconds."""
     if isinstance(value, datetime):
-        moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-        return f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+        zone = "" if value.tzinfo is None else "Z"
+        moment = value.astimezone(UTC).replace(tzinfo=None) if zone else value
+        return f"{moment.isoformat(timespec='microseconds')}{zone}"
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, bytes):

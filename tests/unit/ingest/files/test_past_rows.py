@@ -67,10 +67,11 @@ def test_rows_of_csv_become_objects_and_an_empty_cell_no_value(tmp_path: Path) -
 def test_rows_of_parquet_become_objects_with_times_in_utc(tmp_path: Path) -> None:
     at = datetime(2026, 11, 19, 12, microsecond=5, tzinfo=UTC)
     columns = {"user_id": ["u", None], "at": [at, datetime(1, 1, 1, tzinfo=UTC)], "n": [1, 2]}
+    columns |= {"local": [datetime(2026, 11, 19, 12), None]}
     columns |= {"of_day": [time(9, 5), None], "took": [timedelta(seconds=5.5), None], "x": [[math.nan, 1.5], None]}
     parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
     first, second = (json.loads(value) for value in staged(tmp_path / "a.parquet"))
-    shown = {"of_day": "09:05:00", "took": 5.5, "x": ["NaN", 1.5]}
+    shown = {"local": "2026-11-19T12:00:00.000000", "of_day": "09:05:00", "took": 5.5, "x": ["NaN", 1.5]}
     assert first == {"user_id": "u", "at": "2026-11-19T12:00:00.000005Z", "n": 1} | shown
     assert second == {"at": "0001-01-01T00:00:00.000000Z", "n": 2}
     parquet.write_table(pa.table({"at": pa.array([2**60], pa.timestamp("us"))}), tmp_path / "far.parquet")
