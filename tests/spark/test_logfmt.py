@@ -63,7 +63,7 @@ def test_spark_and_python_read_every_line_alike(read: Read) -> None:
         HEADER,
     ]
     lines = ["v=1 " + "".join(dice.choices(pieces, k=dice.randrange(1, 14))) + "z" for _ in range(400)]
-    lines += [HEADER + line for line in lines]
+    lines += [HEADER + dice.choice(["", "- \ufeff"]) + line for line in lines]
     columns = {"at": "string", "visitor": "string", "k": "string", "syslog_time": "string", "syslog_app": "string"}
     declared = source(
         formats=(Format.LOGFMT,),

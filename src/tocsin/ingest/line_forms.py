@@ -24,11 +24,13 @@ BLANK = " \t\r\n\ufeff"
 SYSLOG_COLUMNS = ("syslog_time", "syslog_host", "syslog_app", "syslog_process", "syslog_id")
 """Columns of a logfmt source that are filled from the header of a line; `-` there is no value."""
 
-_WORD = r"([^ ]++)"
+_WORD, _BOM = r"([^ ]++)", "\ufeff"
 # An element needs a parameter, so that a message which begins with [INFO] is none.
 _ELEMENT = r'\[[^ "\]]++(?: [^ "=\]]++="[^"\\]*+(?:\\.[^"\\]*+)*+")++\]'
-SYSLOG_HEADER = rf"(?s)\A<[0-9]{{1,3}}>1 {_WORD} {_WORD} {_WORD} {_WORD} {_WORD} ?(?:- |-\Z|(?:{_ELEMENT})++ ?)?"
-"""The header of a syslog line, with the columns as its groups."""
+SYSLOG_HEADER = (
+    rf"(?s)\A<[0-9]{{1,3}}>1 {_WORD} {_WORD} {_WORD} {_WORD} {_WORD} ?(?:- |-\Z|(?:{_ELEMENT})++ ?)?(?:{_BOM})?"
+)
+"""The header of a syslog line, with the columns as its groups; a byte order mark may follow, as RFC 5424 asks."""
 
 # Possessive quantifiers: Java's matcher would recurse on a long value, or try each length in turn.
 _QUOTED = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'

@@ -22,6 +22,7 @@ _KEYS = st.from_regex(rb"[a-z_.]{1,8}", fullmatch=True)
         (HEADER + b"- at=info", b"at=info"),
         (HEADER + b'[id a="1" b="\\"]"][x y="z"] at=info', b"at=info"),
         (HEADER + b"[INFO] at=info", b"[INFO] at=info"),
+        (HEADER + b"- \xef\xbb\xbfat=info", b"at=info"),
         (HEADER + b"-", b""),
         (HEADER, b""),
         (HEADER[:-1], b""),
