@@ -59,9 +59,11 @@ def guess_pattern(lines: Sequence[str], time: KnownTime) -> LinePattern | None:
     """Guess the pattern of `lines` that hold `time`; None if it stands at no one place, or nothing else is there."""
     pairs = zip(lines, time.spans, strict=True)
     marked = [f"{line[: span[0]]}{_MARK}{line[span[1] :]}" for line, span in pairs if span]
-    ends = ("", "|", ";") if any('"' in line for line in lines) else ("", "|", ";", ",")
-    if all("\t" in text and '\t"' not in f"\t{text}" for text in marked):
-        ends = ("\t", *ends)
+    quotes = {end: '"' if end == "," else f'{end}"' for end in "\t|;,"}  # cells in quotes may hold what ends a cell
+    plain = [end for end, quote in quotes.items() if not any(quote in f"{end}{text}" for text in marked)]
+    ends = ["", *(end for end in plain if end != "\t")]
+    if "\t" in plain and all("\t" in text for text in marked):
+        ends.insert(0, "\t")
     for end in ends:
         chunks = [text.split(end) if end else _CHUNK.findall(text) for text in marked]
         place, count = Counter(map(_place, chunks)).most_common(1)[0]

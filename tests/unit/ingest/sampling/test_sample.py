@@ -177,6 +177,7 @@ def test_what_was_guessed_is_a_source_that_can_be_read(tmp_path: Path, line: str
         ([b"\xff\xfe\x00\x01"], "is UTF-16"),
         (["Jan 31 sshd: Failed password for root"] * 3, 'with format = "regex": no time that is known is in line 1'),
         (["Jan 31 14:05:09 a", "a 2026-01-31 14:05:09"], "do not hold a time of one form at one place"),
+        (['a;2026-01-31 14:05:09;"x; y"'] * 2, "do not hold a time of one form at one place"),
         (["2026-01-31 14:05:09 a b", "2026-01-31 14:05:09 c"], "could be the key; write the source by hand, from patt"),
         (['{"a": 1}', '{"a": 1}', "no JSON"], ":3: most lines are json, but not this one"),
         (['{"a": "x", "b": "y"}'], "has no column in all lines that is a time"),
