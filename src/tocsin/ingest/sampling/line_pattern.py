@@ -60,9 +60,9 @@ def guess_pattern(lines: Sequence[str], time: KnownTime) -> LinePattern | None:
     pairs = zip(lines, time.spans, strict=True)
     marked = [f"{line[: span[0]]}{_MARK}{line[span[1] :]}" for line, span in pairs if span]
     quotes = {end: '"' if end == "," else f'{end}"' for end in "\t|;,"}  # cells in quotes may hold what ends a cell
-    plain = [end for end, quote in quotes.items() if not any(quote in f"{end}{text}" for text in marked)]
-    ends = ["", *(end for end in plain if end != "\t")]
-    if "\t" in plain and all("\t" in text for text in marked):
+    known = [end for end, quote in quotes.items() if not any(quote in f"{end}{text}" for text in marked)]
+    ends = ["", *(end for end in known if end != "\t")]
+    if "\t" in known and all("\t" in text for text in marked):
         ends.insert(0, "\t")
     for end in ends:
         chunks = [text.split(end) if end else _CHUNK.findall(text) for text in marked]
