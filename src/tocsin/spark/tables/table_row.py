@@ -59,10 +59,17 @@ def read_row(value: bytes, spec: TableSpec) -> TableRow | None:
 
 def row_of(document: Mapping[str, Any], spec: TableSpec, build: str = "") -> TableRow:
     """Make the row of the JSON values in `document`, by column. UnusableRow if it is none."""
-    values = [_value(name, kind, document.get(name), spec) for name, kind in spec.columns.items()]
+    values = [_value(name, kind, _field(document, name), spec) for name, kind in spec.columns.items()]
     named = dict(zip(spec.columns, values, strict=True))
     key = json.dumps([named[name] for name in spec.key], separators=(",", ":"), ensure_ascii=False)
     return TableRow(key, values, build)
+
+
+def _field(document: Mapping[str, Any], name: str) -> Any:
+    """Take the field `name`, or one whose name differs only by case, as sources do."""
+    if name in document:
+        return document[name]
+    return next((value for other, value in document.items() if other.lower() == name.lower()), None)
 
 
 def _value(name: str, kind: str, value: Any, spec: TableSpec) -> Any:

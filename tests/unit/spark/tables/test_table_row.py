@@ -22,6 +22,7 @@ def read(value: Any, **fields: Any) -> TableRow | None:
 
 def test_values_stand_in_the_order_of_the_columns() -> None:
     assert read({**WHOLE, "more": [1]}) == TableRow('["é",7]', ["é", 7, True, 2**40, 1.0, 1_500_000])
+    assert read({"A": "x", "a": "y", "b": 7, "D": 5}) == TableRow('["y",7]', ["y", 7, None, 5, None, None])
     assert read({"b": 7, "a": "x", "c": None}) == TableRow('["x",7]', ["x", 7, None, None, None, None])
 
 
