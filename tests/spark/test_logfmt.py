@@ -20,7 +20,15 @@ TIMED_OUT = (
 
 
 def test_lines_of_the_router(read: Read) -> None:
-    lines = (REQUEST, TIMED_OUT, "at=info method=GET", "State changed from up to down", "at=info path=/ status=ok")
+    cut_off = 'at=info path=/x desc="path=/y'
+    lines = (
+        REQUEST,
+        TIMED_OUT,
+        "at=info method=GET",
+        cut_off,
+        "State changed from up to down",
+        "at=info path=/ status=ok",
+    )
     found = read(ROUTER, *[HEADER + line for line in lines], REQUEST)
     time = {"syslog_time": "2026-01-01T11:59:59.123456Z"}
     assert [out.reasons or out.columns for out in found] == [
@@ -32,6 +40,7 @@ def test_lines_of_the_router(read: Read) -> None:
         | {"at": "error", "code": "H12", "desc": "Request timeout", "method": "GET", "path": "/slow", "dyno": "web.1"}
         | {"service": 30000.0},
         ["missing:path"],
+        ["not_logfmt"],
         ["not_logfmt"],
         ["wrong_type:status"],
         ["missing:syslog_time"],

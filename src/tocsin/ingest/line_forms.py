@@ -1,9 +1,10 @@
 r"""Forms of log lines, read alike by Spark and by Python: patterns of text and of bytes, and paths in JSON.
 
 A logfmt line is `key=value key="a quoted value" key='another'`: a value ends with the next blank or tab, or with its
-quotation mark; a single one ends a value only before a blank. In quotes `\"`, `\'` and `\\` stand for the character
-behind the backslash. Words without `=` are no field. Before the fields may stand the header of a syslog line (RFC
-5424), with structured data, `-`, or neither of them, as Heroku writes it.
+quotation mark; a single one ends a value only before a blank. A line that ends within double quotes was cut off, and is
+no logfmt line. In quotes `\"`, `\'` and `\\` stand for the character behind the backslash. Words without `=` are no
+field. Before the fields may stand the header of a syslog line (RFC 5424), with structured data, `-`, or neither of
+them, as Heroku writes it.
 
 A path in a JSON record is the name of a field, or names joined by dots: `id.orig_h` is first the field of that name,
 then field `orig_h` of the object `id`. Names that differ only by case are the same, unless a record has both or
@@ -35,8 +36,8 @@ SYSLOG_HEADER = (
 # Possessive quantifiers: Java's matcher would recurse on a long value, or try each length in turn.
 _QUOTED = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _SINGLE = r"'[^'\\]*+(?:\\.[^'\\]*+)*+'(?![^ \t\r\n])"
-LOGFMT_PAIR = rf'(?s)(?:\A|(?<=[ \t\r\n]))([^ \t\r\n="]++)=({_QUOTED}|{_SINGLE}|[^ \t\r\n]*+)'
-"""One field: group 1 is the key, group 2 the value as it is written."""
+LOGFMT_PAIR = rf'(?s)(?:\A|(?<=[ \t\r\n]))([^ \t\r\n="]++)=({_QUOTED}|{_SINGLE}|".*+|[^ \t\r\n]*+)'
+"""One field: group 1 is the key, group 2 the value as it is written: all of the line if its quotes are not closed."""
 
 WHOLE_QUOTED = rf"(?s)\A(?:{_QUOTED}|{_SINGLE})\Z"
 ESCAPED = r"""\\(["'\\])"""

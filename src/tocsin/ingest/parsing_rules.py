@@ -58,7 +58,7 @@ class Reason(StrEnum):
     NOT_KEY_VALUE = "not_key_value"
     """No `key: value` pair in the line."""
     NOT_LOGFMT = "not_logfmt"
-    """No `key=value` in the line."""
+    """No `key=value` in the line, or quotes that are not closed."""
     NO_MATCH = "no_match"
     """The source's pattern does not match the whole record."""
     MISSING = "missing"

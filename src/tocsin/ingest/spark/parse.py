@@ -127,6 +127,9 @@ def _fields(read: DataFrame, source: Source) -> DataFrame:
     found = read.withColumns({"keys": keys, "values": values})
     # An empty object is an object whose columns are missing; a line without any pair is no key-value line.
     is_read = (F.size("keys") > 0) | (F.col("keys").isNotNull() & F.col("is_json"))
+    if Format.LOGFMT in source.formats:
+        last = F.get("values", F.size("values") - 1)
+        is_read &= F.col("is_json") | ~last.startswith('"') | last.rlike(WHOLE_QUOTED)
     return add_objects(found.withColumn("is_read", F.coalesce(is_read, F.lit(False))), source)
 
 
