@@ -122,7 +122,7 @@ class LineTimes:
         try:
             if match is None:
                 raise ValueError
-            moment = _of_number(match, self._unit) if self._unit else _moment(match, self._zone)
+            moment = _of_number(match, self._unit) if self._unit else moment_of(match, self._zone)
         except (ValueError, OverflowError):
             raise ValueError(f"its {self._column} is no time in the form of the source") from None
 
@@ -233,7 +233,8 @@ def _in_groups(source: Source, where: str) -> Finder:
 # --- how it is written ------------------------------------------------------------------------------------------------
 
 
-def _moment(match: re.Match[str], zone: tzinfo) -> datetime:
+def moment_of(match: re.Match[str], zone: tzinfo) -> datetime:
+    """Read the time whose fields `match` holds (`time_regex`), in `zone` if it names none; ValueError if it is none."""
     fields = match.groupdict()
     day = int(fields.get("day") or fields.get("blank_day") or 1)
     minute, second = (int(fields.get(name) or 0) for name in ("minute", "second"))

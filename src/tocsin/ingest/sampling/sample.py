@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -18,6 +19,7 @@ from tocsin.declare.model.source import ENVELOPE, EPOCHS, RAW_RECORD
 from tocsin.declare.scaffold import SampleSchema
 from tocsin.ingest.files.past_rows import FileForm, csv_records, form_of, open_text
 from tocsin.ingest.line_forms import BLANK, LOGFMT_PAIR, SYSLOG_COLUMNS, field_at, logfmt_fields, syslog_header
+from tocsin.ingest.replay.shifted_lines import moment_of
 from tocsin.ingest.sampling.known_times import MOST, KnownTime, find_time
 from tocsin.ingest.sampling.line_pattern import AT, DATE, MESSAGE, LinePattern, guess_pattern
 from tocsin.ingest.sampling.written_form import UnclearTime
@@ -35,6 +37,13 @@ _PER_SECOND = dict(zip(EPOCHS, (1, 1e3, 1e6, 1e9), strict=True))
 _NAMED_TIME = re.compile(r"(?i:time|date)|(^|[_.])(?i:ts|at)$|(?<=[a-z])(Ts|At)$")
 _ARRIVAL = re.compile(r"(?i)(?:^|[_.]|time)(?:receiv|recv|arriv|ingest|index|processed|collected|insert|stored|loaded)")
 """So is named the time at which something on its way took a record, which is not that of the event."""
+_OWN = re.compile(
+    r"(?i)(?:(?:iso_?|system_?|event_?)?(?:time_?stamp|time|date_?time)|(?:event_?)?(?:date|ts|at)|t|when"
+    r"|(?:occurred|started)(?:_?at)?|start|(?:time_?|date_?)(?:generated|created)|creation_?time)(?:_field)?$"
+)
+"""So is named the time of an event; a column for `event_time`, which is reserved, has `_field` behind it."""
+_DURATION = re.compile(r"(?i)(?:up|down|run|life|idle|cpu|wait|response|total|elapsed)_?time|timeout|duration")
+_FEW = 5
 _NAMED_ENTITY = re.compile(
     r"(^|_|(?<=[a-z0-9])(?=[A-Z]))"
     r"(?i:user|customer|client|account|host|instance|device|sensor|ip|address|path|route|id)(_|$|(?=[A-Z]))"
@@ -317,73 +326,98 @@ def _moment(value: Any) -> bool:
 
 
 def _event_time(path: Path, columns: dict[str, str], values: dict[str, list[Any]]) -> tuple[str, str, bool]:
-    found = {name: times for name, kind in columns.items() if (times := _moments(name, kind, values[name]))}
-    best = _likely_time(found) if found else ""
-    is_doubtful = not best or _ARRIVAL.search(best) is not None or _is_ahead(found[best][1])
-    others = [name for name, kind in columns.items() if name not in found and _may_be_time(name, kind, beside=best)]
-    unclear = ""
-    for name in sorted(others, key=lambda name: _ARRIVAL.search(name) is not None) if is_doubtful else ():
-        texts = [str(value) for value in values[name]]
+    found: dict[str, _Times] = {}
+    unclear: dict[str, str] = {}
+    for name, kind in columns.items():
         try:
-            time = find_time(texts)
+            times = _read_times(name, kind, values[name])
         except UnclearTime as error:
-            unclear = unclear or f": {name}: {error}"
-            continue
-        if time and all(span in (None, (0, len(text))) for span, text in zip(time.spans, texts, strict=True)):
-            return name, time.form, time.has_zone
-    if best and not unclear:
-        form = found[best][0]
-        matches = [] if form in EPOCHS else map(_ISO8601.fullmatch, values[best])
-        return best, form, all(match and match["zone"] for match in matches)
+            unclear[name] = f": {name}: {error}"
+        else:
+            found |= {name: times} if times else {}
+    best = _likely_time(found) if found else ""
+    is_doubtful = not best or _ARRIVAL.search(best) is not None or _is_ahead(found[best].moments)
+    doubts = [why for name, why in unclear.items() if is_doubtful or (_OWN.match(name) and not _OWN.match(best))]
+    if best and not doubts:
+        return best, found[best].form, found[best].has_zone
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    what = f"has no column in all lines that is a time, as in {now}, or seconds or milliseconds since 1970{unclear}"
-    what = f"has '{best}', which does not say when the event was{unclear}" if best else what
+    what = f"has no column in all lines that is a time, as in {now}, or seconds or milliseconds since 1970"
+    what = (f"has '{best}', which may not say when the event was" if best else what) + "".join(doubts[:1])
     raise ConfigError.one(path, f'{what}; if it stands without a name, declare format = "regex": docs/write/sources.md')
 
 
-def _may_be_time(name: str, kind: str, *, beside: str) -> bool:
-    """Return whether column `name` may hold a time in a form of its own; `beside` is one that may be the time, too."""
-    if beside:
-        return _NAMED_TIME.search(name) is not None and _ARRIVAL.search(name) is None
-    return kind == "string" or _NAMED_TIME.search(name) is not None
+@dataclass(frozen=True)
+class _Times:
+    """The times in a column, in seconds since 1970, and how they are written."""
+
+    form: str
+    moments: list[float]
+    has_zone: bool
 
 
-def _likely_time(found: dict[str, tuple[str, list[float]]]) -> str:
-    """Choose of columns with their form and moments; an arrival only if no other time is within a day of it."""
-    newest = max((max(moments) for _, moments in found.values() if not _is_ahead(moments)), default=0.0)
-    names = sorted(found, key=lambda name: _unlikely_time(found[name][1], newest))
+def _read_times(name: str, kind: str, values: list[Any]) -> _Times | None:
+    """Read `values` as times; None if they are none, UnclearTime if they may be several."""
+    if kind == "timestamp":
+        times = list(map(datetime.fromisoformat, values))
+        moments = [(time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() for time in times]
+        return _Times("iso8601", moments, all(time.tzinfo for time in times))
+    texts = [str(value) for value in values]
+    is_named = (_OWN.match(name) or _NAMED_TIME.search(name)) is not None
+    if _DURATION.search(name) or not (is_named or kind == "string") or max(map(len, texts)) > _LONGEST:
+        return None
+    if is_named and all(re.fullmatch(r"[0-9.eE+]+(ms)?", text) for text in texts):
+        return _of_numbers(texts)
+    time = find_time(texts)
+    if time is None or any(span not in (None, (0, len(text))) for span, text in zip(time.spans, texts, strict=True)):
+        return None
+    return _of_numbers(texts) if time.form in EPOCHS else _of_form(time, texts)
+
+
+def _of_form(time: KnownTime, texts: list[str]) -> _Times:
+    moments, last = [], 0.0
+    for match in map(re.compile(time_regex(time.form)).fullmatch, texts):
+        with contextlib.suppress(ValueError):  # 24:30, or the 29th of February of no year near
+            last = moment_of(match, UTC).timestamp() if match else last
+        moments.append(last)
+    return _Times(time.form, moments, time.has_zone)
+
+
+def _of_numbers(texts: list[str]) -> _Times | None:
+    for form, per_second in _PER_SECOND.items():
+        seconds = [_number(text) / per_second for text in texts]
+        if min(seconds) >= _EARLIEST and max(seconds) < datetime.now(UTC).timestamp() + _AHEAD:
+            return _Times(form, seconds, has_zone=True)
+    return None
+
+
+def _likely_time(found: Mapping[str, _Times]) -> str:
+    """Choose one of the columns; one of arrivals only if no other time is within a day of it."""
+    names = sorted(found, key=lambda name: _unlikely_time(name, found))
     if not _ARRIVAL.search(names[0]):
         return names[0]
-    pairs = {name: list(zip(found[name][1], found[names[0]][1], strict=True)) for name in names}
+    pairs = {name: list(zip(found[name].moments, found[names[0]].moments, strict=True)) for name in names}
     near = {name for name in names if sum(abs(a - b) < 86_400 for a, b in pairs[name]) >= MOST * len(pairs[name])}
     return next((name for name in names if name in near and not _ARRIVAL.search(name)), names[0])
-
-
-def _moments(name: str, kind: str, values: list[Any]) -> tuple[str, list[float]] | None:
-    """Read `values` as seconds since 1970, with the form in which they are written; None if they need a pattern."""
-    if kind == "timestamp":
-        times = map(datetime.fromisoformat, values)
-        return "iso8601", [(time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() for time in times]
-    is_number = kind in ("int", "bigint", "double") or all(re.fullmatch(r"\d+(\.\d+)?", str(value)) for value in values)
-    if not (is_number and _NAMED_TIME.search(name)):
-        return None
-    for form, per_second in _PER_SECOND.items():
-        seconds = [_number(value) / per_second for value in values]
-        if min(seconds) >= _EARLIEST and max(seconds) < datetime.now(UTC).timestamp() + _AHEAD:
-            return form, seconds
-    return None
 
 
 def _is_ahead(moments: list[float]) -> bool:
     return max(moments) > datetime.now(UTC).timestamp() + 86_400
 
 
-def _unlikely_time(moments: list[float], newest: float) -> tuple[bool, bool, int]:
-    """Order columns by how unlikely they are the time of the event: what is to come, in no order, or years ago."""
+def _unlikely_time(name: str, found: Mapping[str, _Times]) -> tuple[bool, bool, bool, bool, int]:
+    """Order columns by how unlikely they are the time of the event.
+
+    It is not to come, often has a name of its own, does not stay the same, is in order and not years ago.
+    """
+    moments = found[name].moments
+    newest = max((max(times.moments) for times in found.values() if not _is_ahead(times.moments)), default=0.0)
     pairs = list(itertools.pairwise(moments))
     rising, falling = (sum(sign * first <= sign * second for first, second in pairs) for sign in (1, -1))
     is_disordered = max(rising, falling) < MOST * len(pairs)
-    return _is_ahead(moments), is_disordered, int((newest - max(moments)) / (365 * 86_400))
+    is_constant = len(set(moments)) == 1 and len(moments) >= _FEW
+    years = int((newest - max(moments)) / (365 * 86_400))
+    is_own = _OWN.match(name) is not None and not ((is_disordered or is_constant) and years)
+    return _is_ahead(moments), not is_own, is_constant, is_disordered, years
 
 
 def _minute(value: Any, form: str) -> int | str:

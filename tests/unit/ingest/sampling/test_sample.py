@@ -274,6 +274,22 @@ def records(make: Any) -> list[dict[str, Any]]:
             "event_ts",
             "u",
         ),
+        (lambda n, at: {"build_date": TIME.format(n=0), "logged": at, "user": "ab"[n % 2]}, "logged", "user"),
+        (
+            lambda n, at: {
+                "last_login": f"2026-01-{n * 7 % 28 + 1}T14:05:00Z",
+                "ts": f"Sat Jan 31 14:05:{n:02} 2026",
+                "u": "ab"[n % 2],
+            },
+            "ts",
+            "u",
+        ),
+        (
+            lambda n, at: {"expires": at.replace("2026", "9999"), "when": 1763633472 + n, "user": "ab"[n % 2]},
+            "when",
+            "user",
+        ),
+        (lambda n, at: {"at": f"Feb 29 {22 + n // 5}:{n:02}:00", "user": "ab"[n % 2]}, "at", "user"),
         (lambda n, at: {"recv_time": at, "logged": {"time": at}, "user": "ab"[n % 2]}, "logged.time", "user"),
         (
             lambda n, at: {"received_at": at, "time": f"31/Jan/2026:14:05:{n:02} +0000", "user": "ab"[n % 2]},
