@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from tocsin.ingest.line_forms import BLANK, LOGFMT_PAIR, SYSLOG_COLUMNS, field_a
 from tocsin.ingest.replay.shifted_lines import moment_of
 from tocsin.ingest.sampling.known_times import MOST, KnownTime, find_time
 from tocsin.ingest.sampling.line_pattern import AT, DATE, MESSAGE, LinePattern, guess_pattern
+from tocsin.ingest.sampling.time_grammar import ALSO_TIME
 from tocsin.ingest.sampling.written_form import UnclearTime
 from tocsin.ingest.time_patterns import time_regex
 
@@ -194,7 +195,7 @@ def _records(path: Path, lines: list[str]) -> tuple[str, list[dict[str, Any]], L
         found = [record for record in records if record]
         if len(found) == len(records):
             # A line of text may hold `key=value`, and its time without a name before it.
-            guessed = None if form == "json" else _of_text(path, lines, form, found[0])
+            guessed = None if form == "json" else _of_text(path, lines, form, found)
             return (form, found, None) if guessed is None else ("regex", list(guessed.records), guessed)
         if form == "json" and 2 * sum(line.startswith('{"') for line in lines) > len(lines):
             number = next(n for n, record in enumerate(records, start=1) if not record)
@@ -211,30 +212,49 @@ def _records(path: Path, lines: list[str]) -> tuple[str, list[dict[str, Any]], L
     raise ConfigError.one(path, what)
 
 
-def _of_text(path: Path, lines: list[str], form: str, first: dict[str, Any]) -> LinePattern | None:
+def _of_text(path: Path, lines: list[str], form: str, records: list[dict[str, Any]]) -> LinePattern | None:
     """Guess a pattern of lines that are of `form` too, if their time stands before the first field, or in none."""
     pair = _PAIR if form == "key-value" else re.compile(LOGFMT_PAIR)
     fields = pair.search(lines[0])
     if fields is None or (form == "logfmt" and syslog_header(lines[0].encode())):
         return None
     try:
-        time = find_time(lines)
+        time = _line_time(lines)
     except UnclearTime as error:
         if error.start < fields.start():
             raise _unclear(path, error) from None
-        return None
+        time = None
     span = time.spans[0] if time else None
-    is_before = span is not None and span[0] < fields.start()
-    if time is None or not (is_before or not any(map(_moment, first.values()))):
-        return None
-    return guess_pattern(lines, time)
+    if time and span and span[0] < fields.start():
+        return guess_pattern(lines, time)
+    if found := ALSO_TIME.search(lines[0], 0, fields.start()):
+        raise _unclear(path, UnclearTime(f"'{found[0]}' stands before the first field, and is a part of a time"))
+    return guess_pattern(lines, time) if time and not _have_time(records, form) else None
+
+
+def _have_time(records: list[dict[str, Any]], form: str) -> bool:
+    names = [name for name in records[0] if all(_is_there(record.get(name)) for record in records)]
+    values = {name: [record[name] for record in records] for name in names}
+    try:
+        _event_time(Path(), {name: _type(values[name], form) for name in names}, values)
+    except ConfigError:
+        return False
+    return True
 
 
 def _known_time(path: Path, lines: list[str]) -> KnownTime | None:
     try:
-        return find_time(lines)
+        return _line_time(lines)
     except UnclearTime as error:
         raise _unclear(path, error) from None
+
+
+def _line_time(lines: list[str]) -> KnownTime | None:
+    time = find_time(lines)
+    texts = [line[slice(*span)] for line, span in zip(lines, time.spans, strict=True) if span] if time else []
+    if time and time.form not in EPOCHS and _is_ahead(_of_form(time, texts).moments, min):
+        raise UnclearTime(f"'{texts[0]}' is still to come, so it is not the time of the event", lines[0].find(texts[0]))
+    return time
 
 
 def _unclear(path: Path, error: UnclearTime) -> ConfigError:
@@ -334,7 +354,7 @@ def _event_time(path: Path, columns: dict[str, str], values: dict[str, list[Any]
         except UnclearTime as error:
             unclear[name] = f": {name}: {error}"
         else:
-            found |= {name: times} if times else {}
+            found |= {name: times} if times and not _is_ahead(times.moments, min) else {}
     best = _likely_time(found) if found else ""
     is_doubtful = not best or _ARRIVAL.search(best) is not None or _is_ahead(found[best].moments)
     doubts = [why for name, why in unclear.items() if is_doubtful or (_OWN.match(name) and not _OWN.match(best))]
@@ -400,8 +420,8 @@ def _likely_time(found: Mapping[str, _Times]) -> str:
     return next((name for name in names if name in near and not _ARRIVAL.search(name)), names[0])
 
 
-def _is_ahead(moments: list[float]) -> bool:
-    return max(moments) > datetime.now(UTC).timestamp() + 86_400
+def _is_ahead(moments: list[float], of: Callable[[list[float]], float] = max) -> bool:
+    return of(moments) > datetime.now(UTC).timestamp() + 86_400
 
 
 def _unlikely_time(name: str, found: Mapping[str, _Times]) -> tuple[bool, bool, bool, bool, int]:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -171,9 +172,26 @@ def test_what_was_guessed_is_a_source_that_can_be_read(tmp_path: Path, line: str
 
 
 @pytest.mark.parametrize(
+    ("line", "form", "time"),
+    [
+        ('time=17643232{n:02} user=u msg="until 2026-01-01 10:00:{n:02} ok"', "logfmt", "time"),
+        ("a: to 2026-01-01 10:00:{n:02} | user: u | ts: 1/Jan/2026:10:00:{n:02} +0000", "key-value", "ts"),
+    ],
+)
+def test_a_time_in_a_text_is_not_that_of_a_line_with_a_time_of_its_own(
+    tmp_path: Path, line: str, form: str, time: str
+) -> None:
+    schema = read_schema(sampled(tmp_path, *(line.format(n=n) for n in range(4))))
+    assert (schema.format, schema.event_time) == (form, time)
+
+
+@pytest.mark.parametrize(
     ("lines", "told"),
     [
         ([""], "holds no line"),
+        (['I0131 14:05:09.12 a.go:1] user=a until="2026-01-31T15:05:09Z"'], "'14:05:09' stands before the first field"),
+        ([f"a until {datetime.now(UTC) + timedelta(days=30):%Y-%m-%d %H:%M:%S} or later"], "' is still to come"),
+        (['{"until": "9999-01-31T15:05:09Z", "user": "a"}'], "has no column in all lines that is a time"),
         ([b"\xff\xfe\x00\x01"], "is UTF-16"),
         (["Jan 31 sshd: Failed password for root"] * 3, 'with format = "regex": no time that is known is in line 1'),
         (["Jan 31 14:05:09 a", "a 2026-01-31 14:05:09"], "do not hold a time of one form at one place"),
