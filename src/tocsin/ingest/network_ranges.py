@@ -107,13 +107,16 @@ def _rows(path: Path, column: str, content: bytes) -> Iterator[tuple[int, str, s
             reader = csv.reader(lines, strict=True)
             header = next(reader, [])
             for name in (CIDR, column):
-                if name not in header:
-                    what = f"has no column '{name}'; its first line names {', '.join(header) or 'none'}"
+                if header.count(name) != 1:
+                    what = f"needs the column '{name}' once; its first line names {', '.join(header) or 'none'}"
                     raise ConfigError([Fault(str(path), what, line=1, nearest=nearest(name, header))])
             key, value = header.index(CIDR), header.index(column)
             for row in reader:
+                if row and len(row) != len(header):
+                    what = f"has {len(row)} fields, and its first line {len(header)}; a comma within one needs quotes"
+                    raise ConfigError([Fault(str(path), what, line=reader.line_num)])
                 if row:
-                    yield reader.line_num, row[key] if key < len(row) else "", row[value] if value < len(row) else None
+                    yield reader.line_num, row[key], row[value]
     except (UnicodeDecodeError, csv.Error) as error:
         raise ConfigError.one(path, f"cannot be read: {error}") from error
 

@@ -65,6 +65,8 @@ def test_an_empty_field_says_nothing_of_a_network_inside_another(file: Path) -> 
         (["example.com/8,DE"], "is not a network"),
         ([",DE"], "is not a network"),
         (["::ffff:10.0.0.0/104,DE"], "write the network as IPv4"),
+        (["10.0.0.0/8,Korea, Republic of"], "2: has 3 fields, and its first line 2; a comma within one needs quotes"),
+        (["10.0.0.0/8"], "2: has 1 fields"),
         (['"10.0.0.0/8,DE'], "cannot be read: unexpected end of data"),
         ([], "has no network"),
     ],
@@ -82,7 +84,7 @@ def test_a_file_that_is_none(file: Path) -> None:
         read_ranges(file, "country")
     file.write_text("network,county\n")
     with pytest.raises(
-        ConfigError, match=r"networks.csv:1: has no column 'cidr'; its first line names network, county"
+        ConfigError, match=r"networks.csv:1: needs the column 'cidr' once; its first line names network, county"
     ):
         read_ranges(file, "country")
     file.write_bytes(b"cidr,country\n10.0.0.0/8,\xff\n")
