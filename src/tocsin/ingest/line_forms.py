@@ -14,11 +14,12 @@ then field `orig_h` of the object `id`. Names that differ only by case are the s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from tocsin.declare.model.source import Source
 
+_Value = TypeVar("_Value")
 BLANK = " \t\r\n\ufeff"
 """What may surround a record: whitespace, line ends of either kind, a byte order mark."""
 
@@ -91,10 +92,18 @@ def logfmt_reader(column: str) -> Callable[[bytes], bytes | None]:
 def logfmt_fields(line: bytes) -> dict[str, bytes]:
     """Read all columns of a logfmt line that have a value, those of a header first."""
     header = syslog_header(line)
-    found = dict(zip(SYSLOG_COLUMNS, header.groups(), strict=True)) if header else {}
+    named = list(zip(SYSLOG_COLUMNS, header.groups(), strict=True)) if header else []
     pairs = _PAIR.finditer(line[header.end() :] if header else line)
-    found |= {pair[1].decode("utf-8", "replace"): unquoted(pair[2]).strip(b" \t\r\n") for pair in pairs}
-    return {name: value for name, value in found.items() if value not in (b"", b"-")}
+    named += ((pair[1].decode("utf-8", "replace"), unquoted(pair[2]).strip(b" \t\r\n")) for pair in pairs)
+    return {name: value for name, value in first_of_each(named).items() if value not in (b"", b"-")}
+
+
+def first_of_each(fields: Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
+    """Take of fields with one name the first, which counts."""
+    found: dict[str, _Value] = {}
+    for name, value in fields:
+        found.setdefault(name, value)
+    return found
 
 
 def unquoted(value: bytes) -> bytes:

@@ -18,7 +18,15 @@ from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.source import ENVELOPE, EPOCHS, RAW_RECORD
 from tocsin.declare.scaffold import SampleSchema
 from tocsin.ingest.files.past_rows import FileForm, csv_records, form_of, open_text
-from tocsin.ingest.line_forms import BLANK, LOGFMT_PAIR, SYSLOG_COLUMNS, field_at, logfmt_fields, syslog_header
+from tocsin.ingest.line_forms import (
+    BLANK,
+    LOGFMT_PAIR,
+    SYSLOG_COLUMNS,
+    field_at,
+    first_of_each,
+    logfmt_fields,
+    syslog_header,
+)
 from tocsin.ingest.replay.shifted_lines import moment_of
 from tocsin.ingest.sampling.known_times import MOST, KnownTime, find_time
 from tocsin.ingest.sampling.line_pattern import AT, DATE, MESSAGE, LinePattern, guess_pattern
@@ -263,7 +271,7 @@ def _unclear(path: Path, error: UnclearTime) -> ConfigError:
 
 def _json_fields(line: str) -> dict[str, Any]:
     try:
-        fields = json.loads(line, parse_constant=_refuse)
+        fields = json.loads(line, parse_constant=_refuse, object_pairs_hook=first_of_each)
     except (ValueError, RecursionError):
         return {}
     return fields if isinstance(fields, dict) else {}
@@ -284,7 +292,7 @@ def _refuse(constant: str) -> None:
 def _key_value_fields(line: str) -> dict[str, Any]:
     starts = list(_PAIR.finditer(line))
     ends = [*(match.start() for match in starts), len(line)][1:]
-    return {match[1]: line[match.end() : end].strip() for match, end in zip(starts, ends, strict=True)}
+    return first_of_each((match[1], line[match.end() : end].strip()) for match, end in zip(starts, ends, strict=True))
 
 
 def _logfmt(line: str) -> dict[str, Any]:

@@ -66,6 +66,16 @@ def test_json_with_numbers_as_times_and_a_file_that_goes_on(tmp_path: Path) -> N
     assert 150 < read_schema(path).lines < 201
 
 
+@pytest.mark.parametrize(
+    "line",
+    ['{{"u":"a","at":"2026-01-31T14:05:0{n}Z","at":{n}}}', "u: a | at: 2026-01-31T14:05:0{n}Z | at: {n}",
+     "u=a at=2026-01-31T14:05:0{n}Z at={n}"],
+)  # fmt: skip
+def test_the_first_of_fields_with_one_name_counts_as_for_the_ingest(tmp_path: Path, line: str) -> None:
+    schema = read_schema(sampled(tmp_path, *(line.format(n=n) for n in range(3))))
+    assert schema.columns == {"u": "string", "at": "timestamp"}
+
+
 def test_the_key_is_a_customer_rather_than_one_of_two_states_or_the_id_of_one_event(tmp_path: Path) -> None:
     events = [
         {"at": f"2026-01-31T14:05:{n:02}Z", "order_id": n, "state": "yn"[n % 2], "customer": "abc"[n % 3]}
