@@ -89,6 +89,8 @@ def _of_fields(fields: dict[Any, Any], spec: TableSpec) -> TableRow:
     """Make a row of the `fields` of a line, by column; under None those that the header does not name."""
     if None in fields:
         raise UnusableRow("has more fields than the header")
+    if None in fields.values():
+        raise UnusableRow("has fewer fields than the header")
     if sum(len(value or "") for value in fields.values()) > LONGEST:
         raise UnusableRow(f"is longer than {LONGEST} bytes")
     return row_of({name: _typed(spec.columns[name], fields[name]) for name in spec.columns if name in fields}, spec)

@@ -215,6 +215,7 @@ def test_a_file_is_read_when_it_changes_and_never_half(settings: Settings, monke
             ("customer_id,segment,usual\na,x,1_000\n", "line 2 'usual' is no double: '1_000'"),
             ("customer_id,segment\n,x\n", "line 2 has no 'customer_id'"),
             ("customer_id,segment\na,x,y\n", "line 2 has more fields than the header"),
+            ("customer_id,segment,usual\na,x\n", "line 2 has fewer fields than the header"),
             ("customer_id,segment\na,\x00" + "x" * 70_000, "longer than"),
         ):
             file.write_text(text)
