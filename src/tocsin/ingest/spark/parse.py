@@ -278,6 +278,9 @@ _OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+(?=[ \t\r\n]*+(?:[,\]}]|\z))"
 _NEXT_NUMBER = rf'(?s)\G((?:[^"0-9-]++|{_STRING}|(?!{_NUMBER})(?:-|[0-9]++))*+)({_NUMBER})'
+_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE = rf"(?<!\\)((?:\\\\)*+)(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"
+"""The escape of half a character: the JVM would write a question mark, as somebody may have meant it."""
 _SURROGATE = r"\\uD[89AB][0-9A-F]{2}"
 _OTHER_ESCAPE = rf"\\(?!uD[89AB][0-9A-F]{{2}}\\uD[C-F])(?<!{_SURROGATE}\\(?=uD[C-F]))"
 
@@ -287,7 +290,9 @@ def json_objects(text: Column) -> Column:
 
     As an element of an array, a second object or text behind the first is an error; alone, it would be ignored.
     """
-    return F.from_json(F.concat(F.lit("["), _marked(text), F.lit("]")), "array<map<string,string>>", _OPTIONS)
+    has_halves = text.contains(r"\ud") | text.contains(r"\uD")
+    whole = F.when(has_halves, F.regexp_replace(text, _LONE, r"$1\\ufffd")).otherwise(text)
+    return F.from_json(F.concat(F.lit("["), _marked(whole), F.lit("]")), "array<map<string,string>>", _OPTIONS)
 
 
 def as_written(value: Column, text: Column) -> Column:
