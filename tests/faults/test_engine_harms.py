@@ -148,7 +148,7 @@ HARMS = {
         file=detector('F.coalesce(*[F.when(F.length("user_id") == n, F.lit(0)) for n in range(900)], F.lit(0))'),
         act=_restart,
         told={},
-        is_over=lambda jobs: jobs.log(ENGINE).count("Whole-stage codegen disabled") > 1,
+        is_over=lambda jobs: jobs.log(HARMFUL).count("query started") > 1,
     ),
     "stopped_engine": Harm(
         act=_signal(signal.SIGSTOP),

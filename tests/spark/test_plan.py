@@ -149,6 +149,15 @@ def test_a_detector_of_single_events_is_stateless(spark: SparkSession) -> None:
         plan_of(spark, lambda e: e.dropDuplicates(["user_id"]).withColumn("score", F.lit(1)), window=None)
 
 
+def test_a_large_plan_is_compiled_in_small_methods(spark: SparkSession) -> None:
+    """The harm "code_generation" of tests/faults/test_engine_harms.py shows what one large method does."""
+    own = spark.newSession()
+    for conditions, whole in ((100, "true"), (400, "false")):
+        scores = [F.when(F.length("action") == length, F.lit(0)) for length in range(conditions)]
+        plan_of(own, score(F.max(F.coalesce(*scores))))
+        assert own.conf.get("spark.sql.codegen.wholeStage") == whole
+
+
 def test_missing_columns_are_told_all_at_once_with_the_nearest(spark: SparkSession) -> None:
     with pytest.raises(ConfigError) as told:
         plan_of(spark, lambda e: e.groupBy("window", F.col("user_id").alias("user")).agg(F.count("*").alias("scores")))

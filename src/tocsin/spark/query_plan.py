@@ -23,6 +23,8 @@ from tocsin.spark.query.drain import Decision
 from tocsin.spark.query.work import MICRO_BATCH, REAL_TIME
 from tocsin.spark.window_column import DELAY
 
+_LARGE = 500_000
+"""The JSON of a plan, in characters, that is too much for one generated method: some 3,000 expressions."""
 _WATERMARK_MS = 10**13  # any; py4j passes a smaller number as Java's Integer, and Spark takes a Long
 _UNBOUNDED = (
     "joins two streams without a bound on the time between their events, so what it remembers grows for ever; add both "
@@ -77,8 +79,15 @@ class QueryPlan:
 
 
 def analyse(rows: DataFrame) -> Node:
-    """Read the analysed plan behind `rows`, which may be streaming or static."""
-    return parse_tree(rows._jdf.queryExecution().analyzed().toJSON())
+    """Read the analysed plan behind `rows`, which may be streaming or static.
+
+    If it is large, what runs in the session from now on is compiled expression by expression: Janino 3.1.9 takes memory
+    by the square of a method's length, and 900 conditions filled the 512 MB of an engine.
+    """
+    text = rows._jdf.queryExecution().analyzed().toJSON()
+    if len(text) > _LARGE:
+        rows.sparkSession.conf.set("spark.sql.codegen.wholeStage", "false")
+    return parse_tree(text)
 
 
 def shortage_of(needed: int, slots: int) -> str:

@@ -202,7 +202,7 @@ def _import_lightly() -> None:
             del sys.modules[name]
     # Each call into the JVM asks whether an argument is an array, each function whether it is called in a notebook:
     # 17 MB and 50 ms, and 17 MB and 90 ms more, of processes that know neither.
-    flags.have_numpy = _Imported("numpy")
+    flags.have_numpy = _Imported("numpy")  # type: ignore[assignment]
     sys.modules.setdefault("IPython", None)  # type: ignore[arg-type]
 
 

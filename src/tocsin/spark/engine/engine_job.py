@@ -23,6 +23,7 @@ from typing import Any, cast
 
 import psutil
 import structlog
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from tocsin.declare.model.job_report import JobState
@@ -205,19 +206,21 @@ class _Session:
         streams, runs = self._session.streams(), {*self.started, *self.runs()}
         for listener in streams.listListeners():
             streams.removeListener(listener)
-        for query in streams.active():
-            query.stop()
+        deadline = time.monotonic() + _STOP_SECONDS
+        while (active := list(streams.active())) and time.monotonic() < deadline:
+            for query in active:
+                with contextlib.suppress(Py4JJavaError):  # its thread plans or compiles, and has not noticed in time
+                    query.stop()
         self._session.interruptAll()
         for worker in _workers().get(
             self.key, []
         ):  # none of another process runs in them, so none would use them again
             with contextlib.suppress(psutil.Error):
                 worker.kill()
-        deadline = time.monotonic() + _STOP_SECONDS
         stages = self._stages(runs) if self._busy_stages() else set()
         while (left := stages & self._busy_stages()) and time.monotonic() < deadline:
             time.sleep(0.05)
-        return not left
+        return not (left or active)
 
     def runs(self) -> list[str]:
         """List the ids of the runs of its queries."""

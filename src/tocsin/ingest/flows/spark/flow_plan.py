@@ -23,7 +23,8 @@ from tocsin.platform.time_limit import time_limit
 from tocsin.spark.declared_function import DeclaredFunction
 from tocsin.spark.events import IDENTITY, by_source, no_records, parse_events, read_sources, unread_sources
 from tocsin.spark.plan_traits import find_obstacle, find_unrepeatable, has_stream_joins, keeps_state
-from tocsin.spark.plan_tree import Node, parse_tree
+from tocsin.spark.plan_tree import Node
+from tocsin.spark.query_plan import analyse
 from tocsin.spark.tables.spark.joined_tables import JoinedTables, no_rows
 
 _NEEDED = (*IDENTITY, "event_time", "ingested_at")
@@ -81,7 +82,7 @@ def check_flow(rows: DataFrame, spec: FlowSpec, sources: Sequence[Source], to: S
     Its patterns are tried on what can stand in records of `sources`; this can take seconds. ConfigError, where a retry
     does not help, with all faults at once.
     """
-    tree = parse_tree(rows._jdf.queryExecution().analyzed().toJSON())
+    tree = analyse(rows)
     faults = [Fault(str(spec.path), what, key="flow") for what in _objections(tree, rows.columns, sources)]
     faults += _column_faults(rows, spec, to)
     if faults:
