@@ -124,6 +124,8 @@ def _settled(
     times = known[best]
     place = next(time for time in times if time)
     try:
+        if best[0] == "d MMM yy" and ("MMM d", best[1]) in known:  # the first number may be no part of the time
+            raise UnclearTime(f"'{_text(place)}' can be read as d MMM yy or MMM d")
         rivals = {date: other for (date, clock), other in known.items() if clock == best[1]}
         rivals = {date: other for date, other in rivals.items() if _same_place(other, times)}
         date = _date_form({date: other for date, other in rivals.items() if _all_valid(date, other)}, place)
@@ -213,7 +215,7 @@ def _epoch(lines: Sequence[str]) -> KnownTime | None:
     """Find a number of seconds or parts of them since 1970 that stands first in the lines, or behind one word."""
     spans: list[tuple[int, int] | None] = []
     for line in lines:
-        match = re.match(rf"\W{{0,3}}(?:\S{{1,40}}[ ])?\[?(?P<number>{EPOCH})", line)
+        match = re.match(rf"(?:<\d+>)?\W{{0,3}}(?:\S{{1,40}}?[ \t|;,])?\[?(?P<number>{EPOCH})", line)
         spans.append(match.span("number") if match else None)
     there = [line[span[0] : span[1]] for line, span in zip(lines, spans, strict=True) if span]
     digits = {len(text.partition(".")[0]) for text in there}
