@@ -43,9 +43,8 @@ LONG = ("kubernetes", "containers")
 # Seconds after which one of them hangs, on the busiest machine (pyproject.toml has the limit of unit tests). What is
 # expected within a test has a limit of its own, which grows with what runs beside (tests/rig/waiting.py).
 TIME_LIMIT, TIME_LIMIT_OF_LONG = 600, 2100
-# Their tests share what is expensive to start: one process runs all whose file's name ends behind `test_` and one of
-# these letters, and one the rest.
-TOGETHER = {"spark": "g", "browser": ""}
+# Their tests share what is expensive to start: one process runs them all.
+TOGETHER = ("spark", "browser")
 # What takes longest begins first, behind the unit tests, so that both processes end together.
 LONGEST = (
     *("browser", "spark", "e2e/test_ingest.py", "e2e/test_detect.py"),
@@ -84,7 +83,7 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no t
 
     def _split_scope(self, nodeid: str) -> str:
         folder, file = Path(nodeid.partition("::")[0]).parts[1:3]
-        return f"{folder}/{file.removeprefix('test_') < TOGETHER[folder]}" if folder in TOGETHER else f"{folder}/{file}"
+        return folder if folder in TOGETHER else f"{folder}/{file}"
 
 
 def place_of(item: pytest.Item) -> int:
