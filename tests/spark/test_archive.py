@@ -18,7 +18,7 @@ from tocsin.spark.engine import jvm
 
 spark = session.streaming_session(Settings(state=Path(sys.argv[1])), job="detector:archive", slots=1)
 assert spark.range(1).select(F.lit("x")).first()[0] == "x"
-assert not {"pandas", "pyarrow"} & sys.modules.keys()  # 60 MB that a job without Python code does not need
+assert not {"numpy", "pandas", "pyarrow"} & sys.modules.keys()  # 80 MB that a job without Python code does not need
 assert spark.range(10).groupBy().sum().first()[0] == 45
 spark.stop()
 jvm.end()

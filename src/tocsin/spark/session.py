@@ -190,7 +190,7 @@ def redirect_output(log: Path) -> Iterator[None]:
 
 
 def _import_lightly() -> None:
-    """Keep pandas, pyarrow and numpy out of this process until a detector needs them, and IPython for good."""
+    """Keep pandas, pyarrow and numpy out of this process until a detector needs them."""
     # `lit` imports pyspark.testing.utils, which imports both to compare versions: 80 MB and 5 s of each start on two
     # cores. pyspark 4.3.0 has no variable, option or lazy import that prevents it.
     heavy = [name for name in ("pandas", "pyarrow") if name not in sys.modules]
@@ -200,10 +200,8 @@ def _import_lightly() -> None:
     finally:
         for name in heavy:
             del sys.modules[name]
-    # Each call into the JVM asks whether an argument is an array, each function whether it is called in a notebook:
-    # 17 MB and 50 ms, and 17 MB and 90 ms more, of processes that know neither.
+    # Each call into the JVM asks whether an argument is an array: 17 MB and 50 ms of a process that has none.
     flags.have_numpy = _Imported("numpy")  # type: ignore[assignment]
-    sys.modules.setdefault("IPython", None)  # type: ignore[arg-type]
 
 
 class _Imported:
