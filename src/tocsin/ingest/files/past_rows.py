@@ -253,11 +253,13 @@ def _as_texts(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Write what JSON has no form for: times as ISO 8601, in UTC if they name a zone, durations as seconds."""
+    """Write what JSON has no form for: times as ISO 8601, durations in seconds, decimals and bytes as text.
+
+    Times that name a zone are written in UTC.
+    """
     if isinstance(value, datetime):
-        zone = "" if value.tzinfo is None else "Z"
-        moment = value.astimezone(UTC).replace(tzinfo=None) if zone else value
-        return f"{moment.isoformat(timespec='microseconds')}{zone}"
+        zoned = value if value.tzinfo is None else value.astimezone(UTC)
+        return zoned.isoformat(timespec="microseconds").replace("+00:00", "Z")
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, bytes):

@@ -26,7 +26,7 @@ _CHUNK = re.compile(r'[\w.-]+="[^"]*"[,;]?|"[^"]*"|\[[^\]]*\]:?|\S+', re.ASCII)
 _LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)"
 _DATED = re.compile(r"\d{4}[-/._]\d\d?[-/._]\d\d?|\d\d?[-/._]\d\d?[-/._]\d{4}|\d:\d\d")
 _PASSING = re.compile(rf"{_DATED.pattern}|(?<![A-Za-z])(?:{'|'.join((*MONTHS, *WEEKDAYS))})(?![a-z])")
-"""A word with a date or a time of day, which is another in other lines though it may be one throughout a sample."""
+"""A word with a date, a month, a weekday or a time of day: another in other lines, though one throughout a sample."""
 _KINDS = (
     ("address", r"\d{1,3}(?:\.\d{1,3}){3}"),
     ("level", rf"(?i:{_LEVEL})"),

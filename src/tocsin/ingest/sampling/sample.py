@@ -420,7 +420,8 @@ def _of_numbers(texts: list[str]) -> _Times | None:
 
 def _likely_time(found: Mapping[str, _Times]) -> str:
     """Choose one of the columns; one of arrivals only if no other time is within a day of it."""
-    names = sorted(found, key=lambda name: _unlikely_time(name, found))
+    newest = max((max(times.moments) for times in found.values() if not _is_ahead(times.moments)), default=0.0)
+    names = sorted(found, key=lambda name: _unlikely_time(name, found[name].moments, newest))
     if not _ARRIVAL.search(names[0]):
         return names[0]
     pairs = {name: list(zip(found[name].moments, found[names[0]].moments, strict=True)) for name in names}
@@ -432,13 +433,11 @@ def _is_ahead(moments: list[float], of: Callable[[list[float]], float] = max) ->
     return of(moments) > datetime.now(UTC).timestamp() + 86_400
 
 
-def _unlikely_time(name: str, found: Mapping[str, _Times]) -> tuple[bool, bool, bool, bool, int]:
+def _unlikely_time(name: str, moments: list[float], newest: float) -> tuple[bool, bool, bool, bool, int]:
     """Order columns by how unlikely they are the time of the event.
 
     It is not to come, often has a name of its own, does not stay the same, is in order and not years ago.
     """
-    moments = found[name].moments
-    newest = max((max(times.moments) for times in found.values() if not _is_ahead(times.moments)), default=0.0)
     pairs = list(itertools.pairwise(moments))
     rising, falling = (sum(sign * first <= sign * second for first, second in pairs) for sign in (1, -1))
     is_disordered = max(rising, falling) < MOST * len(pairs)
