@@ -8,7 +8,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.findings import Told
 from tests.faults.scene import under_load
 from tests.rig.broker import Broker
 from tests.rig.broker_set import BrokerSet, broker_behind_proxy
@@ -44,10 +43,7 @@ def test_leaders_that_change_and_a_lost_majority_lose_nothing(brokers: BrokerSet
         brokers.start(1, 2)
         scene.await_findings()
         assert scene.processes() == processes, "jobs wait in place, they do not crash"
-        faults = set(scene.verdict().faults)
-        # Lines of a burst that wait for a leader longer than the lateness raise what was mailed about the others.
-        raised = [user for user, kinds in Told.of(one).sent.items() if kinds == ["email", "urgent"]]
-        assert faults <= {f"{what}: {user}" for what in ("told twice", "not told") for user in raised}
+        scene.assert_exact()
 
 
 def test_a_network_that_is_lost_is_waited_for(tmp_path: Path) -> None:
