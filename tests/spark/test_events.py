@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from tests.spark.conftest import Feed, burst, event, moment, tick
 from tests.spark.plans import SOURCE, SPEC
 from tocsin.detect.spark.findings import Emission, make_findings
-from tocsin.spark.events import IDENTITY, filter_early, parse_events, prepare_events, used_columns
+from tocsin.spark.events import IDENTITY, filter_early, optimize, parse_events, prepare_events, used_columns
 from tocsin.spark.query.progress import parse_progress
 
 Records = Callable[[list[dict[str, Any]]], DataFrame]
@@ -206,7 +206,14 @@ def largest(events: DataFrame) -> DataFrame:
 def test_only_the_columns_that_findings_need_are_read(spark: SparkSession) -> None:
     kafka = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "a:1").option("subscribe", "t").load()
     rows = make_findings(largest(prepare_events(parse_events(kafka, SOURCE), SPEC, DELAY)), SPEC, Emission())
-    assert used_columns(rows, [SOURCE])[SOURCE.name] == {*IDENTITY, "event_time", "tick", "action", "user_id", "amount"}
+    assert used_columns(optimize(rows), [SOURCE])[SOURCE.name] == {
+        *IDENTITY,
+        "event_time",
+        "tick",
+        "action",
+        "user_id",
+        "amount",
+    }
 
 
 def test_columns_that_are_not_read_are_there_and_null(records: Records) -> None:
@@ -219,6 +226,6 @@ def test_columns_that_are_not_read_are_there_and_null(records: Records) -> None:
 def test_findings_are_the_same_from_the_columns_they_need(records: Records) -> None:
     given = records(burst("ann", 60, "12:00:01", amount=2.5, tries=3))
     full = make_findings(largest(ready(given)), SPEC, Emission())
-    used = used_columns(full, [SOURCE])[SOURCE.name]
+    used = used_columns(optimize(full), [SOURCE])[SOURCE.name]
     pruned = make_findings(largest(prepare_events(parse_events(given, SOURCE, used), SPEC, DELAY)), SPEC, Emission())
     assert pruned.collect() == full.collect() != []

@@ -28,6 +28,7 @@ from tocsin.spark.declared_function import DeclaredFunction
 from tocsin.spark.events import (
     SourceEvents,
     by_source,
+    optimize,
     parse_events,
     planned_events,
     prepare_events,
@@ -136,7 +137,7 @@ def test_sources_put_together_take_micro_batches_and_never_share_a_checkpoint(sp
 def test_each_source_is_parsed_as_far_as_it_is_used(spark: SparkSession) -> None:
     rows = make_findings(joined("inner", AFTER, BEFORE)(planned_events(spark, [LOGINS, RESETS], TWO, TWO.path)), TWO,
                          Emission())  # fmt: skip
-    used = used_columns(rows, [LOGINS, RESETS])
+    used = used_columns(optimize(rows), [LOGINS, RESETS])
     needed = {"raw_topic", "raw_partition", "raw_offset", "event_time", "tick", "user_id"}
     assert used == {"logins": needed, "resets": needed}
 

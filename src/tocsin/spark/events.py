@@ -118,9 +118,15 @@ def _struct(source: Source, *, is_only: bool) -> str:
     return STRUCT if is_only else f"{STRUCT}:{source.name}"
 
 
-def used_columns(rows: DataFrame, sources: Sequence[Source]) -> dict[str, frozenset[str]]:
-    """Find by source the columns on which `rows` depends, if it was made from `parse_events` with all of them."""
-    tree = parse_tree(_optimized(rows).toJSON())
+def optimize(rows: DataFrame) -> Any:
+    """Let Spark optimize the plan behind the stream `rows`; returns a node of the JVM."""
+    plan = rows._jdf.queryExecution().analyzed()  # a stream's own optimized plan is not to be had before it runs
+    return rows.sparkSession._jsparkSession.sessionState().optimizer().execute(plan)
+
+
+def used_columns(plan: Any, sources: Sequence[Source]) -> dict[str, frozenset[str]]:
+    """Find by source the columns that an optimized plan reads, if it was made from `parse_events` with all of them."""
+    tree = parse_tree(plan.toJSON())
     expressions = [inner for node in tree.walk() for top in node.expressions() for inner in top.walk()]
     read = [expression for expression in expressions if expression.kind == "GetStructField"]
     # The optimizer may have merged the reading into what uses it, and counts otherwise then.
@@ -133,22 +139,21 @@ def used_columns(rows: DataFrame, sources: Sequence[Source]) -> dict[str, frozen
     return found
 
 
-def _optimized(rows: DataFrame) -> Any:
-    plan = rows._jdf.queryExecution().analyzed()  # a stream's own optimized plan is not to be had before it runs
-    return rows.sparkSession._jsparkSession.sessionState().optimizer().execute(plan)
+def filter_early(make: Callable[[str], DataFrame], early: str | None = None) -> DataFrame:
+    """Make the rows of a stream by `make`, which is given the argument `early` of `prepare_events`.
 
-
-def filter_early(make: Callable[[str], DataFrame]) -> DataFrame:
-    """Make the rows of a stream by `make`, which is given the argument `early` of `prepare_events`."""
-    rows = make("")
-    if early := _first_filter(_optimized(rows)):
+    `early` is what `first_filter` has found; where it is None it is found first, at the cost of a further plan.
+    """
+    if early is None:
+        early = first_filter(optimize(make("")))
+    if early:
         with contextlib.suppress(PySparkException):  # not every expression can be written as SQL
             return make(early)
-    return rows
+    return make("")
 
 
-def _first_filter(plan: Any) -> str:
-    """Read what a function asks of each event before all else, as SQL; "" for nothing, or of several streams."""
+def first_filter(plan: Any) -> str:
+    """Read what an optimized plan asks of each event before all else, as SQL; "" for nothing, or of several streams."""
     above = [node for node in walk(plan) for child in children(node) if child.nodeName() == "Deduplicate"]
     if len(above) != 1 or above[0].nodeName() != "Filter" or not above[0].condition().deterministic():
         return ""

@@ -306,6 +306,8 @@ def engine_options(settings: Settings, scratch: Path) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),
         "spark.sql.debug.maxToStringFields": "200",
+        # Else PySpark tells the JVM the line of each call that makes a column: half of all messages of a start.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         **SEMANTICS,
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),

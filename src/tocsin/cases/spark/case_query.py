@@ -27,7 +27,15 @@ from tocsin.detect.spark.findings import Emission, make_findings
 from tocsin.detect.spark.plan import DetectorPlan, read_plan
 from tocsin.detect.spark.ranges import EventReader, Range, features_in_range, find_in_range
 from tocsin.detect.spark.step_query import detector_function
-from tocsin.spark.events import filter_early, no_records, parse_events, prepare_events, used_columns
+from tocsin.spark.events import (
+    filter_early,
+    first_filter,
+    no_records,
+    optimize,
+    parse_events,
+    prepare_events,
+    used_columns,
+)
 from tocsin.spark.plan_tree import STRUCT, Node
 from tocsin.spark.query_plan import analyse
 from tocsin.spark.tables.model_files import ModelFiles
@@ -74,7 +82,9 @@ class CaseQuery:
         tree = analyse(rows)
         self.reads_calendar = reads_calendar(tree, spec)
         self.needed = read_columns(tree, spec, self.source.columns)
-        self.used = used_columns(rows, [self.source])[self.source.name]
+        optimized = optimize(rows)
+        self.used = used_columns(optimized, [self.source])[self.source.name]
+        self._early = None if spec.tables else first_filter(optimized)  # as a job does
 
     def set_tables(self, rows: Mapping[str, list[TableRow]]) -> None:
         """Put rows of tables in force, by table."""
@@ -109,7 +119,7 @@ class CaseQuery:
 
     def stream(self, records: DataFrame, delay: timedelta, *, ladder: bool = False) -> DataFrame:
         """Make findings of a stream of records of the events topic, as the detector's job does; see `written`."""
-        rows = filter_early(lambda early: self._rows(records, delay, self.used, early))
+        rows = filter_early(lambda early: self._rows(records, delay, self.used, early), self._early)
         return rows if self.spec.expect is not None else make_findings(rows, self.spec, Emission(ladder=ladder))
 
     def written(self, rows: DataFrame, batch: int, checkpoint: Path) -> list[str]:

@@ -27,7 +27,16 @@ from tocsin.platform.kafka.topic_set import TopicSet
 from tocsin.platform.storage.job_folders import JobFolders
 from tocsin.platform.time_limit import time_limit
 from tocsin.spark.declared_function import Declared, QueryFunction
-from tocsin.spark.events import by_source, count_ticks, filter_early, parse_events, prepare_events, used_columns
+from tocsin.spark.events import (
+    by_source,
+    count_ticks,
+    filter_early,
+    first_filter,
+    optimize,
+    parse_events,
+    prepare_events,
+    used_columns,
+)
 from tocsin.spark.query import gaps
 from tocsin.spark.query.checkpoint import Checkpoint
 from tocsin.spark.query.drain import FEW_RECORDS, Decision, FeederLag, WatermarkDelay
@@ -74,6 +83,7 @@ class KeyedQuery(ABC, Generic[_Plan]):
         self._delay = WatermarkDelay(self._shortest, self._feeder_lag, few)
         self._fed = self.topics()  # how far behind others are does not count
         self._session: SparkSession | None = None
+        self._early: str | None = None
         self._topics: TopicSet | None = None
 
     @abstractmethod
@@ -118,7 +128,10 @@ class KeyedQuery(ABC, Generic[_Plan]):
         rows = self._apply(lambda topics: read_topics(spark.readStream, self._settings, self.job, topics))
         with time_limit(self._declared.path):
             self.plan = plan = self._read_plan(rows)
-        self.used = used_columns(self._records(rows, MICRO_BATCH, None), self.sources)
+        optimized = optimize(self._records(rows, MICRO_BATCH, None))
+        self.used = used_columns(optimized, self.sources)
+        if not self._declared.tables:  # a function may ask for what the newest rows of a table say
+            self._early = first_filter(optimized)
         needed = plan.slots(1, self._settings.spark.shuffle_partitions)
         log.info("plan read", mode=plan.mode, reason=plan.reason, output=plan.output, exchanges=plan.exchanges,
                  slots_besides_source=needed - 1, fingerprint=plan.fingerprint)  # fmt: skip
@@ -133,7 +146,7 @@ class KeyedQuery(ABC, Generic[_Plan]):
         def count(topics: Sequence[str]) -> DataFrame:
             return count_ticks(read(topics), "" if is_only else topics[0])
 
-        return self._records(filter_early(lambda early: self._apply(count, early)), mode, checkpoint)
+        return self._records(filter_early(lambda early: self._apply(count, early), self._early), mode, checkpoint)
 
     def _apply(self, read: Read, early: str | None = None) -> DataFrame:
         declared, is_only = self._declared, len(self.sources) == 1

@@ -35,7 +35,7 @@ from tocsin.platform.process_exit import ExitCode
 from tocsin.spark.batch_session import running_batch
 from tocsin.spark.columns import JSON_TIMES
 from tocsin.spark.declared_function import DeclaredFunction
-from tocsin.spark.events import no_records, parse_events, prepare_events, used_columns
+from tocsin.spark.events import no_records, optimize, parse_events, prepare_events, used_columns
 from tocsin.spark.session import kafka_sink
 from tocsin.spark.tables.spark.joined_tables import open_tables
 from tocsin.views.rebuild.rebuild_request import (
@@ -152,7 +152,7 @@ class _Drafting:
         )
         rows = self._call(events, open_tables(self._spark, self._settings, spec.tables, spec.path))  # as its job plans
         fingerprint = read_plan(rows, spec, [self._look.source]).fingerprint
-        self._used = used_columns(make_rows(rows, spec, ""), [self._look.source])[self._look.source.name]
+        self._used = used_columns(optimize(make_rows(rows, spec, "")), [self._look.source])[self._look.source.name]
 
         def name_build(request: str) -> str:
             return build_name(spec.version, fingerprint, request, from_history=True)
