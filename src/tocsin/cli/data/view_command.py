@@ -83,9 +83,8 @@ def _tell_addresses(settings: Settings) -> None:
     if not accepts(settings.web.port):
         note(f"nothing serves them on port {settings.web.port}; start it: tocsin dev up, or python -m tocsin.job web")
         return
-    address = page_address(settings)
-    line(f"\npage   {address}")
-    line(f'REST   curl -H "Authorization: Bearer $(cat {token_file(settings)})" {address.partition("#")[0]}views')
+    line(f"\npage   {page_address(settings)}")
+    line(f'REST   curl -H "Authorization: Bearer $(cat {token_file(settings)})" {settings.web.public_address}/views')
 
 
 def _show(view: str, prefix: str, window: str | None, limit: int, *, json: bool) -> None:

@@ -19,5 +19,6 @@ def test_views_are_listed_with_the_address_of_their_page_while_it_is_served(
         shown = invoke(["view"])
         assert "word_counts" in shown.output
         assert f"http://127.0.0.1:{port}/views.html#token=" in shown.output
+        assert f" http://127.0.0.1:{port}/views\n" in shown.output
         assert "word_counts" in invoke(["view", "--json"]).output
     assert f"nothing serves them on port {port}" in invoke(["view"]).stderr
