@@ -246,9 +246,8 @@ def test_every_decision_is_in_the_index_and_has_its_parts() -> None:
             number = heading[1]
             found.append(number)
             assert f"[{number}]({path.name}#" in index
-            assert re.findall(r"^\*\*(\w+)\.\*\*", section, re.MULTILINE) == ["Context", "Decision", "Consequences"], (
-                number
-            )
+            parts = re.findall(r"^\*\*(\w+)\.\*\*", section, re.MULTILINE)
+            assert parts in ([], ["Context", "Decision", "Consequences"]), number  # in short if nobody questions it
     assert found and len(found) == len(set(found)), "branches take numbers apart, so some may be missing"
 
 
