@@ -30,9 +30,9 @@ from tocsin.ingest.line_forms import (
 from tocsin.ingest.replay.shifted_lines import moment_of
 from tocsin.ingest.sampling.known_times import MOST, KnownTime, find_time
 from tocsin.ingest.sampling.line_pattern import AT, DATE, MESSAGE, LinePattern, guess_pattern
-from tocsin.ingest.sampling.time_grammar import ALSO_TIME
+from tocsin.ingest.sampling.time_grammar import ALSO_TIME, NUMBERED_ZONE, UTC_ZONE, ZONE
 from tocsin.ingest.sampling.written_form import UnclearTime
-from tocsin.ingest.time_patterns import time_regex
+from tocsin.ingest.time_patterns import MONTHS, time_regex
 
 _BYTES, _LINES = 1_000_000, 1_000
 _PAIR = re.compile(r"(?:\A|\s\|\s)\s*([A-Za-z_][A-Za-z0-9_.-]*):\s")
@@ -43,7 +43,7 @@ _KEY_TYPES = ("string", "int", "bigint")
 _EARLIEST, _AHEAD = 631_152_000, 366 * 86_400
 """A number is a time from 1990 on: an uptime, or one that counts from the year 1601, would be one of the seventies."""
 _PER_SECOND = dict(zip(EPOCHS, (1, 1e3, 1e6, 1e9), strict=True))
-_NAMED_TIME = re.compile(r"(?i:time|date)|(^|[_.])(?i:ts|at)$|(?<=[a-z])(Ts|At)$")
+_NAMED_TIME = re.compile(r"(?i:time|date|epoch)|(^|[_.])(?i:ts|at)$|(?<=[a-z])(Ts|At)$")
 _ARRIVAL = re.compile(r"(?i)(?:^|[_.]|time)(?:receiv|recv|arriv|ingest|index|processed|collected|insert|stored|loaded)")
 """So is named the time at which something on its way took a record, which is not that of the event."""
 _OWN = re.compile(
@@ -52,6 +52,9 @@ _OWN = re.compile(
 )
 """So is named the time of an event; a column for `event_time`, which is reserved, has `_field` behind it."""
 _DURATION = re.compile(r"(?i)(?:up|down|run|life|idle|cpu|wait|response|total|elapsed)_?time|timeout|duration")
+_DAY = re.compile(rf"\d{{1,4}}[-/.]\d{{1,2}}[-/.]\d{{1,4}}|(?:19|20)\d{{6}}|(?i:{'|'.join(MONTHS)})")
+_CLOCK = re.compile(r"\d:\d\d|^\d{6}(?:\.\d+)?$")
+_NAMED_ZONE = re.compile(r"(?i)(?:^|_)(?:tz|(?:time_?)?zone(?:_?name)?|(?P<number>(?:utc|gmt|tz|time|zone)_?)?offset)$")
 _FEW = 5
 _NAMED_ENTITY = re.compile(
     r"(^|_|(?<=[a-z0-9])(?=[A-Z]))"
@@ -119,6 +122,8 @@ def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
     else:
         time, time_format, has_zone = AT, guessed.time_format, guessed.has_zone
         always[AT] = "timestamp" if time_format == "iso8601" else "string"
+    if not has_zone:
+        _check_zone(path, time, values)
     texts = [name for name, kind in always.items() if name not in (time, DATE, MESSAGE) and kind in _KEY_TYPES]
     texts = [name for name in texts if not any(isinstance(value, dict | list) for value in values[name])]
     if not texts:
@@ -139,7 +144,10 @@ def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
         match_case=fields is not None and fields.match_case,
         has_zone=has_zone,
         unread=len(lines) - len(records),
-        left_out=tuple(fields.unread(types) if fields else (name for name in every if name not in names)),
+        left_out=(
+            *(fields.unread(types) if fields else (name for name in every if name not in names)),
+            *(_unnamed(lines) if form == "logfmt" else ()),
+        ),
         goes_on=goes_on,
         busiest=max(Counter((str(record[key]), _minute(record[time], time_format)) for record in records).values()),
     )
@@ -301,6 +309,16 @@ def _logfmt(line: str) -> dict[str, Any]:
     return {} if is_header else {name: value.decode("utf-8", "replace") for name, value in fields.items()}
 
 
+def _unnamed(lines: list[str]) -> Iterator[str]:
+    """Show the first words of logfmt that are no field's, as those of a value with blanks and without quotes."""
+    for line in lines:
+        header = syslog_header(line.encode())
+        fields = line.encode()[header.end() :].decode("utf-8", "replace") if header else line
+        if words := " ".join(re.sub(LOGFMT_PAIR, "", fields).split()):
+            yield f"words without a name, such as {json.dumps(words[:_LONGEST])}; a value with blanks needs quotes"
+            return
+
+
 def _distinct(names: list[str]) -> list[str]:
     """Leave out names that only their case tells from one before: columns are not told apart so."""
     return list({name.lower(): name for name in reversed(names)}.values())[::-1]
@@ -363,6 +381,7 @@ def _event_time(path: Path, columns: dict[str, str], values: dict[str, list[Any]
             unclear[name] = f": {name}: {error}"
         else:
             found |= {name: times} if times and not _is_ahead(times.moments, min) else {}
+    unclear |= _unread_times({name: values[name] for name in columns if name not in found | unclear})
     best = _likely_time(found) if found else ""
     is_doubtful = not best or _ARRIVAL.search(best) is not None or _is_ahead(found[best].moments)
     doubts = [why for name, why in unclear.items() if is_doubtful or (_OWN.match(name) and not _OWN.match(best))]
@@ -372,6 +391,31 @@ def _event_time(path: Path, columns: dict[str, str], values: dict[str, list[Any]
     what = f"has no column in all lines that is a time, as in {now}, or seconds or milliseconds since 1970"
     what = (f"has '{best}', which may not say when the event was" if best else what) + "".join(doubts[:1])
     raise ConfigError.one(path, f'{what}; if it stands without a name, declare format = "regex": docs/write/sources.md')
+
+
+def _unread_times(values: Mapping[str, list[Any]]) -> dict[str, str]:
+    """Find a time of a form that is not known, or in two columns, by what columns are called and hold."""
+    named = [name for name in values if (_OWN.match(name) or _NAMED_TIME.search(name)) and not _DURATION.search(name)]
+    texts = {name: [str(value) for value in values[name] if isinstance(value, str | int)] for name in named}
+    days, clocks = ([name for name in texts if texts[name] and all(map(form.search, texts[name]))]
+                    for form in (_DAY, _CLOCK))  # fmt: skip
+    whole = next((name for name in days if name in clocks), None)
+    if whole is not None:
+        return {whole: f": {whole}: '{texts[whole][0]}' is a time of a form that is not known"}
+    if not days or not clocks:
+        return {}
+    return {days[0]: f": the time is written in '{days[0]}' and '{clocks[0]}', and a source reads it from one field"}
+
+
+def _check_zone(path: Path, time: str, values: Mapping[str, list[Any]]) -> None:
+    """Refuse times without a zone beside a column that holds one other than UTC."""
+    for name in values:
+        named, texts = _NAMED_ZONE.search(name), list(dict.fromkeys(map(str, values[name])))
+        form = NUMBERED_ZONE if named and named["number"] else ZONE
+        if named and all(map(form.fullmatch, texts)) and not all(map(UTC_ZONE.fullmatch, texts)):
+            what = f"has times without a zone in '{time}', and a zone in '{name}' ({', '.join(texts[:2])}), which a"
+            what += " source does not read: write both in one field, or the source by hand, with time_zone if all agree"
+            raise ConfigError.one(path, what)
 
 
 @dataclass(frozen=True)
@@ -398,7 +442,9 @@ def _read_times(name: str, kind: str, values: list[Any]) -> _Times | None:
     time = find_time(texts)
     if time is None or any(span not in (None, (0, len(text))) for span, text in zip(time.spans, texts, strict=True)):
         return None
-    return _of_numbers(texts) if time.form in EPOCHS else _of_form(time, texts)
+    if time.form in EPOCHS:  # of any other name it is a number of a customer, or a phone's
+        return _of_numbers(texts) if is_named else None
+    return _of_form(time, texts)
 
 
 def _of_form(time: KnownTime, texts: list[str]) -> _Times:

@@ -10,6 +10,7 @@ from tocsin.ingest.time_patterns import LONG_MONTHS, LONG_WEEKDAYS, MONTHS, WEEK
 _ABBREVIATIONS = (
     "UTC GMT EST EDT CST CDT MST MDT PST PDT AKST AKDT HST AST ADT NST NDT BRT ART CET CEST EET EEST WET WEST BST IST"
     " MSK MSD SAST CAT EAT WAT PKT NPT ICT WIB SGT HKT JST KST AWST ACST ACDT AEST AEDT NZST NZDT SST"
+    " MEZ MESZ ET CT MT PT"
 )
 _MONTH, _LONG_MONTH = "|".join(MONTHS), "|".join(LONG_MONTHS)
 _LONG_DAY, _DAY = "|".join(LONG_WEEKDAYS), "|".join(WEEKDAYS)
@@ -48,13 +49,17 @@ ALSO_TIME = re.compile(
     rf"|\d{{1,2}}[-/ ](?:{_MONTH})|(?:{_MONTH})[ ]+\d{{1,2}})(?![\w:])"
 )
 PART_BEFORE = re.compile(
-    rf"(?:(?<!\w)(?:{_LONG_DAY}|{_DAY}|{_LONG_MONTH}|{_MONTH}|(?:19|20)\d\d)[.,]?[ ]?|[\d][.,:/T_-])$"
+    rf"(?:(?<!\w)(?:{_LONG_DAY}|{_DAY}|{_LONG_MONTH}|{_MONTH}|(?:19|20)\d\d)[.,\])]?[ ]?|[\d][.,:/T_-])$"
 )
-_REGIONS = "Africa|America|Antarctica|Asia|Atlantic|Australia|Etc|Europe|Indian|Pacific|US"
+_REGION = r"(?:Africa|America|Antarctica|Asia|Atlantic|Australia|Etc|Europe|Indian|Pacific|US)/[A-Z][\w+-]+"
 PART_AFTER = re.compile(
-    r"^(?:[ ,]{0,2}(?:[ap]\.m\.|[AaPp][Mm](?![a-z])|[+-]\d\d(?::?\d\d)?(?![\w.:-]))"
-    rf"|['+-]\d|[ ]?[(\[]?(?:{_NAMES}|(?:{_REGIONS})/[A-Z][a-z_]+)(?!\w)|[ ](?:{_DAY})(?!\w))"
+    r"^(?:[\s,]{0,2}(?:[AaPp]\.\s?[Mm]\.|[AaPp][Mm](?![a-z])|[+-]\d\d(?::?\d\d)?(?![\w.:-]))|['+-]\d|[ ]?\u2212\d"
+    rf"|\]?[\s/,;|]?[(\[]?(?:{_NAMES}|{_REGION})(?!\w)|[ ](?:{_DAY})(?!\w))"
 )
+ZONE = re.compile(rf"(?i:UTC|GMT)?[+-]\d{{1,2}}(?::?\d\d)?|Z|{_NAMES}|{_REGION}(?:/\w+)?")
+"""The whole of a zone in a field of its own: an offset or a name; `NUMBERED_ZONE` may count hours to seconds, too."""
+NUMBERED_ZONE = re.compile(rf"-?\d{{1,5}}(?:\.\d+)?|{ZONE.pattern}")
+UTC_ZONE = re.compile(r"(?i:Z|(?:UTC|GMT)?[+-]?0*(?::?00)?|(?:Etc/)?(?:UTC|GMT|Zulu))")
 COMMENT = re.compile(r"^[ ]\([A-Z]{2,5}\)")
 """A zone's name behind an offset, as mails have it."""
 

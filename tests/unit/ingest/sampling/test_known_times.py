@@ -68,6 +68,13 @@ def test_a_time_is_known_with_all_its_parts(lines: list[str], form: str) -> None
         (["2 Jun 23 21:48:59 x"], "can be read as d MMM yy or MMM d"),
         (["a 2026-146T18:33:57 until 2025-01-01 10:00:00"], "'2026-146T18:33:57' stands before the time"),
         (["2025-10-01 10:00:00+1 x"], "'[+]1' beside"),
+        (["2025-10-01 10:00:00\u221205:00 x"], "'\u22120' beside"),
+        (["1/31/2025, 10:00:00\u202fPM x"], "'PM' beside"),
+        (["31/1/2025 10:00:00 p.\xa0m. x"], "'p.\xa0m.' beside"),
+        (["[2025-10-01 10:00:00] [UTC+1] x"], r"'\] \[UTC' beside"),
+        (["2025-10-01 10:00:00;CET;x"], "';CET' beside"),
+        (["2025-10-01 10:00:00 MESZ x"], "the times name the zone MESZ"),
+        (["[2024] Nov 24 10:00:00 x"], "'2024\\]' beside"),
         (["2025-10-01 10:00:00'123 x"], "''1' beside"),
     ],
 )

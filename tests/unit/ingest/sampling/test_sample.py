@@ -43,12 +43,13 @@ def test_lines_of_pairs(tmp_path: Path) -> None:
 
 
 def test_lines_of_a_router_with_a_field_that_some_lack(tmp_path: Path) -> None:
-    lines = [ROUTER.format(u="xy"[n % 2], n=n, more=" desc=late" if n == 2 else "") for n in range(4)]
+    lines = [ROUTER.format(u="xy"[n % 2], n=n, more=" desc=late at dawn" if n == 2 else "") for n in range(4)]
     schema = read_schema(sampled(tmp_path, *lines))
     assert (schema.format, schema.key, schema.event_time) == ("logfmt", "path", "syslog_time")
     kinds = {name: schema.columns[name] for name in ("path", "connect", "status", "bytes")}
     assert kinds == {"path": "string", "connect": "double", "status": "int", "bytes": "int"}
     assert schema.optional == {"desc": "string"}
+    assert schema.left_out == ('words without a name, such as "at dawn"; a value with blanks needs quotes',)
 
 
 def test_json_with_numbers_as_times_and_a_file_that_goes_on(tmp_path: Path) -> None:
@@ -216,6 +217,21 @@ def test_a_time_in_a_text_is_not_that_of_a_line_with_a_time_of_its_own(
             ['{"received_at": "2026-01-31T14:05:09Z", "time": "10/11/2026 10:00:00", "user": "a"}'],
             "read as M/d/yyyy or d/M/",
         ),
+        (
+            ['{"received_at": "2026-01-31T14:05:09Z", "date": "2026-01-31", "time": "15:05", "user": "a"}'],
+            "the time is written in 'date' and 'time', and a source reads it from one field",
+        ),
+        (
+            ['{"received_at": "2026-01-31T14:05:09Z", "time": "2026-01-31 3:05:09 nachm.", "user": "a"}'],
+            "'2026-01-31 3:05:09 nachm.' is a time of a form that is not known",
+        ),
+        (
+            ['{"at": "2026-01-31 14:05:09", "tz": "+0100", "user": "a"}'],
+            "has times without a zone in 'at', and a zone in 'tz' (+0100), which a source does not read",
+        ),
+        (['{"at": "2026-01-31 14:05:09", "utcOffset": -300, "user": "a"}'], "and a zone in 'utcOffset' (-300)"),
+        (["2026-01-31 14:05:09 zone=CET user=a"], "and a zone in 'zone' (CET)"),
+        (['{"account": "1763633472", "user": "a"}'], "has no column in all lines that is a time"),
         (['{"time": 134087904000000000, "user": "a"}'], "has no column in all lines that is a time"),
         (['<Event id="7"><Time at="2026-01-31T14:05:09Z"/></Event>'], "is neither JSON"),
         (["x" * 1_100_000], "begins with a line of over a megabyte"),
@@ -296,6 +312,11 @@ def records(make: Any) -> list[dict[str, Any]]:
             lambda n, at: {"uptime": 123456789 + n, "user": "ab"[n % 2], "when": f"31/Jan/2026:14:05:{n:02}"},
             "when",
             "user",
+        ),
+        (
+            lambda n, at: {"t": at[:19], "offset": n, "zone": "a.b", "tz": "UTC", "date": at[:10], "u": "ab"[n % 2]},
+            "t",
+            "u",
         ),
         (
             lambda n, at: {"received_at": at, "event_ts": at.replace(":05:", f":0{n % 5}:"), "u": "ab"[n % 2]},
