@@ -33,6 +33,7 @@ from tocsin.supervise.job_status import Severity, unsupervised_reason
 _GIB = 1024**3
 _SECONDS = 3.0
 _UP = "start it with `tocsin dev up`, or set its address in tocsin.toml or TOCSIN_* variables"
+_SUPERVISE = "start what supervises: `tocsin dev up`, the service, the container, or Airflow's DAG `supervisor`"
 
 
 class Diagnosis(BaseModel, frozen=True):
@@ -199,10 +200,11 @@ def supervisor(settings: Settings) -> Diagnosis:
     """Check that the supervisor has looked at the jobs within two minutes."""
     looked_seconds = seconds_since_look(settings.state)
     if looked_seconds is None:
-        return Diagnosis(name="supervisor", standing=Severity.WARNING, what="has never looked at the jobs", advice=_UP)
+        what = "has never looked at the jobs"
+        return Diagnosis(name="supervisor", standing=Severity.WARNING, what=what, advice=_SUPERVISE)
     unsupervised = unsupervised_reason(looked_seconds)
     if unsupervised is not None:
-        return _absent(settings, "supervisor", unsupervised)
+        return _absent(settings, "supervisor", unsupervised, _SUPERVISE)
     return _ok("supervisor", f"looked at the jobs {span(looked_seconds)} ago")
 
 
@@ -222,10 +224,10 @@ def ports(settings: Settings) -> list[Diagnosis]:
     ]
 
 
-def _absent(settings: Settings, name: str, what: str) -> Diagnosis:
+def _absent(settings: Settings, name: str, what: str, advice: str = _UP) -> Diagnosis:
     if _embedded(settings) and not (settings.state / RUNNING_FILE).exists():
-        return Diagnosis(name=name, standing=Severity.WARNING, what=what, advice=_UP)
-    return _problem(name, what, "look into its log; " + _UP)
+        return Diagnosis(name=name, standing=Severity.WARNING, what=what, advice=advice)
+    return _problem(name, what, f"look into its log; {advice}")
 
 
 def _embedded(settings: Settings) -> bool:
