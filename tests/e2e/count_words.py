@@ -14,7 +14,7 @@ from tocsin.spark.session import clean_scratch, streaming_session
 
 
 def main(state: Path, servers: str, source: str, sink: str) -> None:
-    settings = Settings(state=state, spark=SparkSettings(trigger_seconds=5, archive=False))
+    settings = Settings(state=state, spark=SparkSettings(trigger_seconds=5))
     clean_scratch(settings, "count")
     session = streaming_session(settings, job="count", slots=3)
     read = session.readStream.format("kafka").options(

@@ -10,7 +10,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tocsin.declare.blocks.spark_settings import SparkSettings
 from tocsin.declare.model.errors import TocsinError
 from tocsin.declare.model.sizes import EVENT_BYTES
 from tocsin.declare.settings import Settings
@@ -31,8 +30,7 @@ def main(archive: Path) -> int:
     try:
         with tempfile.TemporaryDirectory() as folder, temporary_broker(Path(folder) / "kafka", _PURPOSE) as kafka:
             os.environ["JAVA_HOME"] = str(find_java().home)
-            spark = SparkSettings(archive=False)  # else the JVMs would use, and write, one that is there
-            settings = Settings(state=Path(folder) / "state", kafka=kafka, spark=spark)
+            settings = Settings(state=Path(folder) / "state", kafka=kafka)
             _fill(settings)
             make_archive(archive, settings, _TOPICS)
     except TocsinError as error:

@@ -181,7 +181,7 @@ def batch_session(settings: Settings, job: str, master: str) -> SparkSession:
         builder = builder.master(MASTER)
         options |= {"spark.driver.memory": "1g", "spark.driver.extraClassPath": connector()}
         # With G1 a sealed day of a million events took 57 and 59 CPU-seconds, with Serial 51 and 51.
-        options["spark.driver.extraJavaOptions"] = " ".join(["-XX:+UseSerialGC", *log_and_archive(settings)])
+        options["spark.driver.extraJavaOptions"] = " ".join(["-XX:+UseSerialGC", *log_and_archive()])
         if not has_executors:
             options |= LOCAL_FILES
     if spark.master != LOCAL:

@@ -278,7 +278,7 @@ def _jvm(settings: Settings, scratch: Path, heap_mb: int, more: Sequence[str]) -
         *more,
         "-XX:-UsePerfData",
         f"-Djava.io.tmpdir={scratch}",
-        *log_and_archive(settings),
+        *log_and_archive(),
     ]
     return {
         "spark.driver.memory": f"{heap_mb}m",
@@ -287,9 +287,9 @@ def _jvm(settings: Settings, scratch: Path, heap_mb: int, more: Sequence[str]) -
     }
 
 
-def log_and_archive(settings: Settings) -> list[str]:
+def log_and_archive() -> list[str]:
     """Give the JVM options for its log, and for the archive of Spark's classes if there is one."""
-    return [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *(use_archive(here()) if settings.spark.archive else ())]
+    return [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *use_archive(here())]
 
 
 def engine_options(settings: Settings, scratch: Path) -> dict[str, str]:

@@ -93,7 +93,7 @@ def describe_end(program: str, code: int, output: str) -> str:
 
 def _java_options() -> list[str]:
     logging = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-    return [logging, *(use_archive(here()) if load_settings().spark.archive else [])]
+    return [logging, *use_archive(here())]
 
 
 class ReportLink(BaseOperatorLink):

@@ -137,7 +137,7 @@ class EngineSettings(SettingBlock):
 
 
 _ENGINE_BESIDES_MB = 4000
-SHARED = {"shuffle_partitions", "archive", "latency"}
+SHARED = {"shuffle_partitions", "latency"}
 """The fields of `SparkSettings` that an engine and its jobs must have in common."""
 
 
@@ -162,7 +162,6 @@ class SparkSettings(SettingBlock):
             view may declare its own, `memory="900 MB"`.
         shuffle_partitions: partitions of state; fixed for the life of a checkpoint.
         drain_offsets_per_trigger: records of one micro-batch while a backlog drains.
-        archive: whether to use an AppCDS archive of Spark's classes, made by set-up.
     """
 
     master: Annotated[str, AfterValidator(_master)] = LOCAL
@@ -176,7 +175,6 @@ class SparkSettings(SettingBlock):
     memory_mb: int | None = Field(default=None, ge=512)
     shuffle_partitions: int = Field(default=1, ge=1, le=64)
     drain_offsets_per_trigger: int = Field(default=200_000, ge=1000)
-    archive: bool = True
 
     def batch_seconds(self, *, joins_tables: bool) -> int:
         """Return the length of a real-time batch of a job."""

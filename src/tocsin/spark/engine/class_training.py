@@ -39,7 +39,8 @@ def make_archive(archive: Path, settings: Settings, topics: tuple[str, str]) -> 
         command = psutil.Process(jvm.process_id()).cmdline()
         _run_streams(spark, settings, *topics)
         _run_batches(spark, settings)
-    java, *options = (word for word in _java_command(command) if not word.startswith("-XX:DumpLoadedClassList"))
+    own = "-XX:DumpLoadedClassList", "-XX:SharedArchiveFile"  # of an archive that is there nothing is written
+    java, *options = (word for word in _java_command(command) if not word.startswith(own))
     files = [f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={archive}"]
     command = [java, "-Xshare:dump", *files, "-Xlog:cds=off", "-Xlog:cds*=off", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_DUMP_SECONDS, check=False)

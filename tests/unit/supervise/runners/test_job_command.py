@@ -30,7 +30,7 @@ def settings(tmp_path: Path) -> Settings:
         receivers={
             "webhook": {"siem": {"url": "https://siem.example.com/in", "secret_file": str(tmp_path / "secret")}}
         },
-        spark=SparkSettings(heap_mb=700, archive=False, conf={"spark.a": "b"}),
+        spark=SparkSettings(heap_mb=700, shuffle_partitions=2, conf={"spark.a": "b"}),
     )
 
 
