@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from tocsin.declare.blocks.receiver_settings import check_address
 from tocsin.declare.setting_blocks import ListenSettings, SettingBlock
 
 WebRole = Literal["read", "answer", "operate"]
+
+
+def _hash(text: str) -> str:
+    if not re.fullmatch(r"scrypt:\d+:\d+:\d+:[\w=-]+:[\w=-]+", text, re.ASCII):
+        raise ValueError("is no hash of a password; write what `tocsin web hash-password` prints")
+    return text
 
 
 class WebUser(SettingBlock):
@@ -21,7 +28,7 @@ class WebUser(SettingBlock):
         role: `read` looks; `answer` also acknowledges, resolves and silences alerts; `operate` may also silence all.
     """
 
-    password: str = Field(pattern=r"^scrypt:\d+:\d+:\d+:[A-Za-z0-9_=-]+:[A-Za-z0-9_=-]+$")
+    password: Annotated[str, AfterValidator(_hash)]
     role: WebRole = "answer"
 
 

@@ -18,3 +18,7 @@ def test_it_says_where_the_pages_are_and_who_logs_in(tmp_path: Path, monkeypatch
     assert not is_password("battery", hashed)
     (tmp_path / "tocsin.toml").write_text(f'[web.users.ann]\npassword = "{hashed}"\n')
     assert invoke(["web"]).stdout.endswith("log in as ann (answer)\n")
+    (tmp_path / "tocsin.toml").write_text('[web.users.ann]\npassword = "battery staple"\n')
+    refused = str(invoke(["web"]).exception)
+    assert "write what `tocsin web hash-password` prints" in refused
+    assert "battery" not in refused
