@@ -31,10 +31,10 @@ from tocsin.spark.query.work import REAL_TIME
 from tocsin.spark.query_plan import set_trigger
 from tocsin.spark.session import findings_sink, kafka_options
 
-SINGLE_EVENTS = 8
+SINGLE_EVENTS = 6
 """So many of a case come one by one; of more, the first ones come at once. A batch costs 0.3 CPU-seconds."""
 
-SPLIT_CASES = 4
+SPLIT_CASES = 2
 """When cases are shuffled, a micro-batch ends in the middle of each of so many, and of every fourth further one."""
 
 Document = dict[str, Any]
