@@ -124,13 +124,8 @@ def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
         always[AT] = "timestamp" if time_format == "iso8601" else "string"
     if not has_zone:
         _check_zone(path, time, values)
-    texts = [name for name, kind in always.items() if name not in (time, DATE, MESSAGE) and kind in _KEY_TYPES]
-    texts = [name for name in texts if not any(isinstance(value, dict | list) for value in values[name])]
-    if not texts:
-        what = "has no column in all lines that could be the key"
-        what += f"; write the source by hand, from pattern = '{guessed.pattern}'" if guessed else ""
-        raise ConfigError.one(path, what)
-    key = min(texts, key=lambda name: _unlikely_key(name, types[name], set(map(str, values[name])), len(records)))
+    likely = [name for name, kind in always.items() if name not in (time, DATE, MESSAGE) and kind in _KEY_TYPES]
+    key = _choose_key(path, {name: values[name] for name in likely}, types, guessed)
     return SampleSchema(
         lines=len(lines),
         format=form,
@@ -151,6 +146,17 @@ def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
         goes_on=goes_on,
         busiest=max(Counter((str(record[key]), _minute(record[time], time_format)) for record in records).values()),
     )
+
+
+def _choose_key(
+    path: Path, texts: Mapping[str, list[Any]], types: Mapping[str, str], guessed: LinePattern | None
+) -> str:
+    texts = {name: of for name, of in texts.items() if not any(isinstance(value, dict | list) for value in of)}
+    if not texts:
+        what = "has no column in all lines that could be the key"
+        what += f"; write the source by hand, from pattern = '{guessed.pattern}'" if guessed else ""
+        raise ConfigError.one(path, what)
+    return min(texts, key=lambda name: _unlikely_key(name, types[name], set(map(str, texts[name])), len(texts[name])))
 
 
 def _needed(fields: JsonColumns) -> dict[str, list[Any]]:

@@ -46,7 +46,9 @@ def read_row(value: bytes, spec: TableSpec) -> TableRow | None:
     if len(value) > LONGEST:
         raise UnusableRow(f"is longer than {LONGEST} bytes")
     try:
-        document = from_json(value)
+        document = from_json(value)  # the last of two fields with one name counts
+        if spec.file or spec.topic:
+            json.loads(value, object_pairs_hook=_once)
     except ValueError as error:
         raise UnusableRow(f"is not JSON: {error}") from error
     if not isinstance(document, dict):
@@ -55,6 +57,12 @@ def read_row(value: bytes, spec: TableSpec) -> TableRow | None:
     if spec.view is not None:
         build, document = str(document.get("build")), {**(document.get("values") or {}), **(document.get("key") or {})}
     return row_of(document, spec, build)
+
+
+def _once(fields: list[tuple[str, Any]]) -> None:
+    names = [name for name, _ in fields]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UnusableRow(f"names the field '{twice}' twice")
 
 
 def row_of(document: Mapping[str, Any], spec: TableSpec, build: str = "") -> TableRow:

@@ -55,6 +55,7 @@ def test_a_row_of_a_view_has_its_columns_at_one_level_and_its_build() -> None:
         ({**WHOLE, "f": 5}, "'f' is no timestamp"),
         (b'{"a":"x","b":1,"e":NaN}', "'e' is no double"),
         (b'{"a":"x\\ud800","b":1}', "is not JSON"),
+        (b'{"a":"x","b":1,"a":"y"}', "names the field 'a' twice"),
     ],
 )
 def test_a_record_that_is_no_row_says_why(value: Any, reason: str) -> None:
