@@ -30,7 +30,8 @@ from tocsin.ingest.line_forms import (
 from tocsin.ingest.replay.shifted_lines import moment_of
 from tocsin.ingest.sampling.known_times import MOST, KnownTime, find_time
 from tocsin.ingest.sampling.line_pattern import AT, DATE, MESSAGE, LinePattern, guess_pattern
-from tocsin.ingest.sampling.time_grammar import ALSO_TIME, NUMBERED_ZONE, UTC_ZONE, ZONE
+from tocsin.ingest.sampling.time_grammar import ALSO_TIME
+from tocsin.ingest.sampling.time_parts import NAMED_TIME, split_part
 from tocsin.ingest.sampling.written_form import UnclearTime
 from tocsin.ingest.time_patterns import MONTHS, time_regex
 
@@ -43,18 +44,16 @@ _KEY_TYPES = ("string", "int", "bigint")
 _EARLIEST, _AHEAD = 631_152_000, 366 * 86_400
 """A number is a time from 1990 on: an uptime, or one that counts from the year 1601, would be one of the seventies."""
 _PER_SECOND = dict(zip(EPOCHS, (1, 1e3, 1e6, 1e9), strict=True))
-_NAMED_TIME = re.compile(r"(?i:time|date|epoch)|(^|[_.])(?i:ts|at)$|(?<=[a-z])(Ts|At)$")
 _ARRIVAL = re.compile(r"(?i)(?:^|[_.]|time)(?:receiv|recv|arriv|ingest|index|processed|collected|insert|stored|loaded)")
 """So is named the time at which something on its way took a record, which is not that of the event."""
 _OWN = re.compile(
     r"(?i)(?:(?:iso_?|system_?|event_?)?(?:time_?stamp|time|date_?time)|(?:event_?)?(?:date|ts|at)|t|when"
-    r"|(?:occurred|started)(?:_?at)?|start|(?:time_?|date_?)(?:generated|created)|creation_?time)(?:_field)?$"
+    r"|utc_?time(?:stamp)?|(?:occurred|started)(?:_?at)?|start|(?:time_?|date_?)(?:generated|created)|creation_?time)(?:_field)?$"
 )
 """So is named the time of an event; a column for `event_time`, which is reserved, has `_field` behind it."""
 _DURATION = re.compile(r"(?i)(?:up|down|run|life|idle|cpu|wait|response|total|elapsed)_?time|timeout|duration")
 _DAY = re.compile(rf"\d{{1,4}}[-/.]\d{{1,2}}[-/.]\d{{1,4}}|(?:19|20)\d{{6}}|(?i:{'|'.join(MONTHS)})")
 _CLOCK = re.compile(r"\d:\d\d|^\d{6}(?:\.\d+)?$")
-_NAMED_ZONE = re.compile(r"(?i)(?:^|_)(?:tz|(?:time_?)?zone(?:_?name)?|(?P<number>(?:utc|gmt|tz|time|zone)_?)?offset)$")
 _FEW = 5
 _NAMED_ENTITY = re.compile(
     r"(^|_|(?<=[a-z0-9])(?=[A-Z]))"
@@ -122,8 +121,10 @@ def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
     else:
         time, time_format, has_zone = AT, guessed.time_format, guessed.has_zone
         always[AT] = "timestamp" if time_format == "iso8601" else "string"
-    if not has_zone:
-        _check_zone(path, time, values)
+    left = _unnamed(lines) if form == "logfmt" else ()
+    field = fields.paths.get(time, time) if fields else time
+    if reason := split_part(time, field, values, form=time_format, has_zone=has_zone):
+        raise ConfigError.one(path, reason)
     likely = [name for name, kind in always.items() if name not in (time, DATE, MESSAGE) and kind in _KEY_TYPES]
     key = _choose_key(path, {name: values[name] for name in likely}, types, guessed)
     return SampleSchema(
@@ -139,10 +140,7 @@ def _schema(path: Path, lines: list[str], *, goes_on: bool) -> SampleSchema:
         match_case=fields is not None and fields.match_case,
         has_zone=has_zone,
         unread=len(lines) - len(records),
-        left_out=(
-            *(fields.unread(types) if fields else (name for name in every if name not in names)),
-            *(_unnamed(lines) if form == "logfmt" else ()),
-        ),
+        left_out=tuple([*fields.unread(types), *left] if fields else (name for name in every if name not in names)),
         goes_on=goes_on,
         busiest=max(Counter((str(record[key]), _minute(record[time], time_format)) for record in records).values()),
     )
@@ -401,27 +399,18 @@ def _event_time(path: Path, columns: dict[str, str], values: dict[str, list[Any]
 
 def _unread_times(values: Mapping[str, list[Any]]) -> dict[str, str]:
     """Find a time of a form that is not known, or in two columns, by what columns are called and hold."""
-    named = [name for name in values if (_OWN.match(name) or _NAMED_TIME.search(name)) and not _DURATION.search(name)]
+    named = [name for name in values if (_OWN.match(name) or NAMED_TIME.search(name)) and not _DURATION.search(name)]
     texts = {name: [str(value) for value in values[name] if isinstance(value, str | int)] for name in named}
     days, clocks = ([name for name in texts if texts[name] and all(map(form.search, texts[name]))]
                     for form in (_DAY, _CLOCK))  # fmt: skip
     whole = next((name for name in days if name in clocks), None)
     if whole is not None:
         return {whole: f": {whole}: '{texts[whole][0]}' is a time of a form that is not known"}
+    if {"year", "month", "day"} <= {name.lower() for name in values}:
+        days, clocks = ["year"], ["month"]
     if not days or not clocks:
         return {}
     return {days[0]: f": the time is written in '{days[0]}' and '{clocks[0]}', and a source reads it from one field"}
-
-
-def _check_zone(path: Path, time: str, values: Mapping[str, list[Any]]) -> None:
-    """Refuse times without a zone beside a column that holds one other than UTC."""
-    for name in values:
-        named, texts = _NAMED_ZONE.search(name), list(dict.fromkeys(map(str, values[name])))
-        form = NUMBERED_ZONE if named and named["number"] else ZONE
-        if named and all(map(form.fullmatch, texts)) and not all(map(UTC_ZONE.fullmatch, texts)):
-            what = f"has times without a zone in '{time}', and a zone in '{name}' ({', '.join(texts[:2])}), which a"
-            what += " source does not read: write both in one field, or the source by hand, with time_zone if all agree"
-            raise ConfigError.one(path, what)
 
 
 @dataclass(frozen=True)
@@ -440,7 +429,7 @@ def _read_times(name: str, kind: str, values: list[Any]) -> _Times | None:
         moments = [(time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() for time in times]
         return _Times("iso8601", moments, all(time.tzinfo for time in times))
     texts = [str(value) for value in values]
-    is_named = (_OWN.match(name) or _NAMED_TIME.search(name)) is not None
+    is_named = (_OWN.match(name) or NAMED_TIME.search(name)) is not None
     if _DURATION.search(name) or not (is_named or kind == "string") or max(map(len, texts)) > _LONGEST:
         return None
     if is_named and all(re.fullmatch(r"[0-9.eE+]+(ms)?", text) for text in texts):
@@ -473,12 +462,18 @@ def _of_numbers(texts: list[str]) -> _Times | None:
 def _likely_time(found: Mapping[str, _Times]) -> str:
     """Choose one of the columns; one of arrivals only if no other time is within a day of it."""
     newest = max((max(times.moments) for times in found.values() if not _is_ahead(times.moments)), default=0.0)
-    names = sorted(found, key=lambda name: _unlikely_time(name, found[name].moments, newest))
+    names = sorted(
+        found, key=lambda name: (*_unlikely_time(name, found[name].moments, newest), _is_local(name, found[name]))
+    )
     if not _ARRIVAL.search(names[0]):
         return names[0]
     pairs = {name: list(zip(found[name].moments, found[names[0]].moments, strict=True)) for name in names}
     near = {name for name in names if sum(abs(a - b) < 86_400 for a, b in pairs[name]) >= MOST * len(pairs[name])}
     return next((name for name in names if name in near and not _ARRIVAL.search(name)), names[0])
+
+
+def _is_local(name: str, times: _Times) -> bool:
+    return not (times.has_zone or "utc" in name.lower() or "gmt" in name.lower())
 
 
 def _is_ahead(moments: list[float], of: Callable[[list[float]], float] = max) -> bool:

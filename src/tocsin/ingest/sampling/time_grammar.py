@@ -59,6 +59,7 @@ PART_AFTER = re.compile(
 ZONE = re.compile(rf"(?i:UTC|GMT)?[+-]\d{{1,2}}(?::?\d\d)?|Z|{_NAMES}|{_REGION}(?:/\w+)?")
 """The whole of a zone in a field of its own: an offset or a name; `NUMBERED_ZONE` may count hours to seconds, too."""
 NUMBERED_ZONE = re.compile(rf"-?\d{{1,5}}(?:\.\d+)?|{ZONE.pattern}")
+NAMED_IN = re.compile(rf"[^A-Za-z]((?i:UTC|GMT)[+-]\d+|{_NAMES}|{_REGION})\W?$")
 UTC_ZONE = re.compile(r"(?i:Z|(?:UTC|GMT)?[+-]?0*(?::?00)?|(?:Etc/)?(?:UTC|GMT|Zulu))")
 COMMENT = re.compile(r"^[ ]\([A-Z]{2,5}\)")
 """A zone's name behind an offset, as mails have it."""
