@@ -20,7 +20,7 @@ from tocsin.declare.catalog import Catalog, read_catalog
 from tocsin.declare.model.durations import days_text
 from tocsin.declare.model.errors import TocsinError
 from tocsin.declare.model.job_report import SILENT_SECONDS
-from tocsin.declare.model.names import DETECTOR, INDEXER, INGEST, JobName, detector_job
+from tocsin.declare.model.names import DETECTOR, FLOW, INDEXER, INGEST, JobName, detector_job
 from tocsin.declare.settings import Settings
 from tocsin.history.day_rows import DayRows
 from tocsin.history.day_versions import DayVersion
@@ -71,9 +71,8 @@ class Watch:
                 groups.setdefault(incident.cause or key, []).append(incident)
         for incidents in groups.values():
             found = [memory.owners.get(incident.job) or declared[INDEXER] for incident in incidents]
-            self._write(
-                incidents, list(dict.fromkeys(to.strip() for addresses in found for to in addresses.split(",") if to))
-            )
+            to = dict.fromkeys(address.strip() for addresses in found for address in addresses.split(",") if address)
+            self._write(incidents, list(to), catalog)
         if due:
             written = {key: replace(incident, written=True) for key, incident in due.items()}
             memory = replace(memory, incidents={**memory.incidents, **written})
@@ -98,13 +97,13 @@ class Watch:
         if refused != memory.refused:
             state_file.write(self._file, Memory, replace(memory, refused=refused))
 
-    def _write(self, incidents: Sequence[Incident], to: Sequence[str]) -> None:
+    def _write(self, incidents: Sequence[Incident], to: Sequence[str], catalog: Catalog) -> None:
         for incident in incidents:
             about = {"of": incident.job, "condition": str(incident.condition), "reason": incident.reason}
             log.warning("incident", to=", ".join(to) or "nobody", **about)
         incident = incidents[0]
         lines = excerpt(self._runner.logs(incident.job, READ_LINES))
-        notice = notice_of(incident, str(self._settings.log(incident.job)), lines)
+        notice = notice_of(incident, str(self._settings.log(incident.job)), lines, source_of(incident.job, catalog))
         if len(incidents) > 1:
             notice = _shared(notice, incidents)
         notice = replace(notice, links=[("The job and its log", Links(self._settings).job(incident.job))])
@@ -235,23 +234,30 @@ _COMMANDS = {
     Condition.WAITING: ["tocsin doctor", "tocsin status"],
     Condition.REFUSED: ["tocsin alerts resend --refused", "tocsin status notifier"],
     Condition.UNDECLARED: ["tocsin findings", "tocsin check"],
-    Condition.BEHIND: ["tocsin history list --source {job.name}", "tocsin history seal --source {job.name}"],
+    Condition.BEHIND: ["tocsin history list --source {source}", "tocsin history seal --source {source}"],
 }
 
 
-def commands(incident: Incident) -> list[str]:
-    """List what to type."""
+def source_of(job: str, catalog: Catalog) -> str:
+    """Name the source whose events a feeder writes; of another `job` its own name."""
+    name = JobName.parse(job)
+    flow = catalog.flows.get(name.name) if name.kind == FLOW else None
+    return flow.to if flow else name.name
+
+
+def commands(incident: Incident, source: str) -> list[str]:
+    """List what to type; `source` is that of the job, if it is a feeder."""
     job = JobName.parse(incident.job)
     own = _COMMANDS.get(incident.condition, ["tocsin status {job}", "tocsin dev logs {job}"])
     if incident.condition is Condition.SET_ASIDE and job.kind == INGEST:
         own = ["tocsin quarantine --source {job.name}", "tocsin dev logs {job}"]
     if incident.condition is Condition.MISCONFIGURED and job.kind == DETECTOR:
         own = ["tocsin check --plan", *own]
-    return [command.format(job=job) for command in own]
+    return [command.format(job=job, source=source) for command in own]
 
 
-def notice_of(incident: Incident, log: str, lines: Sequence[str]) -> Notice:
-    """Describe the incident; `lines` are the end of the job's log, which is the file `log`."""
+def notice_of(incident: Incident, log: str, lines: Sequence[str], source: str) -> Notice:
+    """Describe the incident; `lines` are the end of the log of its job, the file `log`; `source` as in `commands`."""
     return Notice(
         subject=f"[tocsin] {incident.job}: {incident.condition}",
         paragraphs=(
@@ -259,7 +265,7 @@ def notice_of(incident: Incident, log: str, lines: Sequence[str]) -> Notice:
             f"{_ADVICE[incident.condition]} {_ONCE}",
             f"Runbook: {RUNBOOKS}#{incident.condition.replace(' ', '-')}",
         ),
-        commands=commands(incident),
+        commands=commands(incident, source),
         output=lines,
         output_of=f"The end of its log ({log})",
     )

@@ -19,7 +19,7 @@ from tocsin.declare.settings import Settings
 from tocsin.platform.heartbeat import beat
 from tocsin.setup.paths import here
 from tocsin.supervise.incidents.conditions import Incident
-from tocsin.supervise.incidents.watch import RUNBOOKS, Watch, notice_of
+from tocsin.supervise.incidents.watch import RUNBOOKS, Watch, commands, notice_of, source_of
 from tocsin.supervise.job_states import Condition, History, Past, memory_of, write_history
 from tocsin.supervise.runners.local import LocalRunner
 
@@ -214,6 +214,10 @@ def test_a_source_whose_days_are_no_longer_sealed_is_a_mail_and_one_that_never_w
     one.look()
     assert one.mails() == [("platform@example.com", "[tocsin] ingest:logins: history behind")]
     assert "Its history ends with 2026-01-30" in one.page()
+    job = "flow:text_transformer"  # writes the source `shouted`
+    behind = Incident(job=job, condition=Condition.BEHIND, reason="why", at=1.0, last_at=1.0)
+    source = source_of(job, read_catalog(here().root / "examples" / "words"))
+    assert commands(behind, source)[0] == "tocsin history list --source shouted"
 
 
 def test_with_airflow_the_run_that_refused_a_day_mails(one: Installation) -> None:
@@ -231,7 +235,7 @@ SILENT = {Condition.FINE, Condition.RESTARTING}
 def test_the_mail_of_each_condition_names_its_runbook(condition: Condition) -> None:
     incident = Incident(job="detector:x", condition=condition, reason="why", at=1.0, last_at=1.0)
     (named,) = re.findall(
-        r"Runbook: docs/run/runbooks\.md#(.+)", "\n".join(notice_of(incident, "x.log", []).paragraphs)
+        r"Runbook: docs/run/runbooks\.md#(.+)", "\n".join(notice_of(incident, "x.log", [], "x").paragraphs)
     )
     sections = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", TEXT, re.M | re.S))
     section = sections[named.replace("-", " ")]
