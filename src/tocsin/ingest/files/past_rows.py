@@ -19,13 +19,13 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from tocsin.declare.model.errors import ConfigError
 
 _AT_ONCE = 50_000
 _LONGEST_CELL = 16 * 1_048_576
-_VALUE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b|-?\d+([.,]\d+)?$")
+_VALUE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b|-?\d+([.,]\d+)?$|.*\d:\d\d:\d\d")
 """So begins what is the value of a cell, and no column's name."""
 _NO_ROW = re.compile(r"#(?:[ ]|[^,;\t|]*$)|\s*$|sep=.\s*$")
 """A line ahead of the column names: a comment, blank, or what Excel writes there."""
@@ -135,7 +135,7 @@ def _chunks(values: Iterator[bytes]) -> Iterator[list[bytes]]:
 
 
 @contextmanager
-def open_text(path: Path) -> Iterator[BinaryIO]:
+def open_text(path: Path) -> Iterator[io.BufferedReader]:
     """Open a file of text, unpacked if it ends in .gz; ConfigError if it cannot be read, or holds no text as it is."""
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
@@ -168,7 +168,8 @@ def csv_records(path: Path) -> Iterator[bytes]:
     # values, and a long one goes to quarantine, each under its number.
     csv.field_size_limit(_LONGEST_CELL)
     with open_text(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        end = "\n" if b"\n" in file.peek(8) else ""  # else a carriage return within a cell would end its row
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline=end)
         ahead, first = next(((n, line) for n, line in enumerate(text) if not _NO_ROW.match(line)), (0, ""))
         bare = re.sub('"[^"]*"', "", first)
         delimiter = "\t" if "\t" in bare else max(",;|", key=bare.count)
@@ -203,9 +204,9 @@ def _objects(reader: Iterator[list[str]], names: list[str], row: list[str]) -> I
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            if "expected after" not in str(error):
+            if not re.search("expected after|new-line character", str(error)):
                 raise
-            # Text behind a closing quotation mark, as in "a \"b\"": it would be read as another value.
+            # Text behind a closing quotation mark, as in "a \"b\"", or a carriage return: another value would be read.
             yield "".join(row).rstrip("\r\n").encode("utf-8", "surrogateescape")
         else:
             if cells is None:
@@ -227,6 +228,9 @@ def _parquet(path: Path) -> Iterator[bytes]:
 
     try:
         with parquet.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise ConfigError.one(path, f"has two columns '{twice}': give one another name")
             for batch in file.iter_batches(_AT_ONCE):
                 for row in batch.to_pylist():
                     filled = {name: value for name, value in row.items() if value is not None}

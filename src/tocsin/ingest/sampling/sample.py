@@ -51,7 +51,9 @@ _OWN = re.compile(
     r"|utc_?time(?:stamp)?|(?:occurred|started)(?:_?at)?|start|(?:time_?|date_?)(?:generated|created)|creation_?time)(?:_field)?$"
 )
 """So is named the time of an event; a column for `event_time`, which is reserved, has `_field` behind it."""
-_DURATION = re.compile(r"(?i)(?:up|down|run|life|idle|cpu|wait|response|total|elapsed)_?time|timeout|duration")
+_DURATION = re.compile(
+    r"(?i)(?:up|down|run|life|idle|cpu|wait|response|total|elapsed)_?time|time_?(?:out|spent|taken)|duration"
+)
 _DAY = re.compile(rf"\d{{1,4}}[-/.]\d{{1,2}}[-/.]\d{{1,4}}|(?:19|20)\d{{6}}|(?i:{'|'.join(MONTHS)})")
 _CLOCK = re.compile(r"\d:\d\d|^\d{6}(?:\.\d+)?$")
 _FEW = 5
@@ -406,7 +408,7 @@ def _unread_times(values: Mapping[str, list[Any]]) -> dict[str, str]:
     whole = next((name for name in days if name in clocks), None)
     if whole is not None:
         return {whole: f": {whole}: '{texts[whole][0]}' is a time of a form that is not known"}
-    if {"year", "month", "day"} <= {name.lower() for name in values}:
+    if {"year", "month", "day", "hour"} <= {name.lower() for name in values}:
         days, clocks = ["year"], ["month"]
     if not days or not clocks:
         return {}

@@ -54,7 +54,7 @@ PART_BEFORE = re.compile(
 _REGION = r"(?:Africa|America|Antarctica|Asia|Atlantic|Australia|Etc|Europe|Indian|Pacific|US)/[A-Z][\w+-]+"
 PART_AFTER = re.compile(
     r"^(?:[\s,]{0,2}(?:[AaPp]\.\s?[Mm]\.|[AaPp][Mm](?![a-z])|[+-]\d\d(?::?\d\d)?(?![\w.:-]))|['+-]\d|[ ]?\u2212\d"
-    rf"|\]?[\s/,;|]?[(\[]?(?:{_NAMES}|{_REGION})(?!\w)|[ ](?:{_DAY})(?!\w))"
+    rf"|\]?[\s/,;|]?[(\[]?(?:{_NAMES}|{_REGION})(?!\w|-[A-Za-z])|[ ](?:{_DAY})(?!\w))"
 )
 ZONE = re.compile(rf"(?i:UTC|GMT)?[+-]\d{{1,2}}(?::?\d\d)?|Z|{_NAMES}|{_REGION}(?:/\w+)?")
 """The whole of a zone in a field of its own: an offset or a name; `NUMBERED_ZONE` may count hours to seconds, too."""

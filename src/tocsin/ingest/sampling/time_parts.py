@@ -16,7 +16,7 @@ NAMED_TIME = re.compile(r"(?i:time|date|epoch)|(^|[_.])(?i:ts|at)$|(?<=[a-z])(Ts
 _NAMED_ZONE = re.compile(
     r"(?i)(?:^|_)(?:(?:tz|(?:time_?)?zone)(?:_?name)?|(?P<number>(?:utc|gmt|tz|time|zone)_?)?off(?:set)?)$"
 )
-_NAMED_YEAR, _NAMED_HOUR = re.compile(r"(?i)(?:^|_)year$"), re.compile(r"(?i)^(?:hours?|hh|hr)$")
+_NAMED_YEAR, _NAMED_HOUR = re.compile(r"(?i)(?:^|_)year$"), re.compile(r"(?i)^(?:hour|hh|hr)$")
 _AFTERNOON = re.compile(r"[T ](?:1[3-9]|2\d):")
 _YEAR, _HALF = re.compile(r"(?:19|20)\d\d"), re.compile(r"(?i)[ap]\.?m\.?")
 _MIDNIGHT, _ONLY_CLOCK = re.compile(r"[T ]00?:00(?::00)?(?:\.0+)?(?![\d:.])"), re.compile(r"\d?\d:\d\d\b.{0,12}")

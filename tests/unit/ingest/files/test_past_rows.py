@@ -77,6 +77,9 @@ def test_rows_of_parquet_become_objects_with_times_in_utc(tmp_path: Path) -> Non
     parquet.write_table(pa.table({"at": pa.array([2**60], pa.timestamp("us"))}), tmp_path / "far.parquet")
     with pytest.raises(ConfigError, match="holds a time outside of the years 1 to 9999"):
         staged(tmp_path / "far.parquet")
+    parquet.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]), tmp_path / "twice.parquet")
+    with pytest.raises(ConfigError, match="has two columns 'a'"):
+        staged(tmp_path / "twice.parquet")
     assert has_times(tmp_path / "a.parquet", "at")
     assert not has_times(tmp_path / "a.parquet", "n")
 
@@ -96,8 +99,8 @@ def test_a_file_that_is_not_what_its_name_says_is_named(name: str, content: byte
 
 def test_quotation_marks_that_mean_something_else_change_no_value(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
-    odd = ['a,"x \\"y\\""', '"b" c,1', '"d,1\ne,"f"']
-    path.write_text("\n".join(["# of 2026", "id,n", *odd, '5" disk,""', ""]))
+    odd = ['a,"x \\"y\\""', '"b" c,1', '"d,1\ne,"f"', "g\rh,1"]
+    path.write_text("\n".join(["# of 2026", "id,n", *odd, '5" disk,""', ""]), newline="")
     *kept, last = staged(path)
     assert ([row.decode() for row in kept], json.loads(last)) == (odd, {"id": '5" disk'})
     path.write_text('# of 2026\nid,n\na,1\n"b,1\nc,1\n')
@@ -130,7 +133,8 @@ def test_comments_ahead_of_the_column_names_and_blanks_behind_delimiters_are_no_
 
 
 @pytest.mark.parametrize(
-    "first", ["2026-11-20 10:00:00,a,1.5", "20/11/2026 10:00,a", "a;1,5", "2026-11-20 10:00:00.5 EDT,,x"]
+    "first",
+    ["2026-11-20 10:00:00,a,1.5", "20/11/2026 10:00,a", "a;1,5", "2026-11-20 10:00:00.5 EDT,,x", "Nov 20 10:00:00,a"],
 )
 def test_values_are_no_column_names(tmp_path: Path, first: str) -> None:
     path = tmp_path / "rows.csv"

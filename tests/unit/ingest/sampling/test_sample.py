@@ -240,7 +240,7 @@ def test_a_time_in_a_text_is_not_that_of_a_line_with_a_time_of_its_own(
         (['{"date": "2026-01-31T00:00:00Z", "time": "14:05", "user": "a"}'], "a part of them in 'time' (14:05)"),
         (['{"date": "2026-01-31T00:00:00Z", "hour": 7, "user": "a"}'], "a part of them in 'hour' (7)"),
         (
-            ['{"year": 2026, "month": 1, "day": 31, "loaded_at": "2026-01-31T14:05:09Z", "user": "a"}'],
+            ['{"year": 2026, "month": 1, "day": 31, "hour": 5, "loaded_at": "2026-01-31T14:05:09Z"}'],
             "the time is written in 'year' and 'month'",
         ),
         (['{"account": "1763633472", "user": "a"}'], "has no column in all lines that is a time"),
