@@ -132,7 +132,7 @@ def train(task: TrainingTask, folder: Path) -> TrainingResult:
     drifted = _drifted(frame, task.entity)
     if drifted and task.max_change is not None:
         what = f"features have drifted in the last {_RECENT_DAYS} days: {', '.join(drifted)}"
-        raise RefusedModel(f"{what}; if that is meant to be, tocsin model train --accept")
+        raise RefusedModel(f"{what}; if that is meant to be, tocsin model train NAME --accept")
     findings = _findings(score, frame, model, task)
     _check_change(findings, task.max_change)
     return TrainingResult(
@@ -228,7 +228,7 @@ def _check_change(findings: Findings, most: float | None) -> None:
     if max(new / old, old / new) > most:
         what = f"finds {findings.new} windows in the last {findings.days} days, where the model before finds"
         what += f" {findings.old}: more than max_change = {most:g} times"
-        raise RefusedModel(f"{what}; if that is meant to be, tocsin model train --accept")
+        raise RefusedModel(f"{what}; if that is meant to be, tocsin model train NAME --accept")
 
 
 def _packages(module: Any) -> dict[str, str]:

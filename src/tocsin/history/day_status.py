@@ -20,7 +20,7 @@ from tocsin.history.seal_planning import SealFacts, SealPlan, missing, oldest_ke
 from tocsin.quality.suites.suite_catalog import rules_digest
 from tocsin.quality.verdict import judge_or_accept
 
-_MISSING = "nothing has landed for it; unless the day was empty, import it: tocsin history import"
+_MISSING = "nothing has landed for it; unless the day was empty, import it: tocsin history import --source {} FILE"
 
 log = structlog.get_logger()
 
@@ -191,7 +191,7 @@ def statuses(source: str, facts: SealFacts) -> list[DayStatus]:
         *facts.unsealed,
         *planned.ready,
     }
-    gaps = {day: DayStatus(source=source, day=day, state=DayState.MISSING, note=_MISSING)
+    gaps = {day: DayStatus(source=source, day=day, state=DayState.MISSING, note=_MISSING.format(source))
             for day in missing(facts, days)}  # fmt: skip
     return [gaps.get(day) or _status(source, day, facts, planned)
             for day in sorted(days | gaps.keys())]  # fmt: skip

@@ -34,6 +34,7 @@ OTHERS = sorted(
     if "egg-info" not in str(path)
 )
 _VALUE = "VALUE"
+_TO_RUN = re.compile(r"(?:\brun:? |(?:first|it|again|before): )`?tocsin ([^`;,.)\n]+)(?=[`;,.)\n]|$)")
 _COMMAND: Any = typer.main.get_command(app)
 
 
@@ -129,6 +130,9 @@ def test_calls_of_messages_are_taken() -> None:
     found = {(path.name, call): fault_in(call) for path in files for text in texts_of(path) for call in mentions(text)}
     assert {call: what for call, what in found.items() if what} == {}
     assert len(found) >= 50
+    told = {call for path in files for text in texts_of(path) for call in _TO_RUN.findall(filled(text))}
+    assert {call: what for call in told if (what := fault(call, is_whole=True))} == {}
+    assert len(told) >= 10
 
 
 def test_what_the_command_does_not_take_is_found() -> None:

@@ -110,4 +110,4 @@ def test_a_model_of_another_package_version_says_which_was_and_which_is_there(tm
     assert (
         f"numpy {version('numpy')}, pandas 0.1 (here is {version('pandas')}), no-such-package 2 (here is none)" in said
     )
-    assert said.endswith("or train again: tocsin model train")
+    assert said.endswith(f"or train again: tocsin model train {tmp_path.name}")

@@ -104,7 +104,7 @@ def _show(days: list[BackfillDay], chosen: list[BackfillDay]) -> None:
         ends = f"{own[0].day} to {own[-1].day}" if own else None
         rows.append((name, len(own), ends, f"{events:,}", f"{seconds:,.0f}", reasons or "nothing to do"))
     columns = ("DETECTOR", "DAYS", "FROM AND TO", "EVENTS", "CPU SECONDS", "WHY")
-    table(columns, rows, empty="no day is published yet; run: tocsin history seal")
+    table(columns, rows, empty="no day is published yet; run: tocsin history seal --source NAME")
     if chosen:
         cores = min(2, os.cpu_count() or 1)
         spent = sum(day.expected_cpu_seconds for day in chosen) + START_CPU_SECONDS

@@ -151,7 +151,7 @@ def without_table(settings: Settings, catalog: Catalog | None = None) -> Callabl
             return ""
         until = days_of(spec, day)[-1]
         what = f"comes before table '{name}': none of the {spec.days} days of {spec.history} until {until} is published"
-        return f"{what}; seal these days first: tocsin history seal"
+        return f"{what}; seal these days first: tocsin history seal --source {spec.history}"
 
     return why
 

@@ -278,7 +278,8 @@ def _today(today: OpenDay, days: Days, run: TrialRun) -> list[tuple[date, ...]]:
     needed = {day for trial in run.trials for day in days.sealed_inputs(today.day, trial.spec)} - days.versions.keys()
     if needed:
         run.open = None
-        run.left_out[today.day] = f"needs {', '.join(map(str, sorted(needed)))}, not published: tocsin history seal"
+        seal = f"tocsin history seal --source {run.trials[0].spec.sources[0]}"
+        run.left_out[today.day] = f"needs {', '.join(map(str, sorted(needed)))}, not published: {seal}"
     return [] if needed else [(today.day,)]
 
 

@@ -136,7 +136,7 @@ def _make(
         raise RefusedModel(f"model of {spec.trains} refused, the one before stays in force: {'; '.join(refused)}")
     if needed := [day for day in lost if order.needs(day, made)]:
         what = f"none of the {spec.days} days that table '{spec.name}' of {needed[-1]} is made of is published"
-        raise TransientError(f"{what}; seal days of {source.name} first: tocsin history seal")
+        raise TransientError(f"{what}; seal days first: tocsin history seal --source {source.name}")
     return made
 
 

@@ -115,7 +115,8 @@ class ModelFiles:
     def read(self, digest: str) -> bytes:
         """Read the file of a model. UnusableModel if it is gone, or its contents are others."""
         path = self.folder() / _name(digest)
-        remedy = "train it again, or go back to the one before: tocsin model train|revert"
+        name = self.place.rpartition("/")[2]
+        remedy = f"train it again: tocsin model train {name}, or go back to the one before: tocsin model revert {name}"
         try:
             content = path.read_bytes()
         except FileNotFoundError as error:
@@ -137,7 +138,8 @@ class ModelFiles:
                 packages = facts.packages if facts is not None else {}
                 what = f"cannot be loaded here ({type(error).__name__}: {error}); it was trained with "
                 what += ", ".join(_beside_ours(*one) for one in packages.items()) or "unknown packages"
-                remedy = "install what it was trained with: tocsin packages install; or train again: tocsin model train"
+                train = f"train again: tocsin model train {self.place.rpartition('/')[2]}"
+                remedy = f"install what it was trained with: tocsin packages install; or {train}"
                 raise UnusableModel(f"{self.place}/{_name(digest)}: {what}; {remedy}") from error
             while len(_loaded) >= _MOST_LOADED:
                 del _loaded[next(iter(_loaded))]

@@ -115,7 +115,7 @@ def test_a_first_model_needs_a_day_of_history(models: Models, every: str) -> Non
     file = models.settings.project / "detectors" / "made.py"
     file.write_text(file.read_text().replace("Model(before", f'Model(every="{every}", before'))
     assert "published" in (found := fault("train", "made"))
-    assert found.endswith("tocsin history seal"), found
+    assert found.endswith("tocsin history seal --source logins"), found
     assert models.versions.read() == []
 
 

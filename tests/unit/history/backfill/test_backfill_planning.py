@@ -218,7 +218,7 @@ def test_a_table_of_history_has_rows_two_days_after_the_first_day_that_is_publis
     before = DAY - timedelta(days=1)
     assert why("usual", days[1]) == (
         f"comes before table 'usual': none of the 60 days of purchases until {before} is published; "
-        "seal these days first: tocsin history seal"
+        "seal these days first: tocsin history seal --source purchases"
     )
     spending = read_catalog(here().root / "examples" / "spending")
     assert without_table(Settings(project=tmp_path, state=tmp_path / "state"), spending)("segments", DAY) == ""

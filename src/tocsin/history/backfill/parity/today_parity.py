@@ -69,7 +69,8 @@ def compare_today(settings: Settings, name: str, streamed: Callable[[date], Sequ
 
 def _part(today: OpenDay, days: Days, spec: DetectorSpec) -> OpenPart:
     if lacking := [day for day in days.sealed_inputs(today.day, spec) if day not in days.versions]:
-        what = f"cannot be compared: it needs {lacking[0]}, which is not published; run: tocsin history seal"
+        seal = f"run: tocsin history seal --source {spec.sources[0]}"
+        what = f"cannot be compared: it needs {lacking[0]}, which is not published; {seal}"
         raise ConfigError.one(f"{today.day} of {spec.name}", what)
     return OpenPart(day=today.day, since=today.since, until=today.until)
 
