@@ -61,12 +61,6 @@ class Feed:
         os.utime(draft, (self._files, self._files))  # Spark reads the oldest first
         draft.replace(self._folder / f"{self._files:05d}.json")
 
-    def add_last(self, batch: Batch, end: datetime) -> None:
-        """Add the last batch, and one more that closes all windows: a batch has the watermark of the one before."""
-        tick = json.loads(tick_value(end))
-        self.add([*batch, tick])
-        self.add([tick])
-
 
 class StreamWays:
     """Runs the cases of one detector as streams.
@@ -77,6 +71,7 @@ class StreamWays:
     def __init__(self, spark: SparkSession, query: CaseQuery, lanes: Lanes, folder: Path) -> None:
         self._spark, self._query, self._lanes, self._folder = spark, query, lanes, folder
         self._written: list[str] = []
+        spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")  # a tick closes windows
 
     def one_batch(self, cases: Sequence[Batch]) -> LatestFindings:
         """Run all events as one micro-batch."""
@@ -113,7 +108,7 @@ class StreamWays:
         feed = Feed(self._spark, self._folder / "restarted")
         feed.add([event for first, _ in halves for event in first])
         self._until_read(feed, "restarted", self._wide)
-        feed.add_last([event for first, rest in halves for event in [*first[-1:], *rest]], self._lanes.end + self._wide)
+        self._add_last(feed, [event for first, rest in halves for event in [*first[-1:], *rest]], self._wide)
         self._until_read(feed, "restarted", self._wide)
         return self._taken()
 
@@ -126,9 +121,15 @@ class StreamWays:
         *before, last = batches or [[]]
         for batch in before:
             feed.add(batch)
-        feed.add_last(last, self._lanes.end + delay)
+        self._add_last(feed, last, delay)
         self._until_read(feed, name, delay)
         return self._taken()
+
+    def _add_last(self, feed: Feed, batch: Batch, delay: timedelta) -> None:
+        tick = json.loads(tick_value(self._lanes.end + delay))
+        feed.add([*batch, tick])
+        if self._query.plan.output == "append":  # else nothing is written for a window that closes
+            feed.add([tick])  # a batch has the watermark of the one before
 
     def _until_read(self, feed: Feed, name: str, delay: timedelta) -> None:
         rows = self._query.stream(feed.records(), delay)
