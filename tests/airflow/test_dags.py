@@ -282,8 +282,6 @@ def test_a_program_uses_the_archive_of_classes_once_there_is_one(ends: Ends, tmp
     archive.touch()
     command, *_ = ends("0", **places)["0"]
     assert [word for word in command if f"-XX:SharedArchiveFile={archive}" in word.split()]
-    command, *_ = ends("0", **places, TOCSIN_SPARK='{"archive": false}')["0"]
-    assert not [word for word in command if "SharedArchiveFile" in word]
 
 
 def test_a_warning_is_no_failure_and_what_a_retry_does_not_mend_is_not_retried(ends: Ends) -> None:

@@ -78,7 +78,7 @@ from tocsin.declare.blocks.spark_settings import SparkSettings
 from tocsin.declare.settings import Settings
 from tocsin.spark.session import clean_scratch, streaming_session
 
-spark = SparkSettings(master=sys.argv[2], archive=False)
+spark = SparkSettings(master=sys.argv[2])
 settings = Settings(state=Path(sys.argv[1]), spark=spark)
 clean_scratch(settings, "detector:x")
 session = streaming_session(settings, job="detector:x", slots=1, resources=spark.resources)
