@@ -21,12 +21,13 @@ import contextlib, threading, time
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from tocsin.platform import logs
+from tocsin.setup.java import log_and_archive
 from tocsin.spark import session
 from tocsin.spark.engine import jvm
 
 logs.configure("detector:tests")
 options = {"spark.ui.enabled": "false", "spark.driver.extraClassPath": session.connector(),
-           "spark.driver.extraJavaOptions": " ".join(session.log_and_archive())}
+           "spark.driver.extraJavaOptions": " ".join(log_and_archive())}
 spark = SparkSession.builder.master("local[1]").config(map=options).getOrCreate()
 gateway = spark.sparkContext._gateway
 spark.stop()

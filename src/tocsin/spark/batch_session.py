@@ -22,7 +22,7 @@ from tocsin.declare.setting_blocks import LOOPBACK
 from tocsin.declare.settings import Settings
 from tocsin.platform.fork_server import CHILD, FOLDERS
 from tocsin.platform.storage.s3_store import prepare_s3a
-from tocsin.setup.java import find_java
+from tocsin.setup.java import find_java, log_and_archive
 from tocsin.setup.paths import here
 from tocsin.spark.engine import cluster
 from tocsin.spark.engine.attachment import LOG, Attachment, engine_code
@@ -34,7 +34,6 @@ from tocsin.spark.session import (
     clean_scratch,
     connector,
     engine_options,
-    log_and_archive,
     scratch_folder,
     start_session,
 )

@@ -144,12 +144,14 @@ def filter_early(make: Callable[[str], DataFrame], early: str | None = None) -> 
 
     `early` is what `first_filter` has found; where it is None it is found first, at the cost of a further plan.
     """
+    rows = None
     if early is None:
-        early = first_filter(optimize(make("")))
+        rows = make("")
+        early = first_filter(optimize(rows))
     if early:
         with contextlib.suppress(PySparkException):  # not every expression can be written as SQL
             return make(early)
-    return make("")
+    return make("") if rows is None else rows
 
 
 def first_filter(plan: Any) -> str:

@@ -23,11 +23,10 @@ from tocsin.declare.model.sizes import FINDING_BYTES
 from tocsin.declare.setting_blocks import LOOPBACK
 from tocsin.declare.settings import Settings
 from tocsin.platform.storage.s3_store import prepare_s3a
-from tocsin.setup.java import find_java, use_archive
+from tocsin.setup.java import find_java, log_and_archive
 from tocsin.setup.paths import here
 from tocsin.spark.engine import cluster, jvm
 
-_LOGGING = Path(__file__).with_name("log4j2.properties")
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _PLANNING = "check"
 _STATE = "spark.sql.streaming.stateStore."
@@ -285,11 +284,6 @@ def _jvm(settings: Settings, scratch: Path, heap_mb: int, more: Sequence[str]) -
         "spark.driver.extraClassPath": connector(),
         "spark.driver.extraJavaOptions": " ".join(options),
     }
-
-
-def log_and_archive() -> list[str]:
-    """Give the JVM options for its log, and for the archive of Spark's classes if there is one."""
-    return [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *use_archive(here())]
 
 
 def engine_options(settings: Settings, scratch: Path) -> dict[str, str]:

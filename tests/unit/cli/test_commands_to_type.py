@@ -130,9 +130,9 @@ def test_calls_of_messages_are_taken() -> None:
     found = {(path.name, call): fault_in(call) for path in files for text in texts_of(path) for call in mentions(text)}
     assert {call: what for call, what in found.items() if what} == {}
     assert len(found) >= 50
-    told = {call for path in files for text in texts_of(path) for call in _TO_RUN.findall(filled(text))}
-    assert {call: what for call in told if (what := fault(call, is_whole=True))} == {}
-    assert len(told) >= 10
+    to_run = {call for path in files for text in texts_of(path) for call in _TO_RUN.findall(filled(text))}
+    assert {call: what for call in to_run if (what := fault(call, is_whole=True))} == {}
+    assert len(to_run) >= 10
 
 
 def test_what_the_command_does_not_take_is_found() -> None:

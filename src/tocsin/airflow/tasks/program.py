@@ -19,14 +19,13 @@ from tocsin.declare.settings import load_settings
 from tocsin.platform import fork_server
 from tocsin.platform.process_exit import ExitCode
 from tocsin.platform.storage.s3_store import prepare_s3a
-from tocsin.setup.java import use_archive
+from tocsin.setup.java import log_and_archive
 from tocsin.setup.paths import here
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
 
-_LOGGING = here().root / "src" / "tocsin" / "spark" / "log4j2.properties"
 _TAIL = "Last spark-submit output:"
 _LINES = 20
 _MEANING: dict[int, str] = {
@@ -64,7 +63,7 @@ class Program(SparkSubmitOperator):
         os.environ[fork_server.VARIABLE] = str(settings.state / fork_server.FOLDERS)
         storage = settings.storage
         prepare_s3a(storage, storage.remote_uri, Path())  # by the environment; the program gives its session options
-        self.conf = {"spark.driver.extraJavaOptions": " ".join(_java_options())}
+        self.conf = {"spark.driver.extraJavaOptions": " ".join(log_and_archive())}
         try:
             super().execute(context)
         except AirflowException as error:
@@ -89,11 +88,6 @@ def describe_end(program: str, code: int, output: str) -> str:
     sentence = f"{program} {_MEANING.get(code, by)}; see the log of the task."
     tail = [] if code == ExitCode.REFUSED else output.partition(_TAIL)[2].strip().splitlines()[-_LINES:]
     return "\n".join([sentence, *(["Its last lines:"] if tail else []), *tail])
-
-
-def _java_options() -> list[str]:
-    logging = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-    return [logging, *use_archive(here())]
 
 
 class ReportLink(BaseOperatorLink):

@@ -71,7 +71,6 @@ class StreamWays:
     def __init__(self, spark: SparkSession, query: CaseQuery, lanes: Lanes, folder: Path) -> None:
         self._spark, self._query, self._lanes, self._folder = spark, query, lanes, folder
         self._written: list[str] = []
-        spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")  # a tick closes windows
 
     def one_batch(self, cases: Sequence[Batch]) -> LatestFindings:
         """Run all events as one micro-batch."""

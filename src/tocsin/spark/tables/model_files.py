@@ -96,6 +96,10 @@ class ModelFiles:
         """Find that of `detector`."""
         return cls(f"{model_root(settings)}/{detector}")
 
+    @property
+    def _detector(self) -> str:
+        return self.place.rpartition("/")[2]
+
     def add(self, content: bytes, digest: str, facts: ModelFacts | None = None) -> None:
         """Keep a model. TransientError if the disk or the store does not take it."""
         folder = self.folder()
@@ -115,8 +119,8 @@ class ModelFiles:
     def read(self, digest: str) -> bytes:
         """Read the file of a model. UnusableModel if it is gone, or its contents are others."""
         path = self.folder() / _name(digest)
-        name = self.place.rpartition("/")[2]
-        remedy = f"train it again: tocsin model train {name}, or go back to the one before: tocsin model revert {name}"
+        own = self._detector
+        remedy = f"train it again: tocsin model train {own}, or go back to the one before: tocsin model revert {own}"
         try:
             content = path.read_bytes()
         except FileNotFoundError as error:
@@ -138,8 +142,8 @@ class ModelFiles:
                 packages = facts.packages if facts is not None else {}
                 what = f"cannot be loaded here ({type(error).__name__}: {error}); it was trained with "
                 what += ", ".join(_beside_ours(*one) for one in packages.items()) or "unknown packages"
-                train = f"train again: tocsin model train {self.place.rpartition('/')[2]}"
-                remedy = f"install what it was trained with: tocsin packages install; or {train}"
+                remedy = "install what it was trained with: tocsin packages install; "
+                remedy += f"or train again: tocsin model train {self._detector}"
                 raise UnusableModel(f"{self.place}/{_name(digest)}: {what}; {remedy}") from error
             while len(_loaded) >= _MOST_LOADED:
                 del _loaded[next(iter(_loaded))]
