@@ -166,8 +166,10 @@ def _later(rule: Rule) -> str:
 
 
 def _finding_check(rule: Rule, outcome: RuleOutcome | None) -> Check:
-    observed = "not judged"
+    observed, nothing = "not judged", False
     if outcome is not None:
+        # A mean of no findings keeps no limit, but a day without findings is a good one.
+        nothing = outcome.unexpected is None and outcome.observed is None and not outcome.error
         counted = f"{shown(outcome.unexpected)} of {shown(outcome.judged)} break it"
         observed = shown(outcome.observed) if outcome.unexpected is None else counted
     return Check(
@@ -175,8 +177,8 @@ def _finding_check(rule: Rule, outcome: RuleOutcome | None) -> Check:
         stage=CheckStage.FINDING,
         about=" and ".join(rule.columns),
         severity=rule.severity,
-        passed=outcome is None or outcome.passed,
-        judged=outcome is not None,
+        passed=outcome is None or outcome.passed or nothing,
+        judged=outcome is not None and not nothing,
         observed=_observed(observed, outcome),
         limit=rule.limit + ("" if outcome else ", once an earlier day is known"),
         meaning=rule.meaning,

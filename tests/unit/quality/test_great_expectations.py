@@ -85,13 +85,16 @@ def test_what_is_usual_is_filled_in_or_waited_for(tmp_path: Path) -> None:
     assert (broken.passed, broken.limit) == (False, "at most 2,400")
 
 
-def test_times_of_the_day_are_compared_as_times(tmp_path: Path) -> None:
-    band: dict[str, Any] = {
-        "min_value": {"$PARAMETER": "day_start"},
-        "max_value": {"$PARAMETER": "day_end"},
-        "strict_max": True,
-    }
-    suite = day_suite(tmp_path, expect(BETWEEN, column="last_event", **band))
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ({"$PARAMETER": "day_start"}, {"$PARAMETER": "day_end"}),
+        ("2026-11-21", "2026-11-22T00:00:00"),
+        ("2026-11-21T00:00:00Z", "2026-11-22T01:00:00+01:00"),
+    ],
+)
+def test_times_of_the_day_are_compared_as_times(tmp_path: Path, start: Any, end: Any) -> None:
+    suite = day_suite(tmp_path, expect(BETWEEN, column="last_event", min_value=start, max_value=end, strict_max=True))
     assert one(day_checks(suite, profile(), {})).passed
     late = one(day_checks(suite, profile(last_event=START + timedelta(days=1)), {}))
     assert (late.passed, late.observed) == (False, "2026-11-22 00:00:00 UTC")
@@ -210,6 +213,15 @@ def test_the_shipped_rules_let_good_findings_pass_also_when_there_are_none() -> 
             checks = finding_checks(SHIPPED.findings, findings, DAY, before)
             assert [check.name for check in checks if not check.passed] == []
             assert [check.name for check in checks] == [rule.name for rule in SHIPPED.findings.rules]
+
+
+@pytest.mark.parametrize("of", ["mean", "median", "min", "max"])
+def test_a_day_without_findings_breaks_no_rule_about_their_scores(tmp_path: Path, of: str) -> None:
+    write(tmp_path, "findings", expect(f"column_{of}_to_be_between", column="score", min_value=1, strict_min=None))
+    suite = read_suites(tmp_path, VISITS).findings
+    quiet, broken = (one(finding_checks(suite, each, DAY, [])) for each in ([], [finding(score=0.5)]))
+    assert (quiet.passed, quiet.judged, quiet.observed) == (True, False, "nothing")
+    assert (broken.passed, broken.judged, broken.observed) == (False, True, "0.5")
 
 
 def test_a_flood_of_findings_is_stopped_by_the_days_before() -> None:

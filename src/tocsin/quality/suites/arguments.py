@@ -7,12 +7,12 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
+from typing import Any, TypeGuard
 
 from tocsin.declare.model.errors import nearest
 from tocsin.quality.suites.expectations import NUMBERS, KnownExpectation, ValueKind
-from tocsin.quality.suites.suite import FILES, Wrong, check_parameter, is_parameter
+from tocsin.quality.suites.suite import FILES, Wrong, check_parameter, is_parameter, moment
 from tocsin.quality.verdict import CheckStage
 
 _IGNORED = {
@@ -22,6 +22,8 @@ _IGNORED = {
 _VALUES: dict[str, tuple[type, ...]] = {"string": (str,), "boolean": (bool,), "int": (int,), "bigint": (int,)}
 _PYTHON_ONLY = re.compile(r"\(\?P|\(\?\(")
 """Named groups of Python and conditionals, which Java does not take."""
+_SHARE = re.compile("_ratio$|^completeness$")
+"""Figures of a day that are shares."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,10 @@ class Place:
 
 
 def check_argument(place: Place, key: str, value: object) -> None:
-    """Raise Wrong unless `value` can be the argument `key`."""
+    """Raise Wrong unless `value` can be the argument `key`; what depends on an unknown column passes."""
     kind = place.known.arguments[key]
+    if "column" in place.known.needed and not place.kind and kind in (ValueKind.LIMIT, ValueKind.VALUES):
+        return
     if is_parameter(value):
         _check_parameter(place, kind, value)
         return
@@ -69,7 +73,7 @@ def check_argument(place: Place, key: str, value: object) -> None:
     }
     checks.get(kind, lambda: _check_plain(kind, value))()
     if key == "max_value":  # told once
-        _check_order(place.kwargs.get("min_value"), value)
+        _check_order(place.kwargs, value)
 
 
 def _check_parameter(place: Place, kind: ValueKind, value: Any) -> None:
@@ -105,7 +109,8 @@ def _no_column(place: Place, value: object) -> Wrong:
         CheckStage.DAY: "a figure of the profile",
         CheckStage.FINDING: "a column",
     }
-    near = nearest(value, place.scope.columns) if isinstance(value, str) else None
+    own = (name for name in place.scope.columns if name.startswith(f"{value}."))  # figures of a column of the source
+    near = next(own, None) or (nearest(value, place.scope.columns) if isinstance(value, str) else None)
     return Wrong(f"{value!r} is not {what.get(place.scope.stage, 'a column')}", near)
 
 
@@ -115,14 +120,19 @@ def _check_limit(place: Place, value: object) -> None:
             raise Wrong(f"the column holds times; write one such as 2026-01-31T00:00:00Z, not {value!r}")
     elif not _is_number(value):
         raise Wrong(f"must be a number, not {value!r}")
+    elif place.scope.stage is CheckStage.DAY and _SHARE.search(place.kwargs["column"]) and not 0 <= value <= 1:
+        raise Wrong(f"is about a share, from 0 to 1, not {value!r}; write 5 % as 0.05")
 
 
-def _check_order(low: object, high: object) -> None:
+def _check_order(kwargs: Mapping[str, Any], high: object) -> None:
+    low = kwargs.get("min_value")
     if isinstance(low, str) and isinstance(high, str):
         low, high = moment(low), moment(high)
     times = isinstance(low, datetime) and isinstance(high, datetime)
     if (times or (_is_number(low) and _is_number(high))) and low > high:  # type: ignore[operator]  # both are of one kind
         raise Wrong(f"is below min_value: {high} < {low}")
+    if low == high and (kwargs.get("strict_min") or kwargs.get("strict_max")):
+        raise Wrong(f"leaves no value between {low} and {high}, for one of them is strict")
 
 
 def _check_values(place: Place, value: object) -> None:
@@ -141,9 +151,9 @@ def _check_pattern(value: object) -> None:
         raise Wrong(f"must be {ValueKind.PATTERN}, not {value!r}")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what patterns may mean one day
+            warnings.simplefilter("error")  # `[[`, `--`, `&&`, `||` and `~~` in a set mean something else in Java
             re.compile(value)
-    except re.error as error:
+    except (re.error, FutureWarning) as error:
         raise Wrong(f"is not a regular expression: {error}") from error
     if _PYTHON_ONLY.search(value):
         raise Wrong("is used by Java on the stream, which supports neither (?P<name>...) nor (?(1)...)")
@@ -155,23 +165,14 @@ def _check_plain(kind: ValueKind, value: object) -> None:
     elif kind is ValueKind.FLAG:
         good, near = isinstance(value, bool), None
     elif kind is ValueKind.SHARE:
-        good, near = _is_number(value) and 0 < value <= 1, None  # type: ignore[operator]  # a number, as was asked
+        good, near = _is_number(value) and 0 < value <= 1, None
     else:
         good, near = type(value) is int and value >= 0, None
     if not good:
         raise Wrong(f"must be {kind}, not {value!r}", near)
 
 
-def moment(text: str) -> datetime | None:
-    """`text` in ISO 8601 as a moment in UTC, where it names no zone too; None when it is none."""
-    try:
-        read = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
-
-
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tocsin.quality.suites.arguments import moment
 from tocsin.quality.suites.expectations import KNOWN
-from tocsin.quality.suites.suite import Rule, Suite
+from tocsin.quality.suites.suite import Rule, Suite, moment
 from tocsin.quality.verdict import Severity
 
 Refer = Callable[[str], str]

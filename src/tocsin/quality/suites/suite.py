@@ -9,7 +9,7 @@ import ast
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,8 @@ class Rule:
 
     def _value(self, key: str, value: Any, parameters: Mapping[str, Any]) -> Any:
         if not is_parameter(value):
-            return value
+            is_time = isinstance(value, str) and KNOWN[self.expectation].arguments[key] is ValueKind.LIMIT
+            return moment(value) if is_time else value  # Great Expectations refuses a text without a zone
         number = evaluate(value["$PARAMETER"], parameters)
         return round(number) if KNOWN[self.expectation].arguments[key] is ValueKind.COUNT_LIMIT else number
 
@@ -86,6 +87,15 @@ class Suite:
     path: Path | None = None
     rules: tuple[Rule, ...] = ()
     half: Severity = Severity.CRITICAL
+
+
+def moment(text: str) -> datetime | None:
+    """Read `text` in ISO 8601 as a moment, in UTC where it names no zone; None if it is none."""
+    try:
+        read = datetime.fromisoformat(text)
+        return read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def is_parameter(value: object) -> bool:

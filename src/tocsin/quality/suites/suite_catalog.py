@@ -182,7 +182,8 @@ class _Expectation(BaseModel, extra="forbid"):
     def rule(self) -> Rule:
         name = self.meta.name or _default_name(KNOWN[self.type], self.kwargs)
         meaning = (self.description or self.notes or "").strip()
-        return Rule(name, self.type, self.kwargs, Severity(self.severity), meaning)
+        kwargs = {key: value for key, value in self.kwargs.items() if value is not None}  # null is as if left out
+        return Rule(name, self.type, kwargs, Severity(self.severity), meaning)
 
 
 class _SuiteMeta(BaseModel):
@@ -250,17 +251,30 @@ def _json_in(path: Path) -> tuple[str, Any]:
     """Read a file: its text, and what that says as JSON."""
     try:
         text = path.read_text(encoding="utf-8")
-        return text, json.loads(text, parse_constant=_refuse)
+        return text, json.loads(text, parse_constant=_refuse, parse_int=_whole, object_pairs_hook=_each_once)
     except OSError as error:
         raise ConfigError.one(path, f"cannot be read: {error.strerror}") from error
     except json.JSONDecodeError as error:
         raise ConfigError.one(path, f"is not JSON: {error.msg}", line=error.lineno) from error
-    except ValueError as error:  # not UTF-8, or a constant
-        raise ConfigError.one(path, f"is not JSON: {error}") from error
+    except ValueError as error:  # not UTF-8, or refused below
+        raise ConfigError.one(path, f"cannot be read: {error}") from error
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no number of JSON")
+
+
+def _whole(text: str) -> int:
+    if len(text) > 20 or not -(2**63) <= int(text) < 2**63:  # Spark's literals end at 38 digits, floats at 308
+        raise ValueError(f"{text[:20]}... has more than 64 bits; write a number such as 1e30")
+    return int(text)
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    twice = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
+    if twice:
+        raise ValueError(f'"{twice[0]}" is written twice in one object; the first would be lost')
+    return dict(pairs)
 
 
 def _wrong_arguments(entry: object, scope: Scope) -> Iterator[tuple[str, Wrong]]:

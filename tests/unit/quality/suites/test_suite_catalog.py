@@ -35,7 +35,7 @@ def test_a_source_without_suites_expects_nothing(tmp_path: Path) -> None:
 
 
 def test_a_rule_is_read_with_all_that_it_says(tmp_path: Path) -> None:
-    entry = expect(BETWEEN, "warning", column="amount", min_value=0, max_value=9.5, strict_max=True)
+    entry = expect(BETWEEN, "warning", column="amount", min_value=0, max_value=9.5, strict_max=True, mostly=None)
     write(tmp_path, "rows", entry | {"description": "Prices end at 9.49"})
     rule = read_suites(tmp_path, VISITS).rows[0]
     assert (rule.name, rule.rule.severity, rule.rule.meaning) == (
@@ -64,6 +64,20 @@ WRONG_ROWS: dict[str, tuple[Any, str]] = {
         "kwargs.column: 'pages' is not a column of the source; did you mean 'page'?",
     ),
     "column that is no text": (expect("column_values_to_not_be_null", column=3), "kwargs.column: 3 is not a column"),
+    "unknown column, whose type its values would need": (
+        expect("column_values_to_be_in_set", column="pages", value_set=["a"]),
+        "'pages' is not a column of the source; did you mean 'page'?",
+    ),
+    "unknown column of times": (
+        expect(BETWEEN, column="att", min_value="2026-01-31"),
+        "'att' is not a column of the source; did you mean 'at'?",
+    ),
+    "moment before the first year": (expect(BETWEEN, column="at", min_value="0001-01-01T00:00+05:00"), "holds times"),
+    "nothing between": (expect(BETWEEN, column="tries", min_value=5, max_value=5, strict_max=True), "leaves no value"),
+    "set of POSIX": (
+        expect("column_values_to_match_regex", column="page", regex="[[:alpha:]]"),
+        "is not a regular expression: Possible nested set",
+    ),
     "unknown argument": (
         expect("column_values_to_not_be_null", column="page", mostlyy=0.5),
         "kwargs.mostlyy: is not an argument of this expectation; did you mean 'mostly'?",
@@ -163,6 +177,8 @@ def test_two_rules_need_two_names(tmp_path: Path) -> None:
     [
         ("{", "is not JSON"),
         ('{"name": "visits.rows", "expectations": [NaN]}', "NaN is no number of JSON"),
+        ('{"name": "visits.rows", "expectations": [1%s]}' % ("0" * 400), "has more than 64 bits; write"),
+        ('{"name": "visits.rows", "expectations": [], "expectations": []}', '"expectations" is written twice'),
         ("[]", "must be keys with values, not []"),
         ('{"name": "visits.rows"}', "expectations: is missing"),
         ('{"name": "visits.rows", "expectations": [], "expectation": []}', "did you mean 'expectations'?"),
@@ -181,6 +197,13 @@ def test_a_file_that_is_no_suite_is_told(tmp_path: Path, text: str, what: str) -
             expect(BETWEEN, column="page.nul_ratio", max_value=1),
             "not a figure of the profile; did you mean 'page.null_ratio'",
         ),
+        (
+            expect("column_values_to_not_be_null", column="page"),
+            "not a figure of the profile; did you mean 'page.nulls'",
+        ),
+        (expect(BETWEEN, column="last_even", max_value={"$PARAMETER": "day_end"}), "did you mean 'last_event'?"),
+        (expect(BETWEEN, column="page.null_ratio", max_value=5), "a share, from 0 to 1, not 5; write 5 % as 0.05"),
+        (expect(BETWEEN, column="completeness", min_value=95), "a share, from 0 to 1, not 95"),
         (expect(BETWEEN, column="rows", mostly=0.5, min_value=1), "has no effect on the profile, which has one row"),
         (
             expect(BETWEEN, column="last_event", max_value={"$PARAMETER": "usual_rows"}),
