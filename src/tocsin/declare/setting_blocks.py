@@ -234,6 +234,11 @@ class ListenSettings(SettingBlock):
             )
         return self
 
+    @property
+    def local_host(self) -> str:
+        """The host by which this machine reaches it."""
+        return LOOPBACK if self.host in ("", "0.0.0.0", "::") else self.host
+
 
 class DrainSettings(ListenSettings):
     """The log drain, which runs when it is told who may send.

@@ -57,7 +57,7 @@ def page_address(settings: Settings) -> str:
 
     Errors as of `read_token`.
     """
-    return f"{settings.web.public_address}/views.html#token={read_token(settings)}"
+    return f"{settings.web.local_address}/views.html#token={read_token(settings)}"
 
 
 def application(settings: Settings, views: OpenViews) -> FastAPI:

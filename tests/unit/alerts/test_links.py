@@ -14,9 +14,13 @@ NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 ANSWER = Answer(7, LinkAction.SILENCE_HOUR, "ann@example.com")
 
 
-def links(state: Path, address: str | None = None, host: str = "127.0.0.1") -> Links:
+def settings(state: Path, address: str | None = None, host: str = "127.0.0.1") -> Settings:
     files = {"certificate_file": Path("c"), "key_file": Path("k")} if host != "127.0.0.1" else {}
-    return Links(Settings(state=state, web=WebSettings(address=address, host=host, **files)))
+    return Settings(state=state, web=WebSettings(address=address, host=host, **files))
+
+
+def links(state: Path) -> Links:
+    return Links(settings(state))
 
 
 def token(made: Links) -> str:
@@ -41,18 +45,22 @@ def test_the_secret_is_made_once_also_by_processes_that_start_together_and_for_t
 
 
 @pytest.mark.parametrize(
-    ("address", "host", "page"),
+    ("address", "host", "page", "here"),
     [
-        (None, "127.0.0.1", "http://127.0.0.1:8431/alerts/7"),
-        (None, "10.0.0.1", "https://10.0.0.1:8431/alerts/7"),
-        ("https://airflow.example.com/tocsin/", "0.0.0.0", "https://airflow.example.com/tocsin/alerts/7"),
-        (None, "0.0.0.0", ""),
+        (None, "127.0.0.1", "http://127.0.0.1:8431/alerts/7", "http://127.0.0.1:8431"),
+        (None, "10.0.0.1", "https://10.0.0.1:8431/alerts/7", "https://10.0.0.1:8431"),
+        (None, "fd00::1", "https://[fd00::1]:8431/alerts/7", "https://[fd00::1]:8431"),
+        ("https://a.org/tocsin/", "0.0.0.0", "https://a.org/tocsin/alerts/7", "https://a.org/tocsin"),
+        (None, "0.0.0.0", "", "https://127.0.0.1:8431"),
+        (None, "::", "", "https://127.0.0.1:8431"),
     ],
 )
-def test_an_address_follows_from_the_settings(tmp_path: Path, address: str | None, host: str, page: str) -> None:
-    made = links(tmp_path, address, host)
-    port = f":{WebSettings().port}/"
-    assert made.alert(7) == page.replace(":8431/", port)
+def test_an_address_follows_from_the_settings(
+    tmp_path: Path, address: str | None, host: str, page: str, here: str
+) -> None:
+    own, port = settings(tmp_path, address, host), f":{WebSettings().port}"
+    made = Links(own)
+    assert (made.alert(7), own.web.local_address) == (page.replace(":8431", port), here.replace(":8431", port))
     assert bool(made.answer(7, "acknowledge", "ann@example.com", NOW)) == bool(page)
     if page:
         assert made.job("detector:a") == made.alert(7).replace("alerts/7", "job?dag_id=detector__a")

@@ -80,11 +80,11 @@ def _tell_addresses(settings: Settings) -> None:
     from tocsin.dev.servers.ports import accepts
     from tocsin.web.server import page_address, token_file
 
-    if not accepts(settings.web.port):
+    if not accepts(settings.web.port, settings.web.local_host):
         note(f"nothing serves them on port {settings.web.port}; start it: tocsin dev up, or python -m tocsin.job web")
         return
     line(f"\npage   {page_address(settings)}")
-    line(f'REST   curl -H "Authorization: Bearer $(cat {token_file(settings)})" {settings.web.public_address}/views')
+    line(f'REST   curl -H "Authorization: Bearer $(cat {token_file(settings)})" {settings.web.local_address}/views')
 
 
 def _show(view: str, prefix: str, window: str | None, limit: int, *, json: bool) -> None:

@@ -93,6 +93,14 @@ class WebSettings(ListenSettings):
         """The address without a slash at its end; empty if it is not given and `host` stands for all of a machine."""
         if self.address is not None:
             return self.address.rstrip("/")
-        if self.host in ("0.0.0.0", "::"):
-            return ""
-        return f"{'https' if self.certificate_file else 'http'}://{self.host}:{self.port}"
+        return self._own_address if self.local_host == self.host else ""
+
+    @property
+    def local_address(self) -> str:
+        """The same for people on this machine, who reach it by loopback if `host` stands for all of a machine."""
+        return self.public_address or self._own_address
+
+    @property
+    def _own_address(self) -> str:
+        host = f"[{self.local_host}]" if ":" in self.local_host else self.local_host
+        return f"{'https' if self.certificate_file else 'http'}://{host}:{self.port}"

@@ -104,9 +104,9 @@ def owner_of(port: int) -> str:
     return "a process that this user may not see"
 
 
-def accepts(port: int) -> bool:
-    """Return whether something accepts connections on `port` of loopback."""
-    with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=1.0):
+def accepts(port: int, host: str = LOOPBACK) -> bool:
+    """Return whether something accepts connections on `port` of `host`."""
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):
         return True
     return False
 
