@@ -66,7 +66,7 @@ class CaseFinding(BaseModel, frozen=True):
 
     def __str__(self) -> str:
         least = "at least " if self.at_least else ""
-        return f"{self.level}  {self.place}  score {least}{self.score:g}"
+        return f"{self.level}  {self.place}  score {least}{self.score:,.15g}"
 
     @property
     def place(self) -> str:
@@ -274,7 +274,7 @@ def expected_text(expected: ExpectedFinding) -> str:
     start = expected.start
     parts = [expected.level, entity_text({name: str(value) for name, value in expected.entity.items()})]
     parts += [f"window at {clock(start)}"] if start is not None else []
-    parts += [f"score {expected.score:g}"] if expected.score is not None else []
+    parts += [f"score {expected.score:,.15g}"] if expected.score is not None else []
     return "  ".join(parts)
 
 

@@ -87,7 +87,7 @@ def explain_finding(settings: Settings, what: str | Finding, most_events: int) -
 
 
 def _otherwise(finding: Finding, levels: Levels) -> list[str]:
-    score, now = f"{finding.score:g}", levels.reached(finding.score)
+    score, now = f"{finding.score:,.15g}", levels.reached(finding.score)
     found = []
     if now != finding.level:
         found.append(f"with the limits in force now it would be {now or 'no finding'}")

@@ -187,7 +187,7 @@ class CaseRun:
             highest = max(scored.values(), key=lambda finding: finding.score, default=None)
             said = "nothing; no window or event has a score"
             if highest is not None:
-                said = f"nothing; the highest score is {highest.score:g}, {highest.place}"
+                said = f"nothing; the highest score is {highest.score:,.15g}, {highest.place}"
             outcome.problems = [
                 problem.model_copy(update={"found": said}) if _is_missing(problem, prepared) else problem
                 for problem in outcome.problems

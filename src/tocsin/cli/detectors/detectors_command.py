@@ -142,7 +142,7 @@ def _rejected_row(rejected: InvalidFinding) -> tuple[object, ...]:
 def row(stored: StoredFinding) -> tuple[object, ...]:
     """One finding as a row of the table."""
     found = stored.finding
-    score = score_text(found.score, at_least=found.at_least)
+    score = score_text(found.score, at_least=found.at_least, limit=found.limit)
     where = (found.detector, entity_text(found.entity), window(stored))
     origin = f"{found.origin}, superseded" if stored.superseded_at else found.origin
     return (utc(stored.first_detected_at), *where, found.level, score, number(found.limit), origin, stored.alert,

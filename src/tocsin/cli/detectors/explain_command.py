@@ -111,13 +111,14 @@ def _show_finding(found: FindingExplanation) -> None:
 
 def _facts(found: FindingExplanation) -> list[tuple[str, str]]:
     stored, finding = found.stored, found.stored.finding
+    score = score_text(finding.score, at_least=finding.at_least, limit=finding.limit)
     superseded = f"since {utc(stored.superseded_at)}, by {stored.superseded_by}" if stored.superseded_at else ""
     alert = found.alert
     about = f"{alert.id}, {alert.state}, {counted(alert.findings, 'finding')}" if alert else "none"
     return [
         ("finding", finding.finding_id),
         ("window", window(stored)),
-        ("score", f"{score_text(finding.score, at_least=finding.at_least)}, limit {number(finding.limit)}"),
+        ("score", f"{score}, limit {number(finding.limit)}"),
         ("limits now", ", ".join(f"{name} above {number(limit)}" for name, limit in (found.limits or {}).items())),
         ("version", _version(found)),
         ("origin", f"{finding.origin}, first detected {utc(stored.first_detected_at)}"),

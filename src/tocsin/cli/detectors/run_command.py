@@ -16,7 +16,7 @@ from tocsin.cli.detectors.backfill_command import together
 from tocsin.cli.output import as_text, counted, line, note, table, utc, write
 from tocsin.cli.project import load_project
 from tocsin.declare.model.errors import ConfigError
-from tocsin.declare.model.sizes import entity_text, number
+from tocsin.declare.model.sizes import entity_text, number, score_text
 
 if TYPE_CHECKING:
     from tocsin.cases.case_report import FileReport
@@ -107,4 +107,5 @@ def _row(found: Finding) -> tuple[object, ...]:
     context += [f"event {as_text(sample)}" for sample in found.evidence[:_SHOWN_SAMPLES]]
     rest = len(found.evidence) - _SHOWN_SAMPLES
     context += [f"and {counted(rest, 'more event')}"] if rest > 0 else []
-    return (start, entity_text(found.entity), found.level, number(found.score), number(found.limit), "; ".join(context))
+    score = score_text(found.score, at_least=found.at_least, limit=found.limit)
+    return (start, entity_text(found.entity), found.level, score, number(found.limit), "; ".join(context))

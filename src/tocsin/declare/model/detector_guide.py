@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from tocsin.declare.model.alert_matcher import AlertLabels
 from tocsin.declare.model.detector import DetectorSpec
+from tocsin.declare.model.sizes import number
 
 _TECHNIQUE = re.compile(r"(T\d{4})(?:\.(\d{3}))?")
 
@@ -66,4 +67,4 @@ class DetectorGuide(BaseModel, frozen=True, extra="ignore"):
     def limits_text(self) -> str:
         """Say which levels are reached above which score."""
         limits = {"e-mail": self.email_limit, "urgent": self.urgent_limit}
-        return ", ".join(f"{level} above {limit:g}" for level, limit in limits.items() if limit is not None)
+        return ", ".join(f"{level} above {number(limit)}" for level, limit in limits.items() if limit is not None)

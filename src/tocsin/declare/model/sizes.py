@@ -82,13 +82,23 @@ def _escape(character: str) -> str:
 
 def entity_text(entity: Mapping[str, str]) -> str:
     """Name who or what a finding is about: the value of a single column, else `column=value` of each."""
-    values = [*entity.values()]
-    return values[0] if len(values) == 1 else ", ".join(f"{column}={value}" for column, value in entity.items())
+    # A blank would leave a hole in a subject or a table, and PagerDuty refuses an event about it.
+    shown = {
+        column: value if value.strip() else f"'{value}'" if value else "(empty)" for column, value in entity.items()
+    }
+    return "".join(shown.values()) if len(shown) == 1 else ", ".join(f"{name}={value}" for name, value in shown.items())
 
 
-def score_text(score: float, *, at_least: bool) -> str:
-    """Write a score, and whether it is only a lower bound."""
-    return f"{'at least ' if at_least else ''}{number(score)}"
+def score_text(score: float, *, at_least: bool, limit: float | None = None) -> str:
+    """Write a score, whether it is a lower bound, and in full if it would else read like the `limit` that it passed."""
+    text = number(score)
+    if limit is not None and score > limit and _read(text) <= _read(number(limit)):
+        text = f"{score:,}"
+    return f"{'at least ' if at_least else ''}{text}"
+
+
+def _read(text: str) -> float:
+    return float(text.replace(",", ""))
 
 
 def number(figure: float) -> str:

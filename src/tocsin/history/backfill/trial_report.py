@@ -135,4 +135,4 @@ def _order(key: Key) -> tuple[str, str, str]:
 
 
 def _score_of(finding: Finding | None) -> str | None:
-    return None if finding is None else f"{finding.level} {finding.score:g}"
+    return None if finding is None else f"{finding.level} {finding.score:,.15g}"

@@ -228,8 +228,8 @@ def test_of_a_message_about_several_alerts_each_is_an_incident_that_ends_with_it
     message = composed(sqlite, "pagerduty:ops")
     assert message.facts is not None
     facts = [
-        message.facts.model_copy(update={"key": key, "level": level})
-        for key, level in (("a", "urgent"), ("b", "email"))
+        message.facts.model_copy(update={"key": key, "level": level, "entity": {"user_id": user}, "score": score})
+        for key, level, user, score in (("a", "urgent", "mallory", 120), ("b", "email", "", 1_234_567))
     ]
     grouped = message.model_copy(update={"facts": None, "several": tuple(facts), "alerts": alerts, "urgent": urgent})
     sent = pagerduty.events_of(grouped)
@@ -238,6 +238,8 @@ def test_of_a_message_about_several_alerts_each_is_an_incident_that_ends_with_it
         ("b", "warning"),
     ], "a summary pages nobody"
     assert len(sent) == events
+    assert sent[1]["payload"]["summary"].startswith("(empty): at least 1,234,567 (limit 100) - ")
+    assert sent[1]["payload"]["source"] == "(empty)"
     assert ["more alerts]" in event["payload"]["summary"] for event in sent] == [alerts > 2, False]
     body = webhook.body_of(grouped)
     assert (body["alert"], body["alerts"]) == (None, alerts)

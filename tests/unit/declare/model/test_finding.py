@@ -97,9 +97,26 @@ def test_scores_are_written_as_people_write_them(score: float, shown: str) -> No
     assert number(score) == shown
 
 
-def test_an_entity_of_one_column_is_its_value_and_a_lower_bound_is_marked() -> None:
-    assert (entity_text({"user_id": "mallory"}), entity_text({"ip": "10.0.0.1", "port": "22"})) == (
-        "mallory",
-        "ip=10.0.0.1, port=22",
-    )
+@pytest.mark.parametrize(
+    ("score", "limit", "shown"),
+    [(50.001, 50, "50.001"), (0.95004, 0.95, "0.95004"), (100.0004, 99.999, "100.0004"), (50.01, 50, "50.01")],
+)
+def test_a_score_never_reads_like_the_limit_that_it_passed(score: float, limit: float, shown: str) -> None:
+    assert score_text(score, at_least=False, limit=limit) == shown
+
+
+@pytest.mark.parametrize(
+    ("entity", "shown"),
+    [
+        ({"user_id": "mallory"}, "mallory"),
+        ({"ip": "10.0.0.1", "port": "22"}, "ip=10.0.0.1, port=22"),
+        ({"user_id": ""}, "(empty)"),
+        ({"user_id": "  ", "port": ""}, "user_id='  ', port=(empty)"),
+    ],
+)
+def test_an_entity_of_one_column_is_its_value_and_a_blank_is_seen(entity: dict[str, str], shown: str) -> None:
+    assert entity_text(entity) == shown
+
+
+def test_a_lower_bound_is_marked() -> None:
     assert (score_text(120, at_least=True), score_text(0.5, at_least=False)) == ("at least 120", "0.5")

@@ -196,7 +196,8 @@ def alert_item(details: AlertDetails, envelope: Envelope) -> Item:
     alert, finding = details.alert, details.highest.finding
     return Item(
         head=named(alert.entity, 80),
-        figure=f"{number(finding.score)} (limit {number(finding.limit)})",
+        figure=f"{score_text(finding.score, at_least=finding.at_least, limit=finding.limit)} "
+        f"(limit {number(finding.limit)})",
         tone="urgent" if alert.level == "urgent" else "email",
         lines=(
             f"{alert.level}: {plain(_brief(alert.title), 90)}",
@@ -285,10 +286,11 @@ def _alert_letter(details: AlertDetails, notification: Notification, envelope: E
     alert, finding = details.alert, details.highest.finding
     open_window = finding.window_end is not None and finding.window_end > envelope.date and not notification.incomplete
     lower_bound = finding.at_least or open_window
-    bare_score, limit = f"{number(finding.score)}{'+' * lower_bound}", number(finding.limit)
+    score, limit = score_text(finding.score, at_least=lower_bound, limit=finding.limit), number(finding.limit)
+    bare_score = f"{score.removeprefix('at least ')}{'+' * lower_bound}"
     urgent = finding.level == "urgent"
     window, findings = _window(details.highest, open_window), f"{alert.findings} finding{'s' * (alert.findings != 1)}"
-    score, detector = score_text(finding.score, at_least=lower_bound), plain(alert.detector)
+    detector = plain(alert.detector)
     alt = f"Score of {named(alert.entity)} over time: {score}, limit {limit}"
     addresses = _addresses(alert, envelope)
     facts = _facts(details, addresses)
@@ -394,8 +396,10 @@ def _events(source: SourceEvidence) -> Iterator[Section]:
     texts = {column: [plain(_cell(event.get(column)), 80) for event in source.events] for column in columns}
     constant = [column for column, each in texts.items() if len(set(each)) == 1 and len(source.events) > 1]
     varying = ([column for column in columns if column not in constant] or columns)[:_EVENT_COLUMNS]
-    same = {column: texts[column][0] for column in constant if column not in varying}
-    clock = [str(event.get("event_time", ""))[11:23].rstrip("Z") for event in source.events]
+    same = {column: texts[column][0] for column in constant if column not in varying and texts[column][0]}
+    clock = [str(event.get("event_time", ""))[:23].replace("T", " ").rstrip("Z") for event in source.events]
+    day, *others = {time[:10] for time in clock}
+    clock = clock if others else [time[11:] for time in clock]
     notes = [f"The same in all: {', '.join(f'{plain(k, 60)} {v}' for k, v in same.items())}."] if same else []
     notes += [plain(source.note, 300)] if source.note else []
     count = len(source.events)
@@ -404,7 +408,7 @@ def _events(source: SourceEvidence) -> Iterator[Section]:
     which += " before the window" * (not source.count)
     yield Table(
         title=f"{which} of {name}",
-        columns=["time (UTC)", *(plain(column, 60) for column in varying)],
+        columns=["time (UTC)" if others else f"{day} (UTC)", *(plain(column, 60) for column in varying)],
         rows=[[clock[row], *(texts[column][row] for column in varying)] for row in range(len(clock))],
         note=" ".join(notes),
     )

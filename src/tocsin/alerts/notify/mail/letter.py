@@ -169,8 +169,15 @@ def plain(text: str, longest: int = 200) -> str:
 
 
 def named(entity: dict[str, str], longest: int = 200) -> str:
-    """Name who or what an alert is about; see `entity_text`."""
-    return plain(entity_text(entity), longest) or "(empty)"
+    """Name who or what an alert is about, see `entity_text`; a long value hides no other one."""
+    text = entity_text(entity)
+    if len(text) > longest and len(entity) > 1:
+        room = longest // len(entity)
+        text = entity_text(
+            {name: value if len(value) <= room else f"{value[:room]}…" for name, value in entity.items()}
+        )
+        longest *= 2
+    return plain(text, longest)
 
 
 def value(anything: Any) -> str:

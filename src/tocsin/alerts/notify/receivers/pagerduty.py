@@ -15,9 +15,10 @@ from tocsin.alerts import actions
 from tocsin.alerts.actions import ActionResult, Actor
 from tocsin.alerts.alert_states import Action, AlertState
 from tocsin.alerts.notify.channel import AlertFacts, Delivery, Message, Result, find_by_key
+from tocsin.alerts.notify.mail.letter import named
 from tocsin.alerts.notify.receivers.named_target import NamedTargetChannel
 from tocsin.declare.blocks.receiver_settings import PagerDutyTarget
-from tocsin.declare.model.sizes import entity_text, printable
+from tocsin.declare.model.sizes import number, printable, score_text
 from tocsin.declare.setting_blocks import secret_in
 from tocsin.declare.settings import Settings
 
@@ -60,8 +61,9 @@ def events_of(message: Message) -> list[dict[str, Any]]:
 
 
 def _as_single(facts: AlertFacts, urgent: bool, hidden: int) -> dict[str, Any]:
-    subject = f"{f'[{hidden:,} more alerts] ' if hidden else ''}{entity_text(facts.entity)}: "
-    subject += f"{facts.score:g} (limit {facts.limit:g}) - {facts.title}"
+    subject = f"{f'[{hidden:,} more alerts] ' if hidden else ''}{named(facts.entity)}: "
+    score = score_text(facts.score, at_least=facts.at_least, limit=facts.limit)
+    subject += f"{score} (limit {number(facts.limit)}) - {facts.title}"
     return {"facts": facts, "subject": subject, "urgent": urgent and facts.level == "urgent"}
 
 
@@ -78,7 +80,7 @@ def event_of(message: Message) -> dict[str, Any]:
         key = hashlib.sha256(message.id.encode()).hexdigest()
         payload["custom_details"] = {"text": message.text[: _LARGEST_EVENT // 8]}
         return {"event_action": "trigger", "dedup_key": key, "client": "Tocsin", "payload": payload}
-    payload |= {"source": printable(entity_text(facts.entity))[:_LONGEST_FIELD], "component": facts.detector}
+    payload |= {"source": named(facts.entity)[:_LONGEST_FIELD], "component": facts.detector}
     payload["custom_details"] = facts.model_dump(mode="json", exclude={"links"})
     # Not those that answer in the name of this receiver: an incident has its own buttons, and many readers.
     links = [{"href": facts.links[page], "text": page} for page in _PAGES if page in facts.links]

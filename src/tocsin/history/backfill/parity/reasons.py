@@ -172,4 +172,4 @@ def _summary(difference: Difference, trials: Sequence[Recomputation]) -> str:
 
 
 def _score_of(finding: ReportedFinding | None) -> str:
-    return "nothing" if finding is None else f"{finding.level} {finding.score:g}"
+    return "nothing" if finding is None else f"{finding.level} {finding.score:,.15g}"

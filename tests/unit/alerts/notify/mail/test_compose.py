@@ -188,6 +188,11 @@ def test_a_mail_shows_events_what_is_unusual_about_them_or_why_there_are_none(sq
         "Latest 1 event before the window of logins": one.model_copy(update={"count": 0}),
         "Most frequent values": one.model_copy(update={"unusual": [column]}),
         "The same in all: app web.": one.model_copy(update={"events": [{"ip": n, "app": "web"} for n in "12"]}),
+        "2026-11-21 (UTC)": one,
+        "2026-11-20 23:59:59.5": one.model_copy(
+            update={"events": [{"event_time": "2026-11-20T23:59:59.500+00:00"}, *samples]}
+        ),
+        "The same in all: a 1.": one.model_copy(update={"events": [{"ip": n, "a": 1, "none": None} for n in "12"]}),
         "no column x": one.model_copy(update={"events": [], "note": "no column x"}),
     }
     for words, source in told.items():
@@ -233,6 +238,7 @@ def test_a_readable_name_is_shown_as_it_is() -> None:
     assert letter.plain("M\u00fcller \U0001f600 O'Neil <x>") == "M\u00fcller \U0001f600 O'Neil <x>"
     assert letter.plain("a\tb\u202e") == "a\\tb\\u202e"
     assert letter.plain("x" * 300, 10) == "xxxxxxxxxx… (300 characters)"
+    assert letter.named({"path": "x" * 300, "service": "web"}, 20) == "path=xxxxxxxxxx…, service=web"
 
 
 @pytest.mark.parametrize("runbook", ["javascript:alert(1)", "docs/runbooks/x.md"])
