@@ -103,7 +103,7 @@ def main() -> int:
         run(f"{what}, {asked.days} days of {asked.rows:,} rows each", "model", "train", "learned")
     for name in ("plain", "learned"):
         out = str(folder / f"{name}.parquet")
-        run(f"scores of a day, {name}", "scores", name, "--from", day, "--to", day, "--out", out)
+        run(f"scores of a day, {name}", "evaluate", name, "--from", day, "--to", day, "--scores", out)
     alone = _alone(
         settings,
         folder,

@@ -177,7 +177,7 @@ def test_a_night_names_the_days_that_it_lost_the_rules_that_broke_and_their_repo
     assert "events_arrived: rows is 0, allowed is at least 1." in page
     assert "nothing_lost: missing_offsets is 7, allowed is &lt;= 0." in page
     assert page.count('"http://airflow/tocsin/quality/logins/2026-01-31/v1.html"') == 1
-    assert ">tocsin history accept logins --day 2026-01-31 --by NAME --reason TEXT</p>" in page
+    assert ">tocsin history publish logins --day 2026-01-31 --by NAME --reason TEXT</p>" in page
     assert ">tocsin history seal --source logins --day 2026-01-31</p>" in page
     assert '"http://airflow/run"' in page
 

@@ -91,7 +91,7 @@ def _checkout(place: Path) -> Path:
             shutil.copy2(ROOT / name, place / name)
     declare(place)
     environment = os.environ | {"TOCSIN_PROJECT": str(place)}
-    subprocess.run([sys.executable, "-m", "tocsin.cli", "packages", "lock"], env=environment, check=True)
+    subprocess.run([sys.executable, "-m", "tocsin.cli", "packages", "--lock-only"], env=environment, check=True)
     return place
 
 

@@ -141,10 +141,10 @@ def _install(project: Path) -> None:
 def test_a_detector_runs_in_an_environment_of_its_own(project: Path) -> None:
     test = ("test", "marked", "--ways", "batch,one-batch", "--fresh")
     code, said = _tocsin(project, *test)
-    assert (code, f"has no {NAME}.txt; run: tocsin packages lock" in said) == (2, True)
-    assert _tocsin(project, "packages", "lock")[0] == 0
+    assert (code, f"has no {NAME}.txt; run: tocsin packages" in said) == (2, True)
+    assert _tocsin(project, "packages", "--lock-only")[0] == 0
     code, said = _tocsin(project, *test)
-    assert (code, "is not installed here; run: tocsin packages install" in said) == (2, True)
+    assert (code, "is not installed here; run: tocsin packages" in said) == (2, True)
     _install(project)
     code, said = _tocsin(project, *test)
     assert code == 0, said
@@ -152,7 +152,7 @@ def test_a_detector_runs_in_an_environment_of_its_own(project: Path) -> None:
 
 @pytest.fixture
 def installed(project: Path) -> Path:
-    _tocsin(project, "packages", "lock")
+    _tocsin(project, "packages", "--lock-only")
     _install(project)
     return project
 

@@ -172,7 +172,7 @@ def test_a_detector_that_cannot_start_touches_no_other_job(stack: Stack) -> None
 
 def test_what_each_job_takes_is_counted_through_the_restart_of_the_notifier_that_counts_it(stack: Stack) -> None:
     def counted() -> bool:
-        found = {one["job"]: one for one in json.loads(stack.tocsin("usage", "--json").stdout)}
+        found = {one["job"]: one for one in json.loads(stack.tocsin("status", "--usage", "1", "--json").stdout)}
         complete = set(JOBS) <= found.keys() and found["notifier"]["restarts"] > 0
         return complete and all(found[job]["cpu_seconds"] > 0 and found[job]["rss_bytes"] > 2**20 for job in JOBS)
 

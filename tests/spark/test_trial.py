@@ -137,9 +137,9 @@ def told(spark: SparkSession, history: Settings, project: Path) -> dict[str, Tol
         "sessions": ["evaluate", "sessions"],
         "labels": [*labelled(project), "--alerts-a-day", "0.4", "--out", str(project / "limits.png"), "--json"],
         "labels in words": [*labelled(project), "--limits", "20,60"],
-        "scores": ["scores", "failed_logins", "--out", str(project / "scores.parquet")],
-        "scores of step": ["scores", "again", "--days", "1", "--out", str(project / "again.parquet")],
-        "nowhere": ["scores", "failed_logins", "--out", str(project / "nowhere" / "scores.parquet")],
+        "scores": ["evaluate", "failed_logins", "--scores", str(project / "scores.parquet")],
+        "scores of step": ["evaluate", "again", "--days", "1", "--scores", str(project / "again.parquet")],
+        "nowhere": ["evaluate", "failed_logins", "--scores", str(project / "nowhere" / "scores.parquet")],
         "backfill": ["backfill", *both, "--yes"],
         "plan": ["backfill", *both, "--plan"],
     }

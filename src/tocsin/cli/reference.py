@@ -70,18 +70,14 @@ Those with four options at most; all others have a section below.
 |---|---|---|"""
 
 SHAPES: dict[str, Any] = {
-    "tocsin status": list[JobStatus],
-    "tocsin usage": list[JobUsage],
+    "tocsin status": list[JobStatus] | list[JobUsage],
     "tocsin detectors": list[DetectorShape],
     "tocsin findings": list[StoredFinding] | list[InvalidFinding],
-    "tocsin alerts list": list[Alert],
+    "tocsin alerts": list[Alert] | AlertDetails | list[DetectorDigest],
     "tocsin alerts resend": ResentShape,
-    "tocsin alerts digest": list[DetectorDigest],
-    "tocsin alerts show": AlertDetails,
     "tocsin alerts ack": list[ActionResult],
     "tocsin alerts resolve": list[ActionResult],
     "tocsin alerts silence": list[Silence],
-    "tocsin alerts unsilence": list[Silence],
     "tocsin alerts silences": list[Silence],
     "tocsin alerts route": RoutedShape,
     "tocsin quarantine": list[QuarantinedRecord],
@@ -89,7 +85,7 @@ SHAPES: dict[str, Any] = {
     "tocsin quality": list[DaySummary] | Verdict | list[ProfileRow],
     "tocsin view": list[ViewSummary] | list[RowShape],
     "tocsin table": list[TableShape],
-    "tocsin model list": list[ModelShape],
+    "tocsin model show": list[ModelShape],
     "tocsin backfill": list[BackfillDay],
     "tocsin check": list[FaultShape],
     "tocsin plan": list[JobPlanShape],
@@ -120,7 +116,7 @@ def verbs_of(command: Any, context: Any, name: str) -> Iterator[tuple[str, Any]]
         yield name, command
         return
     for word in command.list_commands(context):
-        yield from verbs_of(command.get_command(context, word), context, f"{name} {word}")
+        yield from verbs_of(command.get_command(context, word), context, f"{name} {word}".strip())
 
 
 def _verbs(command: Any, context: Any, name: str) -> Iterator[str]:

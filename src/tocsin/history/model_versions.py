@@ -57,7 +57,7 @@ def model_versions(settings: Settings, table: TableSpec) -> list[ModelVersion]:
     return found
 
 
-def revert(settings: Settings, table: TableSpec) -> ModelVersion:
+def revert(settings: Settings, table: TableSpec, reason: str) -> ModelVersion:
     """Put the model before the one in force in its place, from now on, and hold it; returns it.
 
     ConfigError if there is none before; LockHeld while one is trained, where a retry helps.
@@ -72,6 +72,6 @@ def revert(settings: Settings, table: TableSpec) -> ModelVersion:
         ModelFiles.of(settings, table.trains).read(others[-1].hash)
         versions = DatedVersions(settings, table)
         versions.put_back(others[-1].version, now)
-        versions.hold(f"reverted to {others[-1].text}", now)
+        versions.hold(reason, now)
         versions.publish()
         return model_versions(settings, table)[-1]

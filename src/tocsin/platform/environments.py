@@ -89,7 +89,7 @@ def package_faults(settings: Settings, catalog: Catalog) -> list[Fault]:
             faults += error.faults
             continue
         asked = f"environments/{environment}.in" if environment else REQUIREMENTS
-        remedy = f"name its package in {asked}, then run: tocsin packages lock; tocsin packages install"
+        remedy = f"name its package in {asked}, then run: tocsin packages"
         for name in _not_found(sorted(names), python):
             what = f"imports {name}, which is not installed; {remedy}"
             faults += [Fault(str(path), what, line=line) for path, line in names[name]]

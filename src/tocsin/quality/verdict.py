@@ -166,7 +166,7 @@ class DaySummary(BaseModel, frozen=True):
 def judge_or_accept(source: str, day: date) -> tuple[str, str]:
     """Name the command that judges a refused day again, and the one that publishes it as it is."""
     seal = f"tocsin history seal --source {source} --day {day}"
-    return seal, f"tocsin history accept {source} --day {day} --by NAME --reason TEXT"
+    return seal, f"tocsin history publish {source} --day {day} --by NAME --reason TEXT"
 
 
 def _sentence(check: Check) -> str:

@@ -18,7 +18,7 @@ from tocsin.setup.paths import Paths
 from tocsin.setup.process import Command
 
 REQUIREMENTS, ENVIRONMENTS = "requirements.in", "environments"
-_MARK = "# Made by `tocsin packages lock` of what has the sha256 "
+_MARK = "# Made by `tocsin packages` of what has the sha256 "
 _PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)", re.MULTILINE)
 _NAMED = re.compile(r"([a-z0-9][a-z0-9._-]*)(?:==|<|>|!=|~=)")
 _WHOSE = re.compile(r"^    # via((?: .+)|(?:\n    #   .+)+)", re.MULTILINE)
@@ -70,14 +70,14 @@ def faults_of(paths: Paths, files: Collection[Path]) -> list[Fault]:
     for asked in files:
         target = lock_of(asked)
         if not target.is_file():
-            faults.append(Fault(str(asked), f"has no {target.name}; run: tocsin packages lock"))
+            faults.append(Fault(str(asked), f"has no {target.name}; run: tocsin packages"))
             continue
         if not target.read_text(encoding="utf-8").startswith(_MARK + _sha256(asked)):
-            faults.append(Fault(str(target), f"is older than {asked.name}; run: tocsin packages lock"))
+            faults.append(Fault(str(target), f"is older than {asked.name}; run: tocsin packages"))
         for name, versions in _pins(target).items():
             if name in ours and versions != ours[name]:
                 both = f"{' and '.join(sorted(versions))} here, {' and '.join(sorted(ours[name]))} for Tocsin"
-                faults.append(Fault(str(target), f"locks {name} to {both}; run: tocsin packages lock", key=name))
+                faults.append(Fault(str(target), f"locks {name} to {both}; run: tocsin packages", key=name))
     return faults
 
 
@@ -104,7 +104,7 @@ def python_of(paths: Paths, project: Path, name: str) -> Path:
     if faults := faults_of(paths, [asked]):
         raise ConfigError(faults)
     if not python_env.has_environment(paths, name, lock_of(asked)):
-        raise ConfigError.one(lock_of(asked), "is not installed here; run: tocsin packages install")
+        raise ConfigError.one(lock_of(asked), "is not installed here; run: tocsin packages")
     return paths.environment(name) / "bin" / "python"
 
 

@@ -344,10 +344,10 @@ def test_an_alert_shows_what_its_findings_add_up_to(filled: Database) -> None:
 
 
 def test_a_digest_sums_up_what_opened_by_detector_and_entity(filled: Database) -> None:
-    (found,) = queries.digest(filled, NOON)
+    (found,) = queries.digest(filled, AlertFilter(since=NOON, limit=1))
     assert (found.detector, found.owner, found.alerts, found.urgent, found.open) == (
         "failed_logins", "security@example.com", 2, 1, 2,
     )  # fmt: skip
     assert [count for _, count in found.entities] == [1, 1]
-    assert queries.digest(filled, NOON + 3 * MINUTE) == []
-    assert queries.digest(filled, NOON, owner="nobody@example.com") == []
+    assert queries.digest(filled, AlertFilter(since=NOON + 3 * MINUTE)) == []
+    assert queries.digest(filled, AlertFilter(since=NOON, owner="nobody@example.com")) == []

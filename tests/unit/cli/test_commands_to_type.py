@@ -42,6 +42,8 @@ def fault(call: str, *, is_whole: bool) -> str:
     """Say what the command refuses of `call`, without the word `tocsin`; of one that `is_whole` also what it lacks."""
     command, words = _COMMAND, shlex.split(call, comments=True)
     while hasattr(command, "commands"):
+        if "" in command.commands and not (words and words[0] in command.commands):
+            words = ["", *words]
         if not words or words[0].startswith("-") or words[0] in ("...", "COMMAND", _VALUE):
             return "it lacks a verb" if is_whole and not words else ""
         if words[0] not in command.commands:

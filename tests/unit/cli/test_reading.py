@@ -201,13 +201,13 @@ def test_alerts_are_answered_and_silenced_from_the_command_line() -> None:
     )
     assert "\x1b" not in (history := call("alerts", "1")[1])
     assert [word in history for word in ("opened", "acknowledged", "resolved by ann: false")] == [True] * 3
-    (summed,) = json.loads(call("alerts", "digest", "--since", "2020-01-01", "--json")[1])
+    (summed,) = json.loads(call("alerts", "--by-detector", "--since", "2020-01-01", "--json")[1])
     assert {name: summed[name] for name in ("alerts", "urgent", "open", "acknowledged", "false")} == {
         "alerts": 2, "urgent": 1, "open": 0, "acknowledged": 0, "false": 2,
     }  # fmt: skip
-    assert "\x1b" not in (shown := call("alerts", "digest", "--since", "2020-01-01")[1])
+    assert "\x1b" not in (shown := call("alerts", "--by-detector", "--since", "2020-01-01")[1])
     assert "mallory (1)" in shown
-    assert call("alerts", "digest", "--owner", "nobody@example.com")[1] == "no alerts\n"
+    assert call("alerts", "--by-detector", "--owner", "nobody@example.com")[1] == "no alerts\n"
     words = ("alerts", "silence", "--for", "1h", "--why", "load test", "--by", "ann")
     assert call(*words)[0] == 2, "it would mute everything"
     assert call(*words, "--entity", "user_id")[0] == 2, "no value"
@@ -220,9 +220,9 @@ def test_alerts_are_answered_and_silenced_from_the_command_line() -> None:
         "tags": [],
     }
     assert "detector failed_*, user_id mallory" in call("alerts", "silences")[1]
-    assert call("alerts", "unsilence", "1")[0] == 0
+    assert call("alerts", "silences", "--end", "1")[0] == 0
     assert call("alerts", "silences")[1] == "no silences\n"
-    assert call("alerts", "unsilence", "7")[0] == 2
+    assert call("alerts", "silences", "--end", "7")[0] == 2
     assert call(*words, "--everything")[0] == 0
     assert "every alert is silenced until" in invoke(("alerts",)).stderr
 
@@ -255,7 +255,7 @@ def test_an_alert_is_shown_with_its_evidence() -> None:
 
 
 def test_usage_is_listed_and_a_core_that_is_kept_busy_stands_out() -> None:
-    assert call("usage") == (0, "no usage recorded on these days; the notifier records it\n")
+    assert call("status", "--usage", "1") == (0, "no usage recorded on these days; the notifier records it\n")
     usage, database = UsageTally(), Database(load_settings().alerts_database)
     for job, day, cpu in (("notifier", NOW, 1), ("detector:busy", NOW, 98), ("indexer", NOW - timedelta(days=1), 5)):
         began = day - timedelta(seconds=100)
@@ -264,12 +264,12 @@ def test_usage_is_listed_and_a_core_that_is_kept_busy_stands_out() -> None:
     with database.write() as connection:
         usage.write(connection)
     database.close()
-    code, written = call("usage")
+    code, written = call("status", "--usage", "1")
     rows = written.splitlines()
     assert code == 0
     assert [row.split()[1] for row in rows[1:]] == ["detector:busy", "notifier"]
     assert ["keeps a core busy" in row for row in rows[1:]] == [True, False]
-    listed = [JobUsage.model_validate(one) for one in json.loads(call("usage", "--days", "2", "--json")[1])]
+    listed = [JobUsage.model_validate(one) for one in json.loads(call("status", "--usage", "2", "--json")[1])]
     assert [one.job for one in listed] == ["detector:busy", "notifier", "indexer"]
     assert listed[0].cores == 0.98
 

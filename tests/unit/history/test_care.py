@@ -207,7 +207,7 @@ def test_a_day_that_the_gate_refuses_is_published_by_name(settings: Settings, pl
     records = Records(settings.state)
     page = (settings.state / records.place("logins", DAY, "v3")).read_text()
     assert "Accepted by ann &lt;ops&gt; at " in page
-    assert "tocsin history accept" not in page
+    assert "tocsin history publish" not in page
     assert "published, accepted by ann &lt;ops&gt;" in (records.folder / INDEX).read_text()
     accepted = day_rows(settings).version(DAY, "v3").accepted
     assert accepted is not None

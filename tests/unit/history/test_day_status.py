@@ -63,7 +63,7 @@ def test_a_day_that_cannot_be_read_says_why_and_which_command_makes_it(tmp_path:
 def test_a_refused_day_says_why_and_what_judges_it_again_also_while_an_earlier_version_counts(tmp_path: Path) -> None:
     settings = Settings(state=tmp_path, project=ROOT)
     sealed_days.landed(settings, "r1", 5)
-    accept = f"tocsin history accept logins --day {DAY} --by NAME --reason TEXT"
+    accept = f"tocsin history publish logins --day {DAY} --by NAME --reason TEXT"
     mended = f"the verdict is critical. When the rule or the data is mended: {SEAL} {DAY}"
     again = f"{mended}. To publish it as it is: {accept}"
     steps = [("critical", (DayState.REFUSED, again)), ("pass", (DayState.PUBLISHED, ""))]

@@ -94,8 +94,8 @@ def test_packages_that_are_missing_are_said_with_the_line_and_what_to_do(
         return [str(fault).removeprefix(f"{tmp_path}/") for fault in faults]
 
     monkeypatch.setattr(environments, "is_elsewhere", bool)
-    lock = "environments/torch.in: has no torch.txt; run: tocsin packages lock"
-    remedy = "then run: tocsin packages lock; tocsin packages install"
+    lock = "environments/torch.in: has no torch.txt; run: tocsin packages"
+    remedy = "then run: tocsin packages"
     assert found() == [
         lock,
         f"lib/own.py:2: imports absent, which is not installed; name its package in requirements.in, {remedy}",

@@ -153,7 +153,7 @@ def test_an_index_of_nothing_says_so(tmp_path: Path) -> None:
 def test_a_refused_day_is_red_and_names_what_to_type_until_it_is_accepted(tmp_path: Path) -> None:
     records, refused = Records(tmp_path), record(DAY, check())
     page = day_page(refused, records, [], VISITS)
-    assert f"<code>tocsin history accept visits --day {DAY} --by NAME --reason TEXT</code>" in page
+    assert f"<code>tocsin history publish visits --day {DAY} --by NAME --reason TEXT</code>" in page
     assert f"<code>tocsin history seal --source visits --day {DAY}</code>" in page
     assert 'class="card verdict critical"' in page
     records.write(refused, page)

@@ -68,8 +68,8 @@ def test_each_file_is_locked_beside_itself_and_again_only_when_it_changes(paths:
 
 
 BAD = {
-    "missing": "requirements.in: has no requirements.txt; run: tocsin packages lock",
-    "older": "requirements.txt: is older than requirements.in; run: tocsin packages lock",
+    "missing": "requirements.in: has no requirements.txt; run: tocsin packages",
+    "older": "requirements.txt: is older than requirements.in; run: tocsin packages",
     "of another Tocsin": "requirements.txt: pandas: locks pandas to 2.2.0 here, 2.3.3 for Tocsin; run: tocsin packages",
 }
 
@@ -129,7 +129,7 @@ def test_what_is_installed_is_what_is_locked(paths: Paths, uv: Uv, monkeypatch: 
 
     monkeypatch.setattr(python_env, "run_uv", run_uv)
     with pytest.raises(
-        ConfigError, match=r"environments/requirements\.txt: is not installed here; run: tocsin packages install"
+        ConfigError, match=r"environments/requirements\.txt: is not installed here; run: tocsin packages"
     ):
         project_packages.python_of(paths, paths.root, "requirements")
     assert project_packages.install(paths)

@@ -30,7 +30,7 @@ source in one Spark session.
 A day with a critical verdict is not published and fails the run, even if a retry fixes everything else: {owner} gets
 one mail with the broken rules and the day's report. The version published before still counts, and other days are
 not affected. Later runs fail too, without a mail, until the day is judged again and passes, or somebody accepts it with
-`tocsin history accept`. For a warning see the log and the day's report, the button *Quality report* of the task.
+`tocsin history publish`. For a warning see the log and the day's report, the button *Quality report* of the task.
 `tocsin history list` shows every day.
 
 Each published day is an event of the asset `{asset}` with the day as partition key, for DAGs that are to run when a

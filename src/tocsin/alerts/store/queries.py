@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -47,6 +47,7 @@ EARLIER_FINDINGS = 20
 _ALIKE = 5
 COUNTED_DAYS = 7
 _TOP = 3
+_OWNER = alerts.c.guide["owner"].as_string()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +79,14 @@ class AlertFilter:
 
     state: str | None = None
     detector: str | None = None
+    owner: str | None = None
     level: str | None = None
     entity: str | None = None
     text: str | None = None
     detectors: Collection[str] | None = None
     ids: Collection[int] | None = None
     since: datetime | None = None
-    limit: int = 100
+    limit: int | None = 100
     offset: int = 0
 
 
@@ -188,6 +190,8 @@ def _choice(wanted: AlertFilter) -> Select[Any]:
     for name in ("level", "detector"):
         if (value := getattr(wanted, name)) is not None:
             query = query.where(table[name] == value)
+    if wanted.owner is not None:
+        query = query.where(wanted.owner == _OWNER)
     if wanted.entity is not None:
         query = query.where(_has_value(table.entity, wanted.entity))
     if wanted.text is not None:
@@ -218,18 +222,21 @@ class DetectorDigest(BaseModel, frozen=True):
     entities: list[tuple[str, int]]
 
 
-def digest(database: Database, since: datetime, owner: str | None = None) -> list[DetectorDigest]:
-    """Sum up the alerts that opened since a time, UTC: the detector with the most urgent ones first, then with most."""
+def digest(database: Database, wanted: AlertFilter) -> list[DetectorDigest]:
+    """Sum up alerts by detector, without a limit: the one with the most urgent ones first, then with most.
+
+    They are those that opened since `wanted.since`, or within a day, and not those that changed since.
+    """
     if not database.is_ready():
         return []
     table, count = alerts.c, func.count()
-    owners = table.guide["owner"].as_string()
     tests = {"urgent": table.level == "urgent", "open": table.state == "open"}
     tests |= {"acknowledged": table.state == "acknowledged"}
     tests |= {verdict: table.verdict == verdict for verdict in ("true", "expected", "false")}
     figures = [func.count(case((test, 1))).label(name) for name, test in tests.items()]
-    own = [table.opened_at >= since, *([] if owner is None else [owners == owner])]
-    sums = select(table.detector, func.max(owners).label("owner"), count.label("alerts"), *figures).where(*own)
+    since = wanted.since or datetime.now(UTC) - timedelta(days=1)
+    own = [table.opened_at >= since, table.id.in_(_choice(replace(wanted, since=None, limit=None)))]
+    sums = select(table.detector, func.max(_OWNER).label("owner"), count.label("alerts"), *figures).where(*own)
     place = func.row_number().over(partition_by=table.detector, order_by=(count.desc(), table.entity))
     ranked = select(table.detector, table.entity, count.label("alerts"), place.label("place")).where(*own)
     ranks = ranked.group_by(table.detector, table.entity).subquery()

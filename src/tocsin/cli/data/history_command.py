@@ -1,4 +1,4 @@
-"""`tocsin history`: seal, accept, list, verify and take back the days that are kept beyond Kafka."""
+"""`tocsin history`: seal, publish, list, verify and take back the days that are kept beyond Kafka."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ if TYPE_CHECKING:
     from tocsin.history.day_status import DayStatus
     from tocsin.history.day_versions import DayVersion
 
-app = typer.Typer(help="Keep days of events beyond Kafka: seal, inspect, roll back.", no_args_is_help=True)
+app = typer.Typer(help="Keep days of events beyond Kafka: seal, inspect, publish.", no_args_is_help=True)
 
 _Source = Annotated[str, typer.Option("--source", help="Its name.")]
 _Sources = Annotated[str | None, typer.Option("--source", help="Only of this source.")]
-_Day = Annotated[datetime, typer.Argument(formats=["%Y-%m-%d"], metavar="DAY", help="Such as 2026-01-31, UTC.")]
 _Days = Annotated[
     list[datetime] | None, options.day("--day", "Seal this day even if it is not ready; may be repeated.")
 ]
 _VersionsOf = Annotated[datetime | None, options.day("--day", "With --source: list the versions of this day.")]
-_To = Annotated[
-    str | None, typer.Option("--to", metavar="VERSION", help="The version to go back to; default: the one before.")
+_Version = Annotated[
+    str | None, typer.Option("--version", metavar="VERSION", help="This earlier one; `previous`: the one before.")
 ]
 _Checksums = Annotated[bool, typer.Option("--checksums", help="Compare checksums; reads all files.")]
 
@@ -52,29 +51,34 @@ app.command("withdraw")(withdraw)
 
 
 @app.command()
-def accept(
+def publish(
     source: Annotated[str, typer.Argument(help="Its name.")],
-    day: Annotated[datetime, options.day("--day", "The refused UTC day.")],
-    by: Annotated[str, typer.Option("--by", metavar="NAME", help="Who decides; it is recorded.")],
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why the day is good as it is; recorded.")],
+    day: Annotated[datetime, options.day("--day", "The UTC day.")],
+    version: _Version = None,
+    by: Annotated[str, typer.Option("--by", metavar="NAME", help="Who accepts what is refused; it is recorded.")] = "",
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why it is good as it is; recorded.")] = "",
 ) -> None:
-    """Publish a day as it is though the quality gate refuses it.
+    """Let another version of a day count: the latest though the quality gate refuses it, or an earlier one.
 
-    Who, when and why stay in `history list` and on the quality page. Events that land later make a new
-    version of the day, which is judged as any other.
+    Of what was refused, who, when and why stay in `history list` and on the quality page. Events that land later make a
+    new version of the day, which is judged as any other. Backfills of the version before stay until they run again.
     """
-    from tocsin.history.care import accept as accept_day
+    from tocsin.history.care import accept, roll_back
     from tocsin.history.places import writing_history
 
-    for name, value in (("--by", by), ("--reason", reason)):
-        if not value.strip():
-            raise typer.BadParameter("must not be empty", param_hint=name)
+    by, reason = by.strip(), reason.strip()
+    if bool(version) == bool(by and reason) or bool(by) != bool(reason):
+        raise typer.BadParameter("give --by and --reason to accept what was refused, or --version to go back")
     settings, catalog = load_project()
     declared = catalog.source(source)
     with writing_history(settings):
-        version = accept_day(settings, declared, day.date(), by.strip(), reason.strip())
-    rows = counted(version.facts.rows, "event")
-    line(f"{version.version} counts for {day:%Y-%m-%d}: {rows}, accepted by {by.strip()}")
+        if version:
+            to = None if version == "previous" else version
+            found = roll_back(settings, declared, day.date(), to)
+        else:
+            found = accept(settings, declared, day.date(), by, reason)
+    accepted = "" if version else f", accepted by {by}"
+    line(f"{found.version} counts for {day:%Y-%m-%d}: {counted(found.facts.rows, 'event')}{accepted}")
     if detectors := [spec.name for spec in catalog.detectors_of(source) if spec.sources == (source,)]:
         names = " --detector ".join(detectors)
         line(f"the next night runs the detectors over it; at once: tocsin backfill --detector {names}")
@@ -117,16 +121,6 @@ def _list_versions(source: str, day: date, *, json: bool) -> None:
         _show(version, counts=facts.published.get(day) == version.version)
     if not versions:
         line(f"{day:%Y-%m-%d} has no sealed version; {len(facts.ledger.runs(day))} runs landed events for it")
-
-
-@app.command()
-def rollback(source: _Source, day: _Day, to: _To = None) -> None:
-    """Let an earlier version of a day count again. Backfills made from the later one stay."""
-    from tocsin.history.care import roll_back
-
-    settings, declared = _project(source)
-    version = roll_back(settings, declared, day.date(), to)
-    line(f"{version.version} counts for {day:%Y-%m-%d}: {counted(version.facts.rows, 'event')}")
 
 
 @app.command()

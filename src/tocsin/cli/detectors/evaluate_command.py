@@ -1,4 +1,4 @@
-"""`tocsin evaluate` and `tocsin scores`: run a detector on history and keep nothing."""
+"""`tocsin evaluate`: run a detector on history and keep nothing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ _Limits = Annotated[
     str | None, typer.Option("--limits", metavar="N,N,...", help="These limits, and not a ladder made of the scores.")
 ]
 _Picture = Annotated[Path | None, typer.Option("--out", metavar="PNG", help="Also draw scores and limits.")]
-_Scores = Annotated[Path, typer.Option("--out", metavar="PARQUET", help="The file to write.")]
+_Scores = Annotated[
+    Path | None,
+    typer.Option("--scores", metavar="PARQUET", help="Only write every score to this file, whatever the limits are."),
+]
 
 
 def evaluate(
@@ -68,6 +71,7 @@ def evaluate(
     limits: _Limits = None,
     out: _Picture = None,
     against: _Against = None,
+    scores: _Scores = None,
     days: _Days = None,
     first: options.FirstDay = None,
     last: options.LastDay = None,
@@ -79,23 +83,32 @@ def evaluate(
     Findings and alerts of each day, as if it were live, and the entities with most; then for each limit of a ladder the
     alerts a day. With --labels, and with the verdicts that people gave on alerts: precision, recall and delay.
 
-    With --against show the findings that two versions do not share instead. Starts Spark.
+    With --against show the findings that two versions do not share instead. --scores writes the columns of the entity,
+    as text, `window_start`, `window_end` (both the time of an event without windows) and `score`. Starts Spark.
     """
     from tocsin.alerts.evaluation.evaluation_run import EvaluationRequest, run_evaluation
 
     settings, choice = _settings_for(detector), _choice(days or (7 if against else 60), first, last, today)
+    about_limits = any((labels, alerts_a_day is not None, limits, out))
     if against is not None:
-        if labels or alerts_a_day is not None or limits or out:
-            raise ConfigError.one("--against", "compares what two versions find; leave out what is about limits")
+        _refuse_with("--against", "compares what two versions find", about_limits or scores)
         _compare(settings, detector, against, choice, json=json)
         return
+    if scores is not None:
+        _refuse_with("--scores", "writes a file alone, without --json", about_limits or json)
+        _write_scores(settings, detector, choice, _writable(scores))
+        return
     ladder, picture = _numbers(limits or ""), out and _writable(out)
-    request = EvaluationRequest(detector, choice, labels, ladder, alerts_a_day, picture)
-    found = run_evaluation(settings, request)
+    found = run_evaluation(settings, EvaluationRequest(detector, choice, labels, ladder, alerts_a_day, picture))
     write(found, _show, json=json)
     if not found.scores:
-        what = "no row of these days has an entity and a score, so nothing can be said of limits"
-        note(f"{detector}: {what}{', and there is no picture' if out else ''}", style="yellow")
+        what = f"nothing can be said of limits{', and there is no picture' if out else ''}"
+        note(f"{detector}: no row of these days has an entity and a score, so {what}", style="yellow")
+
+
+def _refuse_with(option: str, what: str, others: object) -> None:
+    if others:
+        raise ConfigError.one(option, f"{what}; leave out what is about limits, and other files to write")
 
 
 def _settings_for(detector: str) -> Settings:
@@ -115,22 +128,10 @@ def _compare(settings: Settings, detector: str, against: str, choice: DayChoice,
         raise typer.Exit(1)
 
 
-def scores(
-    detector: _Detector,
-    out: _Scores,
-    days: _Days = None,
-    first: options.FirstDay = None,
-    last: options.LastDay = None,
-    today: _Today = False,
-) -> None:
-    """Write every score of a detector on days of history to a Parquet file, whatever its limits are. Starts Spark.
-
-    Columns: those of its entity, as text; `window_start` and `window_end`, without windows both the time of the event;
-    `score`. Rows without an entity or a finite score are left out.
-    """
+def _write_scores(settings: Settings, detector: str, choice: DayChoice, out: Path) -> None:
     from tocsin.history.backfill.trial import score_days
 
-    run = score_days(_settings_for(detector), detector, _choice(days or 60, first, last, today), _writable(out))
+    run = score_days(settings, detector, choice, out)
     _tell_days(run)
     (trial,) = run.trials
     events = sum(trial.events.values())

@@ -20,20 +20,41 @@ if TYPE_CHECKING:
     from tocsin.declare.settings import Settings
     from tocsin.spark.tables.model_files import ModelFacts
 
-app = typer.Typer(help="List, compare and train the models of a detector; hold one, or go back.", no_args_is_help=True)
+app = typer.Typer(help="Show, compare and train the models of a detector; hold one, or go back.", no_args_is_help=True)
 
 _Detector = Annotated[str, typer.Argument(metavar="DETECTOR", help="Its name.")]
-_OldModel = Annotated[str, typer.Argument(help="Its day, or how its hash begins.")]
-_Model = Annotated[str, typer.Argument(help="Its day, or how its hash begins; the newest without.")]
+_Model = Annotated[
+    str, typer.Argument(metavar="[MODEL]", help="Show this one, as JSON: its day, how its hash begins, or `newest`.")
+]
+_Against = Annotated[
+    str,
+    typer.Option("--against", metavar="MODEL", help="Show in what that one, or else the newest, differs from this."),
+]
 _Accept = Annotated[
     bool, typer.Option("--accept", help="Also accept features that have drifted, few rows, and far other findings.")
 ]
-_Reason = Annotated[str, typer.Option("--reason", help="Why; shown by `tocsin model list`.")]
+_Previous = Annotated[bool, typer.Option("--previous", help="Go back to the one before it, from now on.")]
+_Reason = Annotated[str, typer.Option("--reason", help="Why; shown by `tocsin model show`.")]
 
 
-@app.command("list")
-def list_models(detector: _Detector, json: Json = False) -> None:
-    """List the models of a detector, since when each judges windows, and those that were refused."""
+@app.command("show")
+def show(detector: _Detector, model: _Model = "", against: _Against = "", json: Json = False) -> None:
+    """List the models of a detector, since when each judges windows, and those that were refused.
+
+    Of one MODEL show what it was made of, and what it finds in its last days.
+    """
+    if against:
+        before, after = (_facts(detector, name).model_dump(mode="json") for name in (against, model))
+        for key in after:
+            if before[key] != after[key]:
+                line(f"{key}: {before[key]} -> {after[key]}")
+    elif model:
+        line(_facts(detector, model).model_dump_json(indent=2))
+    else:
+        _list_models(detector, json=json)
+
+
+def _list_models(detector: str, *, json: bool) -> None:
     from tocsin.cli.json_shapes import ModelShape
     from tocsin.history.model_versions import model_versions
     from tocsin.spark.tables.dated_versions import DatedVersions
@@ -62,23 +83,6 @@ def list_models(detector: _Detector, json: Json = False) -> None:
         line(f"held since {utc(held.at)}: {held.reason}; `tocsin model train {detector}` goes on")
 
 
-@app.command("show")
-def show(
-    detector: _Detector, model: Annotated[str, typer.Argument(help="Its day, or how its hash begins.")] = ""
-) -> None:
-    """Show what a model was made of, the newest unless one is named, as JSON."""
-    line(_facts(detector, model).model_dump_json(indent=2))
-
-
-@app.command("diff")
-def diff(detector: _Detector, old: _OldModel, new: _Model = "") -> None:
-    """Show in what a model differs from another: what it was made of, and what it finds in its last days."""
-    before, after = (_facts(detector, name).model_dump(mode="json") for name in (old, new))
-    for key in after:
-        if before[key] != after[key]:
-            line(f"{key}: {before[key]} -> {after[key]}")
-
-
 @app.command("train")
 def train(detector: _Detector, accept: _Accept = False) -> None:
     """Train a model on the newest sealed days; it judges windows that begin from now on, and a hold ends.
@@ -101,23 +105,18 @@ def train(detector: _Detector, accept: _Accept = False) -> None:
 
 
 @app.command("hold")
-def hold(detector: _Detector, reason: _Reason = "by hand") -> None:
-    """Keep the model in force: train no other until `tocsin model train`."""
+def hold(detector: _Detector, previous: _Previous = False, reason: _Reason = "by hand") -> None:
+    """Keep the model in force, or the one before it: train no other until `tocsin model train`."""
+    from tocsin.history.model_versions import revert
     from tocsin.spark.tables.dated_versions import DatedVersions
 
     settings, _, table = _open(detector)
-    DatedVersions(settings, table).hold(reason, datetime.now(UTC))
+    if previous:
+        model = revert(settings, table, reason)
+        line(f"model {model.text} judges windows that begin from {utc(model.since)} on")
+    else:
+        DatedVersions(settings, table).hold(reason, datetime.now(UTC))
     line(f"the model of {detector} stays in force until: tocsin model train {detector}")
-
-
-@app.command("revert")
-def revert(detector: _Detector) -> None:
-    """Go back to the model before the one in force, for windows that begin from now on, and hold it."""
-    from tocsin.history.model_versions import revert as revert_model
-
-    settings, _, table = _open(detector)
-    model = revert_model(settings, table)
-    line(f"model {model.text} judges windows that begin from {utc(model.since)} on, and is held")
 
 
 def _open(detector: str) -> tuple[Settings, Catalog, TableSpec]:
@@ -133,7 +132,8 @@ def _facts(detector: str, name: str) -> ModelFacts:
 
     settings, _, table = _open(detector)
     known = model_versions(settings, table)
-    found = [model for model in known if str(model.day) == name or model.hash.startswith(name)] if name else known
+    found = [model for model in known if str(model.day) == name or model.hash.startswith(name)]
+    found = known if name in ("", "newest") else found
     if not found:
         what = f"has no model '{name}'" if name else "has no model"
         raise ConfigError.one(detector, f"{what} (there are: {', '.join(model.text for model in known) or 'none'})")

@@ -36,46 +36,67 @@ if TYPE_CHECKING:
     from tocsin.declare.settings import Settings
 
 
-class _ListOrShow(TyperGroup):
-    """Takes `tocsin alerts --state open` for the list, and `tocsin alerts 12` for one of it."""
+class _OwnVerb(TyperGroup):
+    """A group whose own name is a verb, too: `tocsin alerts --state open` and `tocsin alerts 12` are its command ""."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        own = self.commands.pop("alerts")
+        own.epilog = f"Further verbs, each with a --help of its own: {', '.join(self.commands)}."
+        self.commands[""] = own
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        first = args[0] if args else ""
-        if first.isdecimal():
-            args = ["show", *args]
-        elif not first or (first.startswith("-") and first not in ("-h", "--help")):
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
+        is_named = bool(args) and args[0] in self.commands
+        return super().parse_args(ctx, args if is_named else ["", *args])
 
 
-app = typer.Typer(cls=_ListOrShow, help="List, show and answer alerts.")
+app = typer.Typer(cls=_OwnVerb, help="List, show and answer alerts.")
 
 
 _MOST = 10**18  # no number of a row is as long, and SQLite fails on longer ones
 _Alerts = Annotated[list[int], typer.Argument(metavar="ALERT...", max=_MOST, help="Their numbers, from the list.")]
-_Detector = Annotated[str | None, typer.Option(help="Of this detector.")]
 _By = Annotated[str | None, typer.Option("--by", help="Who acts, as pages and history show it; else the login here.")]
+_ByDetector = Annotated[
+    bool,
+    typer.Option(
+        "--by-detector",
+        help="Sum up by detector what opened since --since, or within a day: how many, in which states, what "
+        "people judged, and who they are about.",
+    ),
+]
 _Why = Annotated[str, typer.Option("--why", help="The reason, for the history.")]
 
 
-@app.command("list")
-def list_(
+@app.command("alerts")
+def alerts(
+    alert: Annotated[int | None, typer.Argument(max=_MOST, help="Show this one, by its number.")] = None,
     state: Annotated[AlertState | None, typer.Option(help="In this state.")] = None,
-    detector: _Detector = None,
+    detector: Annotated[str | None, typer.Option(help="Of this detector.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Of detectors of this owner.")] = None,
     level: Annotated[options.Level | None, typer.Option(help="Of this level.")] = None,
     entity: Annotated[str | None, typer.Option(help="With exactly this value in its entity.")] = None,
     since: options.Since = None,
     limit: options.Limit = 100,
+    by_detector: _ByDetector = False,
     json: options.Json = False,
     exit_code: options.FailIfAny = False,
 ) -> None:
-    """List alerts, the latest changed first; `tocsin alerts` alone does so too."""
-    from tocsin.alerts.store.queries import AlertFilter, list_alerts
+    """List alerts, the latest changed first; of one ALERT show findings, notifications and history.
+
+    Exit code 1 when there is none with this number.
+    """
+    from tocsin.alerts.store.queries import AlertFilter, digest, list_alerts, show_alert
 
     wanted = AlertFilter(
-        state=state, detector=detector, level=level, entity=entity, since=options.since(since), limit=limit
+        state=state, detector=detector, owner=owner, level=level, entity=entity, since=options.since(since), limit=limit
     )
     with reading_alerts() as database:
+        if alert is not None:
+            _write_alert(alert, show_alert(database, alert), json=json)
+            return
+        if by_detector:
+            write_list(digest(database, wanted), _DIGEST, _digest_row, json=json, empty="no alerts")
+            return
         found, muting = list_alerts(database, wanted), _read_silences(database)
     what = ("ALERT", "STATE", "LEVEL", "DETECTOR", "ENTITY", "SCORE", "FINDINGS")
     write_list(found, (*what, "FIRST SEEN", "LAST SEEN", "OWNER"), _row, json=json, empty="no alerts")
@@ -86,16 +107,7 @@ def list_(
         raise typer.Exit(1)
 
 
-@app.command()
-def show(alert: Annotated[int, typer.Argument(max=_MOST, help="Its number.")], json: options.Json = False) -> None:
-    """Show one alert with its findings, notifications and history; `tocsin alerts 12` does so too.
-
-    Exit code 1 when there is none with this number.
-    """
-    from tocsin.alerts.store.queries import show_alert
-
-    with reading_alerts() as database:
-        details = show_alert(database, alert)
+def _write_alert(alert: int, details: AlertDetails | None, *, json: bool) -> None:
     if details is None:
         note(f"there is no alert {alert}", style="red")
         raise typer.Exit(1)
@@ -176,27 +188,21 @@ def silence(
 
 
 @app.command()
-def unsilence(
-    silence: Annotated[int, typer.Argument(max=_MOST, help="Its number, from `tocsin alerts silences`.")],
+def silences(
+    end: Annotated[int | None, typer.Option("--end", metavar="SILENCE", max=_MOST, help="End this one now.")] = None,
+    ended: Annotated[bool, typer.Option("--ended", help="Also those that have ended.")] = False,
     by: _By = None,
     json: options.Json = False,
 ) -> None:
-    """End a silence now."""
+    """List the silences, those that end first in front; or end one."""
     from tocsin.alerts import actions
 
-    with _acting(by) as (connection, who):
-        ended = actions.unsilence(connection, silence, who)
-    _write_silences([ended], json=json)
-
-
-@app.command()
-def silences(
-    ended: Annotated[bool, typer.Option("--ended", help="Also those that have ended.")] = False,
-    json: options.Json = False,
-) -> None:
-    """List the silences, those that end first in front."""
-    with reading_alerts() as database:
-        found = _read_silences(database, ended=ended)
+    if end is not None:
+        with _acting(by) as (connection, who):
+            found = [actions.unsilence(connection, end, who)]
+    else:
+        with reading_alerts() as database:
+            found = _read_silences(database, ended=ended)
     _write_silences(found, json=json)
 
 
@@ -225,19 +231,7 @@ def resend(
         raise typer.Exit(1)
 
 
-@app.command()
-def digest(
-    since: Annotated[str, typer.Option(metavar="SPAN|TIME", help="Alerts that opened since then.")] = "1d",
-    owner: Annotated[str | None, typer.Option(help="Of detectors of this owner.")] = None,
-    json: options.Json = False,
-) -> None:
-    """Sum up alerts by detector: how many opened, where they stand, what people judged, and who they are about."""
-    from tocsin.alerts.store.queries import digest as sum_up
-
-    with reading_alerts() as database:
-        found = sum_up(database, options.moment(since, "--since", datetime.now(UTC)), owner)
-    what = ("DETECTOR", "ALERTS", "URGENT", "OPEN", "ACKNOWLEDGED", "TRUE", "EXPECTED", "FALSE", "MOST ABOUT", "OWNER")
-    write_list(found, what, _digest_row, json=json, empty="no alerts")
+_DIGEST = ("DETECTOR", "ALERTS", "URGENT", "OPEN", "ACKNOWLEDGED", "TRUE", "EXPECTED", "FALSE", "MOST ABOUT", "OWNER")
 
 
 def _digest_row(own: DetectorDigest) -> tuple[object, ...]:

@@ -129,15 +129,16 @@ def topics() -> None:
     line(f"{counted(len(wanted_topics(settings, catalog)), 'topic')} at {settings.kafka.bootstrap_servers}")
 
 
-web_app = typer.Typer(
-    help="Show the address of the pages and who may log in; hash passwords.", invoke_without_command=True
-)
-
-
-@web_app.callback()
-def web(context: typer.Context) -> None:
+def web(
+    hash_password: Annotated[
+        bool, typer.Option("--hash-password", help="Ask for a password, and show its hash for `web.users` instead.")
+    ] = False,
+) -> None:
     """Show the address of the pages, and who may log in."""
-    if context.invoked_subcommand is not None:
+    if hash_password:
+        from tocsin.web import passwords
+
+        line(passwords.hash_password(typer.prompt("Password", hide_input=True, confirmation_prompt=True)))
         return
     from tocsin.dev.servers.ports import accepts
     from tocsin.web.passwords import FIRST_USER, first_password_file
@@ -153,15 +154,3 @@ def web(context: typer.Context) -> None:
     if file := first_password_file(settings):
         names = f"{FIRST_USER}, with the password in {file}"
     line(f"log in as {names}")
-
-
-@web_app.command("hash-password")
-def hash_password(
-    password: str = typer.Option(
-        ..., prompt=True, hide_input=True, confirmation_prompt=True, help="Asked for if not given."
-    ),
-) -> None:
-    """Hash a password for `web.users` in tocsin.toml; it is asked for, so that no history of a shell has it."""
-    from tocsin.web import passwords
-
-    line(passwords.hash_password(password))

@@ -1,4 +1,4 @@
-"""`tocsin status` and `tocsin usage`: what the jobs do and why, how far behind they are, and what they take."""
+"""`tocsin status`: what the jobs do and why, how far behind they are, and what they take."""
 
 from __future__ import annotations
 
@@ -30,9 +30,20 @@ _Job = Annotated[str | None, typer.Argument(help="Only this job, such as ingest:
 _Watch = Annotated[
     bool, typer.Option("--watch", help="On a terminal: look again each 2 s until Ctrl-C. Elsewhere: look once.")
 ]
+_Usage = Annotated[
+    int | None,
+    typer.Option(
+        "--usage",
+        metavar="DAYS",
+        min=1,
+        max=3650,
+        help="List instead what each job used on each of so many days (UTC) up to today, the most CPU first; a core "
+        "kept busy is marked.",
+    ),
+]
 
 
-def status(job: _Job = None, watch: _Watch = False, json: options.Json = False) -> None:
+def status(job: _Job = None, watch: _Watch = False, usage: _Usage = None, json: options.Json = False) -> None:
     """Show each job, and each server of a stack here: health, mode and why, lag, memory and CPU, last finding.
 
     Exit code 1 when a job that should run does not or has waited for ten minutes, when the supervisor has not looked at
@@ -43,6 +54,9 @@ def status(job: _Job = None, watch: _Watch = False, json: options.Json = False) 
     from tocsin.supervise.job_status import Severity
     from tocsin.web.metrics.reported_jobs import StatusReader
 
+    if usage is not None:
+        _list_usage(usage, job, json=json)
+        return
     settings = load_settings()
     if watch and not json and console().is_terminal:
         _watch(settings, job)
@@ -156,15 +170,12 @@ def _row(job: JobStatus) -> tuple[object, ...]:
     return (job.job, job.health, job.mode, *lag, *taken, utc(job.last_finding_at), f"{span(job.age_seconds)} ago")
 
 
-def usage(
-    days: Annotated[int, typer.Option("--days", min=1, max=3650, help="This many days, up to today.")] = 1,
-    json: options.Json = False,
-) -> None:
-    """List what each job used on each day (UTC), the most CPU first; a core kept busy is marked."""
+def _list_usage(days: int, job: str | None, *, json: bool) -> None:
     from tocsin.alerts.store.queries import list_usage
 
     with reading_alerts() as database:
-        found = list_usage(database, datetime.now(UTC).date() - timedelta(days=days - 1))
+        since = datetime.now(UTC).date() - timedelta(days=days - 1)
+        found = [usage for usage in list_usage(database, since) if job in (None, usage.job)]
     columns = ("DAY", "JOB", "RAN", "CPU", "CORES", "MEMORY", "IN", "OUT", "FINDINGS", "RESTARTS", "NOTE")
     write_list(found, columns, _usage_row, json=json, empty="no usage recorded on these days; the notifier records it")
 

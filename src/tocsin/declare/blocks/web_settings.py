@@ -16,7 +16,7 @@ WebRole = Literal["read", "answer", "operate"]
 
 def _hash(text: str) -> str:
     if not re.fullmatch(r"scrypt:\d+:\d+:\d+:[\w=-]+:[\w=-]+", text, re.ASCII):
-        raise ValueError("is no hash of a password; write what `tocsin web hash-password` prints")
+        raise ValueError("is no hash of a password; write what `tocsin web --hash-password` prints")
     return text
 
 
@@ -24,7 +24,7 @@ class WebUser(SettingBlock):
     """A person who logs in with a password.
 
     Attributes:
-        password: its hash, as `tocsin web hash-password` prints it.
+        password: its hash, as `tocsin web --hash-password` prints it.
         role: `read` looks; `answer` also acknowledges, resolves and silences alerts; `operate` may also silence all.
     """
 

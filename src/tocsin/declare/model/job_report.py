@@ -86,7 +86,7 @@ class JobReport(BaseModel, frozen=True, extra="ignore"):
             while it starts, since it last told something; of the notifier: since it began its last round, or mail.
         rows_in: records read since the process began, without ticks.
         rows_out: records written since the process began. Of a detector each is an update of a finding, and a burst
-            makes many of one finding; `tocsin usage` counts the findings.
+            makes many of one finding; `tocsin status --usage` counts the findings.
         rows_dropped_late: by the watermark since the process began; what the nightly batch will add.
         lag_seconds: since the append of the oldest unread record; 0 when there is none.
         watermark: of the job, UTC; None before the first batch and for stateless jobs. Of the indexer: every finding

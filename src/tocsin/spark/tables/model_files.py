@@ -120,7 +120,7 @@ class ModelFiles:
         """Read the file of a model. UnusableModel if it is gone, or its contents are others."""
         path = self.folder() / _name(digest)
         own = self._detector
-        remedy = f"train it again: tocsin model train {own}, or go back to the one before: tocsin model revert {own}"
+        remedy = f"train it again: tocsin model train {own}, or go back: tocsin model hold {own} --previous"
         try:
             content = path.read_bytes()
         except FileNotFoundError as error:
@@ -142,7 +142,7 @@ class ModelFiles:
                 packages = facts.packages if facts is not None else {}
                 what = f"cannot be loaded here ({type(error).__name__}: {error}); it was trained with "
                 what += ", ".join(_beside_ours(*one) for one in packages.items()) or "unknown packages"
-                remedy = "install what it was trained with: tocsin packages install; "
+                remedy = "install what it was trained with: tocsin packages; "
                 remedy += f"or train again: tocsin model train {self._detector}"
                 raise UnusableModel(f"{self.place}/{_name(digest)}: {what}; {remedy}") from error
             while len(_loaded) >= _MOST_LOADED:

@@ -63,7 +63,9 @@ def test_days_and_versions_are_listed_shown_taken_back_and_verified(settings: Se
     ] == [*("v3", "v2", "v1")]
 
     assert run("verify").output == "0 faults in the history of 1 source\n"
-    assert run("rollback", "--source", "logins", "2026-11-19").output == "v1 counts for 2026-11-19: 5 events\n"
+    back = ("publish", "logins", "--day", "2026-11-19", "--version", "previous")
+    assert run(*back, "--by", "ann", "--reason", "late").exit_code == run(*back[:4], "--by", "ann").exit_code == 2
+    assert run(*back).output.startswith("v1 counts for 2026-11-19: 5 events\n")
     shutil.rmtree(settings.history_folder / "days" / "logins" / "dt=2026-11-19" / "v1")
     done = run("verify", "--source", "logins")
     assert (done.exit_code, "v1/part-00000_00000.c000.zstd.parquet is gone" in done.output) == (1, True)

@@ -70,33 +70,33 @@ def fault(*words: str) -> str:
 def test_the_newest_is_shown_and_compared_unless_one_is_named(models: Models) -> None:
     assert "no model 'x' (there are: none)" in fault("show", "made", "x")
     old, new = models.add(OLD, 5), models.add(NEW, 9)
-    assert json.loads(said("show", "made"))["hash"] == new
+    assert json.loads(said("show", "made", "newest"))["hash"] == new
     assert json.loads(said("show", "made", str(OLD)))["hash"] == old
     assert json.loads(said("show", "made", old[:6]))["hash"] == old
-    assert "rows: 5 -> 9" in said("diff", "made", str(OLD))
-    assert "rows: 9 -> 5" in said("diff", "made", str(NEW), str(OLD))
+    assert "rows: 5 -> 9" in said("show", "made", "--against", str(OLD))
+    assert "rows: 9 -> 5" in said("show", "made", str(OLD), "--against", str(NEW))
     newest = models.add(TODAY, 12)
     (models.settings.state / "models" / "made" / f"{newest}.json").unlink()
-    assert "are gone" in fault("show", "made"), "an older one is not shown in its place"
+    assert "are gone" in fault("show", "made", "newest"), "an older one is not shown in its place"
 
 
 def test_models_and_refusals_are_listed_and_one_is_held(models: Models) -> None:
-    assert "no model yet" in said("list", "made")
+    assert "no model yet" in said("show", "made")
     digest = models.add(NEW, 9)
     models.versions.refuse(TODAY, "it drifts", datetime.now(UTC))
-    first, refused = json.loads(said("list", "made", "--json"))
+    first, refused = json.loads(said("show", "made", "--json"))
     assert (first["hash"], first["rows"], first["findings"], first["holds_until"]) == (digest, 9, 9, None)
     assert (refused["day"], refused["refused"]) == (str(TODAY), "it drifts")
     assert "stays in force until" in said("hold", "made", "--reason", "an audit")
-    assert "an audit" in said("list", "made")
+    assert "an audit" in said("show", "made")
     assert models.versions.held is not None
 
 
 def test_reverting_needs_a_model_before_whose_file_is_whole(models: Models) -> None:
     models.add(OLD, 5)
-    assert "there is no model before" in fault("revert", "made")
+    assert "there is no model before" in fault("hold", "made", "--previous")
     models.add(NEW, 9)
-    assert "not the model that was trained" in fault("revert", "made")
+    assert "not the model that was trained" in fault("hold", "made", "--previous")
     assert models.versions.held is None, "nothing has changed"
 
 

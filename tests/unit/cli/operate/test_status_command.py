@@ -142,7 +142,7 @@ class TestVerb:
         code, out, err = self.call()
         assert code == 1
         assert "logins: the quality gate refuses 2026-01-31. Why: tocsin history list --source logins." in err
-        assert "tocsin history accept logins --day 2026-01-31 --by NAME --reason TEXT" in err
+        assert "tocsin history publish logins --day 2026-01-31 --by NAME --reason TEXT" in err
         code, out, _ = self.call("--json")
         assert (code, len(json.loads(out))) == (1, 6)
         assert self.call("notifier")[0] == 0, "who asks about one job gets an answer about that one"

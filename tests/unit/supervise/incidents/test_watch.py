@@ -187,7 +187,7 @@ def test_days_that_a_gate_refuses_are_a_mail_until_they_are_good(one: Installati
     page = one.page()
     assert "rows is &lt;0&gt;" in page
     assert ">tocsin history seal --source logins --day 2026-01-31</p>" in page
-    assert ">tocsin history accept logins --day 2026-01-31 --by NAME --reason TEXT</p>" in page
+    assert ">tocsin history publish logins --day 2026-01-31 --by NAME --reason TEXT</p>" in page
     assert "docs/run/runbooks.md#refused-day" in page
     _refuse(one, 29, 30)
     one.look()

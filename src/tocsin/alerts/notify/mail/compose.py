@@ -145,7 +145,7 @@ def summary_mail(shown: list[AlertDetails], overview: Overview, envelope: Envelo
     what = f"{count:,} alert{'s' * (count != 1)} of {', '.join(names[:3])}"
     what += f" and {len(names) - 3} more" if len(names) > 3 else ""
     only = overview.detectors[0] if len(names) == 1 else ""
-    command = "tocsin alerts list" + (f" --detector {shlex.quote(only)}" if only else "")
+    command = "tocsin alerts" + (f" --detector {shlex.quote(only)}" if only else "")
     more = f"and {count - len(shown):,} more: {command}" if count > len(shown) else ""
     urgent = overview.urgent > 0 and not overview.summary
     mark = "[summary] " if overview.summary else "[URGENT] " if urgent else ""
