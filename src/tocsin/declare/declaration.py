@@ -15,7 +15,7 @@ from tocsin.declare.code.case_code import without_cases
 from tocsin.declare.code.outside_code import outside_code
 from tocsin.declare.code.outside_reads import TRAIN, outside_reads
 from tocsin.declare.code.own_modules import OwnModule, own_modules
-from tocsin.declare.code.python_syntax import parse
+from tocsin.declare.code.python_syntax import compile_module, parse
 from tocsin.declare.code.step_signature import ON_TIMER, function_faults
 from tocsin.declare.keywords import DeclaredKind
 from tocsin.declare.model.detector import MODELS_OF, DetectorSpec
@@ -68,6 +68,7 @@ def _read(path: Path, kind: DeclaredKind) -> keywords.Spec:
     try:
         text = path.read_bytes()
         tree = parse(text.decode(), str(path))
+        compile_module(tree, str(path))  # finds what the parser does not, such as a keyword that is written twice
     except (SyntaxError, UnicodeDecodeError) as error:
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise ConfigError.one(path, f"is not Python 3.11: {error}", line=line) from error
@@ -189,8 +190,9 @@ def _literal(keyword: ast.keyword) -> Any:
         name, positional, example = _CALLS[keyword.arg]
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
             by_place = dict(zip(positional, map(ast.literal_eval, node.args), strict=False))
-            if len(node.args) == len(by_place):
-                return by_place | {str(inner.arg): ast.literal_eval(inner.value) for inner in node.keywords}
+            named = {inner.arg: ast.literal_eval(inner.value) for inner in node.keywords}
+            if len(node.args) == len(by_place) and None not in named and by_place.keys().isdisjoint(named):
+                return by_place | named
     except ValueError as error:
         raise ValueError("must be a literal, because the file is read without being imported") from error
     raise ValueError(f"must be written as {example}")

@@ -7,6 +7,7 @@ The meaning of the others is that of the attributes of their specs.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -51,8 +52,8 @@ _TABLE = "^[a-z][a-z0-9_]{0,62}$"
 
 
 def _limit(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"must be a number, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < sys.float_info.max:
+        raise ValueError(f"must be a number, not {value!r:.40}")
     return value
 
 
@@ -60,8 +61,9 @@ def _limits(limits: dict[str, Any]) -> Levels:
     return Levels(**limits)
 
 
-def _different(names: tuple[str, ...]) -> tuple[str, ...]:
-    twice = [name for name in names if names.count(name) > 1]
+def _different(names: tuple[str, ...], fold: Callable[[str], str] = str) -> tuple[str, ...]:
+    folded = [fold(name) for name in names]
+    twice = [name for name in names if folded.count(fold(name)) > 1]
     if twice:
         raise ValueError(f"names '{twice[0]}' twice")
     return names
@@ -97,7 +99,12 @@ def _reference(text: str) -> str:
 ADDED_MEANING = ("expect", "tables", "forget_after", "time_zone", "model")
 """Further keywords that may change the results; a file without them keeps its version."""
 
-Columns = Annotated[tuple[Text, ...], BeforeValidator(as_list), Field(min_length=1)]
+
+def _columns(names: tuple[str, ...]) -> tuple[str, ...]:
+    return _different(names, str.lower)  # as Spark, which ignores case
+
+
+Columns = Annotated[tuple[Text, ...], BeforeValidator(as_list), AfterValidator(_columns), Field(min_length=1)]
 SourceNames = Annotated[
     tuple[Text, ...], BeforeValidator(as_list), AfterValidator(_different), Field(min_length=1, alias="source")
 ]
@@ -196,6 +203,9 @@ def _entities(expected: _Expected | None, others: ValidationInfo) -> Entities | 
         raise ValueError("seen_within must be at least as long as the window")
     if others.data.get("score") is not None:
         raise ValueError("goes without score=: what is missing is always final")
+    if (levels := others.data.get("levels")) is not None and levels.highest >= declared.minimum:
+        what = f"can miss {declared.minimum:g} at most, so a limit of {levels.highest:g} is never exceeded"
+        raise ValueError(f"{what}; raise minimum= or lower levels=")
     return declared
 
 
@@ -276,7 +286,7 @@ class _Detector(_Declared):
         "with each alert",
         (),
     )
-    memory: Size | None = _key(
+    memory: Annotated[Size, Field(ge=LEAST_MEMORY)] | None = _key(
         "size such as 900 MB",
         "what its job may hold, Python and JVM together; one that takes more is restarted; the setting "
         "spark.memory_mb unless declared, which is about 2 GB",
@@ -330,7 +340,7 @@ class _View(_Declared):
     table: Annotated[str, Field(pattern=_TABLE)] = ""
     keep: Duration | None = None
     total: Annotated[tuple[Text, ...], BeforeValidator(as_list)] = ()
-    memory: Size | None = None
+    memory: Annotated[Size, Field(ge=LEAST_MEMORY)] | None = None
     resources: OnCluster = None
     isolation: StrictBool = False
     latency: Latency | Literal[""] = ""

@@ -22,6 +22,8 @@ LEAST_MEMORY = 512_000_000
 """Heap of an executor in bytes, below which Spark does not start."""
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([MG])B")
+_CHOICE = re.compile(r"(list|literal|function-[a-z]+)\[")
+"""How pydantic names the forms that one value may have, where it does not name a key."""
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
@@ -76,13 +78,19 @@ def faults_of(
 
     `where` is the file at fault; `what` a key of it is called, such as "a setting"; `line` finds the line of a key.
     """
-    return [_fault(dict(detail), str(where), model, what, line) for detail in error.errors()]
+    found: dict[object, Fault] = {}
+    for number, detail in enumerate(error.errors()):
+        fault = _fault(dict(detail), str(where), model, what, line)
+        is_choice = any(isinstance(part, str) and _CHOICE.match(part) for part in detail["loc"])
+        found.setdefault(fault.key if is_choice else number, fault)  # of several forms, none of which fits, the first
+    return list(found.values())
 
 
 def _fault(
     detail: Mapping[str, Any], where: str, model: type[BaseModel], what: str, line: Callable[[str], int | None]
 ) -> Fault:
-    loc, value, near = [part for part in detail["loc"] if part != "[key]"], detail["input"], None
+    loc = [part for part in detail["loc"] if part != "[key]" and not (isinstance(part, str) and _CHOICE.match(part))]
+    value, near = detail["input"], None
     path = [part for part in loc if isinstance(part, str)]
     if detail["type"] != "model_type":  # of a list of texts the list is at fault, of a list of blocks the block
         while loc and isinstance(loc[-1], int):

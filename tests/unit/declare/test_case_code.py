@@ -76,6 +76,7 @@ def test_what_is_left_runs() -> None:
         ("CASES = []", (False, False)),
         ("CASES = [Case('a', events=x, expect=[email()])]", (True, False)),
         ("CASES = [Case('a', events=x, expect=[])]", (False, True)),
+        ("CASES = [Case('a', x, []), Case('b', x, [email()])]", (True, True)),
         ("CASES = [Case('a', events=x, expect=[]), Case('b', events=x, expect=[1])]", (True, True)),
         ("CASES = [Case(n, events=x, expect=e) for n, e in many]", (True, True)),
         ("CASES = [tocsin.Case('a', events=x, expect=())]", (False, True)),

@@ -95,7 +95,7 @@ def test_tags_and_references_are_for_people_and_change_no_version(tmp_path: Path
 
 
 def expecting(expect: str, old: str = "", new: str = "") -> str:
-    text = GOOD.replace('stage="live"', f'stage="live", expect={expect}')
+    text = GOOD.replace('stage="live"', f'stage="live", expect={expect}').replace("email=50, urgent=100", "email=0")
     return text.replace(old, new, 1) if old else text
 
 
@@ -161,6 +161,26 @@ DAY = ':16: time_zone: needs window="1 day", without slide='
         (expecting('Entities(["a", "a"])'), ":17: expect: names an entity twice"),
         (expecting('Entities(["a"], minimum=0)'), ":17: expect: minimum=0 is always reached; it must be above 0"),
         (expecting('Entities(["a"], minimum="5")'), ":17: expect.minimum: must be a number, not '5'"),
+        (expecting('Entities(["a"], minimum=1e999)'), ":17: expect.minimum: must be a number, not inf"),
+        (expecting('Entities(["a", 5])'), ":17: expect.names: must be a non-empty text, not 5"),
+        (expecting('Entities("a")'), ":17: expect.names: must be a valid list, not 'a'"),
+        (
+            expecting('Entities(["a"], minimum=5)', "email=0", "email=0, urgent=5"),
+            ":17: expect: can miss 5 at most, so a limit of 5 is never exceeded",
+        ),
+        (expecting('Entities(["a"], 5, minimum=6)'), ":17: expect: must be written as Entities("),
+        (live("false_positives=5"), ":17: false_positives: must be a non-empty text, not 5"),
+        (live('latency="5 ms"'), ":17: latency: must be '10 ms', '100 ms' or '1 s', not '5 ms'; did you mean '10 ms'?"),
+        (live('memory="10 MB"'), ":17: memory: must be greater than or equal to 512000000"),
+        (live('stage="draft"'), ":17: is not Python 3.11: keyword argument repeated: stage"),
+        (changed("email=50, urgent=100", "**{}"), ":16: levels: must be written as Levels(email=50"),
+        (changed("email=50", "email=1e999"), ":16: levels.email: must be a number, not inf"),
+        (changed('entity="user_id"', 'entity=["ip", "IP"]'), ":16: entity: names 'ip' twice"),
+        (changed('"10 seconds"', '"0.0000001 seconds"'), ":16: window: '0.0000001 seconds' is too short"),
+        (
+            changed('"10 seconds"', '"99999999999 days"'),
+            ":16: window: '99999999999 days' is too long: a duration is 36",
+        ),
         (expecting('Entities(["a"], least=5)'), ":17: expect.least: is not a key of a detector"),
         (expecting('Entities([["a", "b"]])'), ":17: expect: needs 1 text for each entity, for each of its columns one"),
         (expecting('["a"]'), ':17: expect: must be written as Entities(["web.1", "web.2"], minimum=5)'),
@@ -201,7 +221,8 @@ def test_resources_that_are_declared_go_before_those_of_the_settings(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("900 MB", 900_000_000), ("1.5 GB", 1_500_000_000), ("1GB", 1_000_000_000), ("0.5 MB", 500_000)]
+    ("text", "size"),
+    [("900 MB", 900_000_000), ("1.5 GB", 1_500_000_000), ("1GB", 1_000_000_000), ("512 MB", 512_000_000)],
 )
 def test_memory_is_read_as_bytes(tmp_path: Path, text: str, size: int) -> None:
     assert read_spec(written(tmp_path, GOOD.replace('stage="live"', f'stage="live", memory="{text}"'))).memory == size

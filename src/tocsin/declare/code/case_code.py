@@ -34,7 +34,8 @@ def case_names(tree: ast.Module) -> list[str]:
 
 def case_kinds(tree: ast.Module) -> tuple[bool, bool]:
     """Return whether the file `tree` has a case that fires, and one that is silent; what is no literal may be both."""
-    expected = [keyword.value for call in _cases(tree) for keyword in call.keywords if keyword.arg == "expect"]
+    named = [keyword.value for call in _cases(tree) for keyword in call.keywords if keyword.arg == "expect"]
+    expected = named + [call.args[2] for call in _cases(tree) if len(call.args) > 2]
     empty = [isinstance(value, ast.List | ast.Tuple) and not value.elts for value in expected]
     unsure = any(not isinstance(value, ast.List | ast.Tuple) for value in expected)
     return unsure or not all(empty), unsure or any(empty)

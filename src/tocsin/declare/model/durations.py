@@ -28,6 +28,7 @@ _UNITS = {
 _FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|[a-z]+?)s?\s*", re.IGNORECASE)
 _OFFSET = re.compile(r"([+-])(0\d|1[0-4]):([0-5]\d)")
 _MOST_RUNS = 4
+_LONGEST = timedelta(days=36_500)  # less than the first and the last date are away from any event
 _LONGER = timedelta(hours=2)
 """So much longer than 24 hours is the longest day of a time zone: at Troll in Antarctica the clock changes by two."""
 
@@ -36,11 +37,14 @@ def parse_duration(text: str) -> timedelta:
     """`text` ("10 seconds", "1 hour", "1.5 days") as a timedelta; ValueError with the accepted form if it is none."""
     match = _FORM.fullmatch(text)
     unit = _UNITS.get(match.group(2).lower()) if match else None
-    if match and unit and float(match.group(1)) == 0:
-        raise ValueError(f"'{text}' is too short: a duration is longer than zero")
     if match is None or unit is None:
         raise ValueError(f"'{text}' is not a duration; write a number and a unit, such as '10 seconds' or '1 hour'")
-    return timedelta(seconds=float(match.group(1)) * unit)
+    seconds = float(match.group(1)) * unit
+    if seconds > _LONGEST.total_seconds():
+        raise ValueError(f"'{text}' is too long: a duration is {_LONGEST.days} days at most")
+    if not (duration := timedelta(seconds=seconds)):  # less than a microsecond, too
+        raise ValueError(f"'{text}' is too short: a duration is longer than zero")
+    return duration
 
 
 def spark_interval(duration: timedelta) -> str:
