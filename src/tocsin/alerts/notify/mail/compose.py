@@ -288,9 +288,8 @@ def _alert_letter(details: AlertDetails, notification: Notification, envelope: E
     lower_bound = finding.at_least or open_window
     score, limit = score_text(finding.score, at_least=lower_bound, limit=finding.limit), number(finding.limit)
     bare_score = f"{score.removeprefix('at least ')}{'+' * lower_bound}"
-    urgent = finding.level == "urgent"
+    urgent, detector = finding.level == "urgent", plain(alert.detector)
     window, findings = _window(details.highest, open_window), f"{alert.findings} finding{'s' * (alert.findings != 1)}"
-    detector = plain(alert.detector)
     alt = f"Score of {named(alert.entity)} over time: {score}, limit {limit}"
     addresses = _addresses(alert, envelope)
     facts = _facts(details, addresses)
