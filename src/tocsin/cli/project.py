@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
+
+from tocsin.cli.output import note
 
 if TYPE_CHECKING:
     from tocsin.alerts.store.database import Database
     from tocsin.declare.catalog import Catalog
+    from tocsin.declare.model.alert_matcher import AlertMatcher
     from tocsin.declare.settings import Settings
 
 
@@ -24,6 +27,14 @@ def load_project() -> tuple[Settings, Catalog]:
     from tocsin.declare import catalog
 
     return catalog.load_project()
+
+
+def note_idle(matchers: Mapping[str, AlertMatcher]) -> None:
+    """Say which of `matchers`, by what they belong to, take no alert of any declared detector, and why."""
+    _, catalog = load_project()
+    for what, matcher in matchers.items():
+        if why := catalog.why_idle(matcher):
+            note(f"{what} {why}", style="yellow")
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from tocsin.declare.feeding import (
     findings_source,
     models_table,
 )
+from tocsin.declare.model.alert_matcher import AlertMatcher
 from tocsin.declare.model.detector import FINDINGS_OF, DetectorSpec
 from tocsin.declare.model.errors import ConfigError, Fault, nearest
 from tocsin.declare.model.flow import FlowSpec
@@ -30,7 +31,7 @@ from tocsin.declare.model.names import DETECTOR, FLOW, INDEXER, JobName, compute
 from tocsin.declare.model.source import Source
 from tocsin.declare.model.table import TableSpec
 from tocsin.declare.model.view import ViewSpec
-from tocsin.declare.routes import ROUTES_FILE, faults_of_routes, read_routes
+from tocsin.declare.routes import ROUTES_FILE, faults_of_routes, read_routes, why_never
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.declare.source_file import read_source, read_table
 
@@ -65,6 +66,10 @@ class Catalog:
         own = JobName.parse(job)
         spec = (self.detectors if own.kind == DETECTOR else self.flows).get(own.name)
         return "" if spec is None else spec.version
+
+    def why_idle(self, matcher: AlertMatcher) -> str:
+        """Say why `matcher` takes no alert of any detector that is declared; empty if it may, or none is declared."""
+        return why_never(matcher, list(self.detectors.values()), _unread(self.broken)) if self.detectors else ""
 
     def versioned_job(self, name: str) -> str:
         """Find the job of the detector or flow `name`; where both are called so, of `detector:NAME` or `flow:NAME`.
@@ -254,11 +259,14 @@ def load_project() -> tuple[Settings, Catalog]:
 def _faults_of_routes(
     project: Path, detectors: dict[str, DetectorSpec], broken: dict[str, ConfigError]
 ) -> Sequence[Fault]:
-    unread = {name for folder, _, name in (place.partition("/") for place in broken) if folder == "detectors"}
     try:
-        return faults_of_routes(read_routes(project), project, detectors.values(), unread)
+        return faults_of_routes(read_routes(project), project, detectors.values(), _unread(broken))
     except ConfigError as error:
         return error.faults
+
+
+def _unread(broken: Iterable[str]) -> set[str]:
+    return {name for folder, _, name in (place.partition("/") for place in broken) if folder == "detectors"}
 
 
 def _read_code(

@@ -221,7 +221,7 @@ def faults_of_routes(routes: Routes, project: Path, detectors: Iterable[Detector
     """List the routes and inhibitions that never match. Detectors in `broken` count by their names alone."""
     faults, known = [], list(detectors)
     for number, route in enumerate(routes.route):
-        if what := _never(route.match, known, broken):
+        if what := why_never(route.match, known, broken):
             faults.append(_fault(project, f"route[{number}].match", what))
         hiding = next(((n, one) for n, one in enumerate(routes.route[:number], start=1) if one.hides(route)), None)
         if hiding is not None:
@@ -229,14 +229,14 @@ def faults_of_routes(routes: Routes, project: Path, detectors: Iterable[Detector
             faults.append(_fault(project, f"route[{number}]", f"{what}`continue = true` there"))
     for number, inhibition in enumerate(routes.inhibit):
         for side in ("wider", "narrower"):
-            if what := _never(getattr(inhibition, side), known, broken):
+            if what := why_never(getattr(inhibition, side), known, broken):
                 faults.append(_fault(project, f"inhibit[{number}].{side}", what))
-        if what := _never(AlertMatcher(entity=dict.fromkeys(inhibition.same, ("*",))), known, broken):
+        if what := why_never(AlertMatcher(entity=dict.fromkeys(inhibition.same, ("*",))), known, broken):
             faults.append(_fault(project, f"inhibit[{number}].same", what))
     return faults
 
 
-def _never(matcher: AlertMatcher, known: list[DetectorSpec], broken: set[str]) -> str:
+def why_never(matcher: AlertMatcher, known: Sequence[DetectorSpec], broken: set[str]) -> str:
     """Say why `matcher` takes no alert of any detector that is declared; empty if it may."""
     names = {spec.name for spec in known} | broken
     sides = {"detector": (matcher.detector, names)}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tocsin.alerts.store.alert_rows import JobUsage
 from tocsin.declare.catalog import Catalog
+from tocsin.declare.model.alert_matcher import AlertMatcher
 from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.errors import TocsinError
 from tocsin.declare.model.job_report import SILENT_SECONDS, JobState
@@ -151,6 +152,11 @@ class Installation:
         """The declarations of detectors that can be read, by name."""
         snapshot = self._look()
         return dict(snapshot.catalog.detectors) if snapshot else {}
+
+    def why_idle(self, matcher: AlertMatcher) -> str:
+        """Say why a silence of `matcher` mutes nothing; see `Catalog.why_idle`."""
+        snapshot = self._look()
+        return snapshot.catalog.why_idle(matcher) if snapshot else ""
 
     def dags(self) -> set[str]:
         """The DAGs that handle jobs."""

@@ -12,6 +12,7 @@ from tests.rig.command_line import call, invoke
 from tests.rig.samples import findings as findings_of
 from tests.rig.samples.backfills import DAY, NEXT, SPEC, published
 from tests.rig.samples.backfills import finding as backfilled
+from tests.rig.samples.project import copy_project
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.evidence.alert_evidence import AlertEvidence, SourceEvidence, store_evidence
 from tocsin.alerts.finding_feed import FindingRecord
@@ -37,6 +38,7 @@ def finding(user: str, score: int, start: datetime = START) -> Finding:
     return findings_of.finding(score, user=user, at=start, version="0123456789ab", at_least=score > 100, **seen)
 
 
+_SILENCE = ("alerts", "silence", "--for", "1h", "--why", "load test")
 FACTS = DetectorFacts(
     name="failed_logins",
     version="0123456789ab",
@@ -187,6 +189,33 @@ def test_an_alert_is_shown_with_whom_it_told() -> None:
     assert "e-mail above 50, urgent above 100" in written
     assert "leaves when the window that ends" in written
     assert "security@example.com  email  waiting" in written
+
+
+@pytest.mark.usefixtures("stored")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("alerts", "--limit", "1"), "at most 1 are listed; --limit lists more"),
+        (("findings", "--limit", "3"), "at most 3 are listed"),
+        (
+            ("findings", "--detector", "failed_logns"),
+            "no declared detector has the detector 'failed_logns'; did you mean",
+        ),
+        (("alerts", "--detector", "failed_logns"), "did you mean 'failed_logins'?"),
+        (("alerts", "route", "--detector", "failed_logins", "--entity", "user=x"), "--entity never matches"),
+        ((*_SILENCE, "--detector", "failed_logns"), "silence 1 never matches"),
+        (
+            (*_SILENCE, "--detector", "failed_*", "--entity", "user=mallory"),
+            "has the entity column 'user'; did you mean",
+        ),
+        ((*_SILENCE, "--owner", "security@*"), ""),
+        (("findings", "--detector", "failed_logins"), ""),
+    ],
+)
+def test_what_is_cut_or_can_match_nothing_is_said(project: Path, words: tuple[str, ...], said: str) -> None:
+    copy_project(project, "sources", "detectors")
+    done = invoke(words)
+    assert (done.exit_code, said in done.stderr, bool(done.stderr)) == (0, True, bool(said))
 
 
 @pytest.mark.usefixtures("stored")

@@ -232,6 +232,14 @@ def test_a_matcher_includes_another(wide: dict[str, object], narrow: dict[str, o
     assert AlertMatcher.model_validate(wide).includes(AlertMatcher.model_validate(narrow)) is includes
 
 
+@pytest.mark.parametrize(
+    ("pattern", "value", "takes"),
+    [("[::1]", "[::1]", True), ("a?[b]*", "a?[b]*", True), ("[ab]", "a", True), ("", "", True), ("", "a", False)],
+)
+def test_a_pattern_also_takes_its_own_text(pattern: str, value: str, takes: bool) -> None:
+    assert AlertMatcher.model_validate({"entity": {"user_id": pattern}}).matches(labels(user=value)) is takes
+
+
 def test_the_examples_of_the_page_are_routes() -> None:
     blocks = [part.split("```")[0] for part in (ROOT / "docs/run/alerts.md").read_text().split("```toml\n")[1:3]]
     routes = parse_routes("".join(blocks), Path("routes.toml"))

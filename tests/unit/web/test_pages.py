@@ -438,10 +438,17 @@ def test_a_silence_of_everything_is_asked_back_and_is_on_every_page(pages: Pages
     assert "Every alert is muted" not in eve.get("/alerts").text
 
 
+def test_a_silence_that_mutes_nothing_says_so(pages: Pages) -> None:
+    client = pages.log_in("bob")
+    assert post(client, "/silences", "/silences", detector="failed_logns", hours="1", why="typed").status_code == 303
+    assert "did you mean &#39;failed_logins&#39;?" in client.get("/silences").text
+
+
 @pytest.mark.parametrize(
     ("fields", "fault"),
     [
         ({"entity": "mallory"}, "Entity: write column=value, not mallory"),
+        ({"entity": "=mallory"}, "Entity: write column=value, not =mallory"),
         ({"level": "high"}, "Level: "),
         ({"detector": "a", "hours": "0"}, "0 hours: must be more than 0"),
         ({"detector": "a", "why": " "}, "A silence needs an owner and a reason"),

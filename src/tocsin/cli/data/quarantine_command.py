@@ -123,7 +123,7 @@ def _sources(catalog: Catalog, source: str | None) -> list[Source]:
 
 
 def _show_count(found: QuarantineCount) -> None:
-    table(_COLUMNS, map(_row, found.newest), empty="the quarantine is empty")
+    table(_COLUMNS, map(_row, found.newest), empty="no quarantined records")
     if found.newest:
         all_records, shown = counted(found.total, "record"), len(found.newest)
         many = f"{shown} of {all_records} shown" if shown < found.total else all_records

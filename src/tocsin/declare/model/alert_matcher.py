@@ -34,7 +34,8 @@ class AlertLabels:
 class AlertMatcher(BaseModel):
     """A choice of alerts: every field that is given must fit, and of a field one of its values.
 
-    Names and values are shell patterns (`payments_*`), which mind case. Without any field it takes every alert.
+    Names and values are shell patterns (`payments_*`), which mind case; a text such as `[::1]` is also one of itself.
+    Without any field it takes every alert.
 
     Attributes:
         entity: by column, patterns of its value; a column that an alert has not got does not fit.
@@ -86,7 +87,7 @@ def _says_nothing(pattern: str) -> bool:
 
 
 def _fits(patterns: tuple[str, ...], value: str) -> bool:
-    return not patterns or any(fnmatchcase(value, pattern) for pattern in patterns)
+    return not patterns or value in patterns or any(fnmatchcase(value, pattern) for pattern in patterns)
 
 
 def _includes(wide: tuple[str, ...], narrow: tuple[str, ...]) -> bool:

@@ -164,7 +164,9 @@ def _page(request: Request, site: Site, user: User, form: dict[str, str] | None 
     found = [one for one in found if not (own := _muted(one.matcher, names)) or own - unseen]
     active = sorted((one for one in found if one.ends_at > now), key=lambda one: one.ends_at)
     ended = [one for one in found if one.ends_at <= now][:_ENDED]
-    facts = {"active": active, "ended": ended, "form": form or dict.fromkeys(_FIELDS, ""), "fault": fault}
+    # Who may not see every detector reads no name of one in a hint.
+    idle = {one.id: "" if unseen else site.installation.why_idle(one.matcher) for one in active}
+    facts = {"active": active, "ended": ended, "idle": idle, "form": form or dict.fromkeys(_FIELDS, ""), "fault": fault}
     return site.page(request, "silences.html", 422 if fault else 200, **facts)
 
 
@@ -206,7 +208,7 @@ def _matcher(given: dict[str, str]) -> AlertMatcher:
     entity: dict[str, tuple[str, ...]] = {}
     for pair in filter(str.strip, given["entity"].split(",")):
         column, equals, value = pair.partition("=")
-        if not equals:
+        if not equals or not column.strip():
             raise ValueError(f"entity: write column=value, not {pair.strip()}")
         entity[column.strip()] = (*entity.get(column.strip(), ()), value.strip())
     words = {name: tuple(given[name].replace(",", " ").split()) for name in ("detector", "owner", "level", "tags")}
