@@ -70,8 +70,7 @@ def _read(path: Path, kind: DeclaredKind) -> keywords.Spec:
         tree = parse(text.decode(), str(path))
         compile_module(tree, str(path))  # finds what the parser does not, such as a keyword that is written twice
     except (SyntaxError, UnicodeDecodeError) as error:
-        line = error.lineno if isinstance(error, SyntaxError) else None
-        raise ConfigError.one(path, f"is not Python 3.11: {error}", line=line) from error
+        raise ConfigError.one(path, f"is not Python 3.11: {error}", line=getattr(error, "lineno", None)) from error
     call, function = _decorator_call(tree, path, kind)
     values, faults = _read_keywords(call, path, kind)
     if kind is keywords.DETECTOR:
