@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sized
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -11,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from tocsin.cli.output import note
 from tocsin.declare.model.durations import parse_duration
 
 _SHORT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", re.IGNORECASE)
@@ -70,12 +68,6 @@ def span(text: str, option: str) -> float:
     except (ValueError, OverflowError):
         raise typer.BadParameter(f"'{text}' is not a span of time; {_HELP}", param_hint=f"'{option}'") from None
     return read.total_seconds()
-
-
-def note_limit(found: Sized, limit: int) -> None:
-    """Say that a list may have been cut by `--limit`."""
-    if len(found) >= limit:
-        note(f"at most {limit:,} are listed; --limit lists more", style="yellow")
 
 
 def columns(given: list[str]) -> dict[str, tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,16 @@ def note_idle(matchers: Mapping[str, AlertMatcher]) -> None:
     for what, matcher in matchers.items():
         if why := catalog.why_idle(matcher):
             note(f"{what} {why}", style="yellow")
+
+
+def note_left_out(found: Sized, limit: int, detector: str | None) -> None:
+    """Say that a list may be cut by `limit`, or is empty because there is no `detector` of this name."""
+    from tocsin.declare.model.alert_matcher import AlertMatcher
+
+    if len(found) >= limit:
+        note(f"at most {limit:,} are listed; --limit lists more", style="yellow")
+    if detector and not found:
+        note_idle({f"--detector {detector}": AlertMatcher(detector=(detector,))})
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import typer
 from tocsin.cli import options
 from tocsin.cli.detectors.check_command import open_project
 from tocsin.cli.output import counted, line, note, utc, write_list
-from tocsin.cli.project import load_project, load_settings, note_idle, reading_alerts
+from tocsin.cli.project import load_project, load_settings, note_left_out, reading_alerts
 from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.names import detector_job
@@ -106,7 +106,6 @@ def findings(
         return
     from tocsin.alerts.backfilled.ledger_follower import list_waiting
     from tocsin.alerts.store.queries import FindingFilter, list_findings
-    from tocsin.declare.model.alert_matcher import AlertMatcher
 
     start = options.since(since)
     wanted = FindingFilter(
@@ -120,9 +119,7 @@ def findings(
         both = [*waiting, *(stored for stored in found if stored.finding.finding_id not in known)]
         found = sorted(both, key=lambda stored: stored.finding.moment, reverse=True)[:limit]
     write_list(found, COLUMNS, row, json=json, empty="no findings")
-    options.note_limit(found, limit)
-    if detector and not found:
-        note_idle({f"--detector {detector}": AlertMatcher(detector=(detector,))})
+    note_left_out(found, limit, detector)
     if exit_code and found:
         raise typer.Exit(1)
 

@@ -17,7 +17,7 @@ from tocsin.alerts.alert_states import AlertState, Verdict
 from tocsin.cli import options
 from tocsin.cli.detectors import detectors_command
 from tocsin.cli.output import counted, line, note, table, utc, write, write_list
-from tocsin.cli.project import load_project, load_settings, note_idle, reading_alerts
+from tocsin.cli.project import load_project, load_settings, note_idle, note_left_out, reading_alerts
 from tocsin.declare.model.detector import DetectorSpec, Stage
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.sizes import entity_text, number
@@ -86,7 +86,6 @@ def alerts(
     Exit code 1 when there is none with this number.
     """
     from tocsin.alerts.store.queries import AlertFilter, digest, list_alerts, show_alert
-    from tocsin.declare.model.alert_matcher import AlertMatcher
 
     wanted = AlertFilter(
         state=state, detector=detector, owner=owner, level=level, entity=entity, since=options.since(since), limit=limit
@@ -101,9 +100,7 @@ def alerts(
         found, muting = list_alerts(database, wanted), _read_silences(database)
     what = ("ALERT", "STATE", "LEVEL", "DETECTOR", "ENTITY", "SCORE", "FINDINGS")
     write_list(found, (*what, "FIRST SEEN", "LAST SEEN", "OWNER"), _row, json=json, empty="no alerts")
-    options.note_limit(found, limit)
-    if detector and not found:
-        note_idle({f"--detector {detector}": AlertMatcher(detector=(detector,))})
+    note_left_out(found, limit, detector)
     for one in muting:
         if one.matcher.takes_all:
             note(f"every alert is silenced until {utc(one.ends_at)} by {one.owner}: {one.reason}", style="red")
@@ -346,7 +343,6 @@ def route(
     """
     from tocsin.alerts.store.queries import find_finding
     from tocsin.cli.json_shapes import RoutedReceiver, RoutedShape
-    from tocsin.declare.model.alert_matcher import AlertMatcher
     from tocsin.declare.routes import read_routes
 
     settings, catalog = load_project()
@@ -369,8 +365,6 @@ def route(
         to=[RoutedReceiver(**vars(target), outcome=outcomes.get(target.recipient, "")) for target in targets],
     )  # fmt: skip
     write(shown, lambda shown: _show_route(shown, spec), json=json)
-    if entity:
-        note_idle({"--entity": AlertMatcher(detector=(spec.name,), entity=options.columns(entity))})
     if any(outcome != "sent" for outcome in outcomes.values()):
         raise typer.Exit(1)
 
@@ -379,8 +373,10 @@ def _labels(
     spec: DetectorSpec, finding: Finding | None, entity: dict[str, tuple[str, ...]], level: options.Level | None
 ) -> AlertLabels:
     from tocsin.alerts.alert_policy import dedup_key
-    from tocsin.declare.model.alert_matcher import AlertLabels
+    from tocsin.declare.model.alert_matcher import AlertLabels, AlertMatcher
 
+    if entity:
+        note_idle({"--entity": AlertMatcher(detector=(spec.name,), entity=entity)})
     about = json_text.loads(dedup_key(finding.entity, spec)) if finding else {}
     about |= {column: values[-1] for column, values in entity.items()}
     highest = finding.level if finding else "email" if spec.levels.urgent is None else "urgent"
