@@ -132,6 +132,11 @@ def counted(events: DataFrame) -> DataFrame:
             "at: is timestamp; only numbers add up",
         ),
         (lambda events: counted(events).select("*", F.lit(1).alias("n")), {"window": None}, "returns 2 columns 'n'"),
+        (
+            lambda events: events.groupBy("user_id").agg(F.count("*").alias("ctid")),
+            {"window": None, "sink": "postgres"},
+            r"ctid: is a name that the sink itself uses \(postgres\): give that column another name by alias",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_view_is_a_fault(

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from tocsin.declare.model.errors import TransientError, nearest
 from tocsin.declare.model.job_report import OVERDUE_SECONDS
 from tocsin.views.row_store import COLUMNS, CURRENT, row_of
-from tocsin.views.stored_row import StoredRow, micros, moment_of
+from tocsin.views.stored_row import StoredRow, micros, moment_of, name_of
 
 _NEAR = 500
 
@@ -125,10 +125,15 @@ class ViewReader:
         )
 
     def get(self, name: str, window: datetime | None = None) -> StoredRow | None:
-        """Return the row called `name`, of the window that starts at `window`, else of the last one; None without."""
+        """Return the row called `name`, of the window that starts at `window`, else of the last one; None without.
+
+        The value of a key of one column finds its row, too, such as `::1`, whose name is `%3A%3A1`.
+        """
         where, more = ("", []) if window is None else (" AND window_start = ?", [micros(window)])
-        found = self._rows("by_name", f"name = ?{where} ORDER BY window_start DESC LIMIT 1", name, *more)
-        return found[0] if found else None
+        for own in dict.fromkeys((name, name_of([name]))):
+            if found := self._rows("by_name", f"name = ?{where} ORDER BY window_start DESC LIMIT 1", own, *more):
+                return found[0]
+        return None
 
     def page(self, prefix: str = "", window: datetime | None = None, limit: int = 100, cursor: str = "") -> Page:
         """Return rows by name and window: names with `prefix`, of the windows that start at `window` (None: of all).

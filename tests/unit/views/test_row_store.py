@@ -50,6 +50,17 @@ def test_a_row_without_windows_has_no_times_and_a_table_of_ours_is_not_hidden(tm
     assert len(selected(tmp_path / "rows.db", "SELECT * FROM rows")) == 1
 
 
+@pytest.mark.parametrize("value", ["::1", "50%", "%3A", "", "a/b c", "a\0b"])
+def test_a_value_that_is_the_whole_key_finds_its_row(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "v.db"
+    with closing(RowStore(path)) as store:
+        Applier(view_spec(), store, None).apply([record(view_row(value, 1), 0), record(view_row("plain", 2), 1)])
+    with closing(ViewReader(path)) as reader:
+        row = reader.get(value)
+        assert row is not None
+        assert (row.key, reader.get(row.name)) == ({"word": value}, row)
+
+
 WORDS, WINDOWS = 200, 20
 LAST = NOON + timedelta(seconds=10 * (WINDOWS - 1))
 _STEPS = 100

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tocsin.cli.options import Json, moment
-from tocsin.cli.output import counted, line, note, table, utc, write, write_list
+from tocsin.cli.output import as_text, counted, line, note, table, utc, write, write_list
 from tocsin.cli.project import load_project
 from tocsin.declare.model.errors import ConfigError, TocsinError, TransientError
 from tocsin.declare.model.sizes import number
@@ -188,7 +188,7 @@ def _table(rows: list[RowShape]) -> None:
         (
             *(row.key.get(column) for column in keys),
             *((utc(row.window_start), "final" if row.final else "") if windowed else ()),
-            *(row.values.get(column) for column in values),
+            *(None if (value := row.values.get(column)) is None else as_text(value) for column in values),
         )
         for row in rows
     ]

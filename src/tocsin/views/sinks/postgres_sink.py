@@ -1,8 +1,8 @@
 """Keep a view in a table of PostgreSQL, which rows and offsets reach in one transaction.
 
 Columns: `time_window` (tstzrange) if the view has windows, the key, the values, and `final` if it has windows. Window
-and key are unique. A column comes to be with the first value that is not null, and becomes `double precision` when a
-`bigint` meets a fraction.
+and key are unique. A column comes to be with the first value that is not null, and becomes `numeric` when a
+`bigint` meets a greater number, or `double precision` when it meets a fraction.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _OPTIONS = "-c lock_timeout=10000 -c timezone=UTC"
 # A server whose machine or network is gone says nothing: TCP notices after 25 s, and not after hours, as by default.
 _VANISHED = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
 _BIGINT = 2**63
+_WIDER = {"bigint": ("numeric", "double precision"), "numeric": ("double precision",)}
 _NUL, _ESCAPES = "\\u0000", re.compile(r"\\(?:u0000|.)")
 _log = structlog.get_logger()
 
@@ -168,15 +169,15 @@ class PostgresSink:
     def _upsert(self, connection: psycopg.Connection, rows: Sequence[StoredRow]) -> None:
         cells = [_cells(row) for row in rows]
         columns = [name for name in self._types if name in {*self._unique}.union(*cells)]
-        others = [sql.Identifier(column) for column in columns if column not in self._unique]
+        others = [_in_query(column) for column in columns if column not in self._unique]
         sets = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(column) for column in others)
         query = sql.SQL(
             "INSERT INTO {table} ({columns}) SELECT {columns} FROM json_populate_recordset(NULL::{table}, %s) "
             "ON CONFLICT ({unique}) DO {action}"
         ).format(
             table=self._table,
-            columns=sql.SQL(", ").join(map(sql.Identifier, columns)),
-            unique=sql.SQL(", ").join(map(sql.Identifier, self._unique)),
+            columns=sql.SQL(", ").join(map(_in_query, columns)),
+            unique=sql.SQL(", ").join(map(_in_query, self._unique)),
             action=sql.SQL("UPDATE SET {}").format(sets) if others else sql.SQL("NOTHING"),
         )
         connection.execute(query, [_json(cells)])
@@ -184,7 +185,7 @@ class PostgresSink:
     def _remove(self, connection: psycopg.Connection, rows: Sequence[StoredRow]) -> None:
         if not rows or any(column not in self._types for column in self._spec.key):
             return  # without a column of the key no row was ever put in place
-        same = [sql.SQL("there.{0} = gone.{0}").format(sql.Identifier(column)) for column in self._unique]
+        same = [sql.SQL("there.{0} = gone.{0}").format(_in_query(column)) for column in self._unique]
         query = sql.SQL(
             "DELETE FROM {table} AS there USING json_populate_recordset(NULL::{table}, %s) AS gone WHERE {same}"
         ).format(table=self._table, same=sql.SQL(" AND ").join(same))
@@ -196,14 +197,14 @@ class PostgresSink:
         for row in rows:
             for column, value in _cells(row).items():
                 kind = _type(value)
-                if kind is not None and needed.get(column) != "double precision":
+                if kind is not None and needed.get(column) not in _WIDER.get(kind, ()):
                     needed[column] = kind
         for column, kind in needed.items():
             there = self._types.get(column)
             if there is None:
                 statement = "ALTER TABLE {} ADD COLUMN {} " + kind
-            elif (there, kind) == ("bigint", "double precision"):
-                statement = "ALTER TABLE {} ALTER COLUMN {} TYPE double precision"
+            elif kind in _WIDER.get(there, ()):
+                statement = "ALTER TABLE {} ALTER COLUMN {} TYPE " + kind
             else:
                 continue
             connection.execute(sql.SQL(statement).format(self._table, sql.Identifier(column)))
@@ -212,6 +213,11 @@ class PostgresSink:
         if is_new:
             names = sql.SQL(", ").join(map(sql.Identifier, self._unique))
             connection.execute(sql.SQL("CREATE UNIQUE INDEX ON {} ({})").format(self._table, names))
+
+
+def _in_query(column: str) -> sql.Identifier:
+    """Name a column in a query with parameters, in which psycopg reads a percent sign as the beginning of one."""
+    return sql.Identifier(column.replace("%", "%%"))
 
 
 def _cells(row: StoredRow) -> dict[str, Any]:

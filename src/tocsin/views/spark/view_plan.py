@@ -27,6 +27,7 @@ from tocsin.declare.model.errors import ConfigError, Fault, nearest
 from tocsin.declare.model.sizes import RECORD_OVERHEAD, VIEW_BYTES
 from tocsin.declare.model.source import Source
 from tocsin.declare.model.view import ViewSpec
+from tocsin.declare.sinks import SINKS
 from tocsin.ingest.spark.patterns import check_function
 from tocsin.platform.environments import without_elsewhere
 from tocsin.platform.time_limit import time_limit
@@ -81,7 +82,11 @@ def read_plan(rows: DataFrame, spec: ViewSpec, sources: Sequence[Source]) -> Que
     tree, declared, spec = analyse(rows), spec, spec.computed
     wrong, reach = source_faults(rows, tree, (spec.path, FUNCTION), sources)
     faults = [*_column_faults(rows.schema, spec), *wrong, *_tree_faults(tree, declared)]
-    faults += _sum_faults(rows.schema, declared) + (_latest_faults(tree, declared) if declared.shows_latest else [])
+    faults += (
+        _sink_faults(rows.schema, declared)
+        + _sum_faults(rows.schema, declared)
+        + (_latest_faults(tree, declared) if declared.shows_latest else [])
+    )
     if faults:
         raise ConfigError(faults)
     check_function(tree, rows.sparkSession, (spec.path, FUNCTION), max(sources, key=lambda source: source.max_bytes))
@@ -144,6 +149,16 @@ def _column_faults(schema: StructType, spec: ViewSpec) -> list[Fault]:
     if spec.window is not None and "window" in spec.key:
         faults.append(Fault(str(spec.path), "holds 'window', which is part of each key already", key="key"))
     return faults
+
+
+def _sink_faults(schema: StructType, spec: ViewSpec) -> list[Fault]:
+    kind, has_windows = SINKS.get(spec.sink), spec.window is not None
+    refused = {name: kind.why_refused(name, has_windows=has_windows) for name in schema.names if kind}
+    return [
+        Fault(str(spec.path), f"{why} ({spec.sink}): give that column another name by alias()", key=name)
+        for name, why in refused.items()
+        if why
+    ]
 
 
 def _sum_faults(schema: StructType, spec: ViewSpec) -> list[Fault]:

@@ -1,9 +1,14 @@
 import socket
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.rig.command_line import invoke
+from tests.rig.command_line import call, invoke
+from tests.unit.views.view_scene import record, view_row, view_spec
+from tocsin.declare.settings import load_settings
+from tocsin.views.applier import Applier
+from tocsin.views.row_store import RowStore, store_path
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -22,3 +27,12 @@ def test_views_are_listed_with_the_address_of_their_page_while_it_is_served(
         assert f" http://127.0.0.1:{port}/views\n" in shown.output
         assert "word_counts" in invoke(["view", "--json"]).output
     assert f"nothing serves them on port {port}" in invoke(["view"]).stderr
+
+
+def test_values_are_shown_as_json_writes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_PROJECT", str(ROOT / "examples" / "words"))
+    monkeypatch.setenv("TOCSIN_STATE", str(tmp_path))
+    with closing(RowStore(store_path(load_settings(), "word_counts"))) as store:
+        Applier(view_spec(), store, None).apply([record(view_row("::1", True, more={"a": [None, 0.5]}), 0)])
+    assert call("view", "word_counts", "::1")[1].splitlines()[1].split()[:1] == ["::1"]
+    assert call("view", "word_counts")[1].rstrip().endswith('true   {"a": [null, 0.5]}')

@@ -232,10 +232,17 @@ def test_unusual_keys(word: str, server: Server, opened: Callable[..., Sink]) ->
 
 @remembering  # a field of InfluxDB has one type
 def test_values_of_every_kind(server: Server, opened: Callable[..., Sink]) -> None:
+    def part(value: int) -> Any:
+        return {"sum((n % 2))": value}
+
     sink = opened()
     sink.replace([stored("a", None, more=None)], [], {0: 1})
     sink.apply(SinkBatch([stored("a", 1, more=[1, {"x": "\0"}]), stored("b", 2.5)], [], {0: 2}))
-    sink.apply(SinkBatch([stored("a", 2, text="t", yes=True, big=2**70)], [], {0: 3}))
+    sink.apply(SinkBatch([stored("a", 2, text="t", yes=True, big=2**70, grows=1, **part(1))], [], {0: 3}))
+    sink.apply(SinkBatch([stored("a", 2, grows=2**63, **part(2)), stored("c", 1, grows=1)], [], {0: 4}))
+    sink.apply(SinkBatch([stored("c", 1, grows=0.5)], [], {0: 5}))
+    sink.apply(SinkBatch([], [stored("c", 1)], {0: 6}))
+    assert sink.refused == 0
     assert server.rows() == {("a", 0): (2, False), ("b", 0): (2.5, False)}
 
 
@@ -316,6 +323,19 @@ def test_a_server_that_is_away() -> None:
         with pytest.raises(TransientError):
             sink.offsets()
         sink.close()
+
+
+@pytest.mark.parametrize(
+    ("sink", "column", "has_windows", "refused"),
+    [
+        ("postgres", "ctid", False, True), ("postgres", "final", False, False), ("postgres", "final", True, True),
+        ("postgres", "time_window", True, True), ("postgres", "é" * 31, True, False),
+        ("postgres", "é" * 32, True, True), ("redis", "final", True, True), ("redis", "x" * 64, True, False),
+        ("influx", "time", False, True),
+    ],
+)  # fmt: skip
+def test_a_name_that_a_sink_cannot_hold_is_refused(sink: str, column: str, has_windows: bool, refused: bool) -> None:
+    assert bool(SINKS[sink].why_refused(column, has_windows=has_windows)) is refused
 
 
 def test_a_sink_without_an_address_is_not_written() -> None:
