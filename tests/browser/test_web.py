@@ -55,7 +55,7 @@ class Web:
 
     @property
     def url(self) -> str:
-        return self.settings.web.public_address
+        return self.settings.web_address
 
     def open(self, page: Page, path: str) -> None:
         page.on("console", lambda message: self.faults.append(message.text) if message.type == "error" else None)

@@ -48,10 +48,10 @@ def job(request: pytest.FixtureRequest, broker: Broker, tmp_path: Path) -> Itera
         changed: dict[str, Any] = {"history": HistorySettings(grace=grace)}
         if request.param == "object store":
             database = emptied(stack.enter_context(running("postgres")).address)
-            address = database.replace("postgresql:", "postgresql+psycopg:")
+            (file := tmp_path / "catalogue").write_text(database.replace("postgresql:", "postgresql+psycopg:"))
             store = stack.enter_context(object_store(tmp_path)).history_settings("team/history")
             changed = {
-                "history": HistorySettings(grace=grace, catalog=address),
+                "history": HistorySettings(grace=grace, catalog_file=file),
                 "storage": store,
                 "instance": "stored",
             }

@@ -34,9 +34,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     passwords = one.project / "passwords"
     passwords.write_text("logins:secret\n")
     passwords.chmod(0o600)
-    drain = {"credentials_file": passwords.name, "certificate_file": certificate.name, "key_file": key.name}
-    settings = "\n".join(f'{name} = "{file}"' for name, file in drain.items())
-    (one.project / "tocsin.toml").write_text(f"[drain]\n{settings}\n[metrics]\nenabled = true\n")
+    (one.project / "tocsin.toml").write_text(
+        f'[drain]\ncredentials_file = "{passwords.name}"\n[web]\nplain_http = true\n'
+        f'[tls]\ncertificate_file = "{certificate.name}"\nkey_file = "{key.name}"\n'
+        "[metrics]\nenabled = true\nplain_http = true\n"
+    )
     try:
         one.up("--free-ports")
         one.ready()

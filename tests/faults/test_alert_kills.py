@@ -52,7 +52,8 @@ def scene(broker: Broker, tmp_path: Path, request: pytest.FixtureRequest) -> Ite
         receiver = stack.enter_context(web_receiver())
         server = stack.enter_context(running_server("postgres")) if request.param == "postgres" else None
         if server is not None:
-            alerts = installation.settings.alerts.model_copy(update={"database": emptied(server.address)})
+            (file := tmp_path / "alerts-db").write_text(emptied(server.address))
+            alerts = installation.settings.alerts.model_copy(update={"database_file": file})
             installation.settings = installation.settings.model_copy(update={"alerts": alerts})
         project = installation.settings.project
         for number in range(DETECTORS):

@@ -273,7 +273,7 @@ def test_harm_to_an_engine_does_not_spread(job: DetectJob, harm: Harm) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("block", "change", "least_seconds"),
-    [("spark", {"latency": "1 s"}, 0), ("engine", {"job_heap_mb": 65}, _HAND_OVER_SECONDS)],
+    [("spark", {"latency": "1 s"}, 0), ("engine", {"heap_mb": 2200}, _HAND_OVER_SECONDS)],
     ids=["with_its_jobs", "without_them"],
 )
 def test_a_changed_engine_takes_over_when_the_old_one_has_no_jobs_or_after_a_time(

@@ -17,7 +17,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 def test_a_standby_takes_over_and_everybody_is_told_once(broker: Broker, tmp_path: Path) -> None:
     with postgres_pair(tmp_path / "postgres") as pair, Installation(tmp_path / "failover", broker) as one:
-        alerts = one.settings.alerts.model_copy(update={"database": pair.address})
+        (file := tmp_path / "alerts-db").write_text(pair.address)
+        alerts = one.settings.alerts.model_copy(update={"database_file": file})
         one.settings = one.settings.model_copy(update={"alerts": alerts})
         with under_load(one) as scene:
             processes, mails = scene.processes(), len(one.sink.mails)

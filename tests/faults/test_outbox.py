@@ -94,7 +94,8 @@ def test_a_locked_alerts_db_is_waited_for(one: Installation) -> None:
 
 def test_a_read_only_alerts_db_is_waited_for(broker: Broker, tmp_path: Path) -> None:
     with small_disk(tmp_path / "db", 32) as disk, Installation(tmp_path / "one", broker) as one:
-        alerts = one.settings.alerts.model_copy(update={"database": f"sqlite:///{disk.folder / 'alerts.db'}"})
+        (file := tmp_path / "alerts-db").write_text(f"sqlite:///{disk.folder / 'alerts.db'}")
+        alerts = one.settings.alerts.model_copy(update={"database_file": file})
         one.settings = one.settings.model_copy(update={"alerts": alerts})
         one.make_topics()
         one.start(INDEXER, NOTIFIER)

@@ -111,12 +111,12 @@ def test_the_pages_are_published_where_links_in_mails_lead(
     for name, value in given[service]["environment"].items():
         if name.startswith("TOCSIN_WEB__"):
             monkeypatch.setenv(name, value)
-    web = load_settings().web
-    assert web.public_address.endswith(page)
+    settings = load_settings()
+    assert settings.web_address.endswith(page)
     published = {port.rpartition(":")[0]: port for one in given.values() for port in one.get("ports", [])}
-    port = published[web.public_address.removesuffix(page).removeprefix("http://")]
-    assert port.endswith(":8080" if page else f":{web.port}")
-    assert page or (web.host == "0.0.0.0" and port in given[service]["ports"])
+    port = published[settings.web_address.removesuffix(page).removeprefix("http://")]
+    assert port.endswith(":8080" if page else f":{settings.web.port}")
+    assert page or (settings.web.host == "0.0.0.0" and port in given[service]["ports"])
 
 
 def test_it_holds_no_password() -> None:

@@ -43,7 +43,7 @@ class Links:
     """The addresses of an installation; each is empty when it has none, see `web.address`."""
 
     def __init__(self, settings: Settings) -> None:
-        self._base = settings.web.public_address
+        self._base = settings.web_address
         self._state = settings.state
 
     def alert(self, alert_id: int) -> str:

@@ -279,7 +279,7 @@ def _closing_text(settings: Settings, running: Running) -> str:
     login = f"{FIRST_USER}, {file.read_text(encoding='utf-8').strip()}" if file else "with your login"
     return f"""everything happened as announced: one e-mail, one urgent message, no duplicates
 the mails are on {running.mail_url}
-answer the alerts on {settings.web.local_address} ({login}), or by the buttons in the mails
+answer the alerts on {settings.local_web_address} ({login}), or by the buttons in the mails
 in another terminal, after export TOCSIN_STATE={settings.state}, try:
   tocsin status
   tocsin alerts

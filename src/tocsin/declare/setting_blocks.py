@@ -166,8 +166,7 @@ class AlertSettings(SettingBlock):
     """The alerts that are made of findings.
 
     Attributes:
-        database: SQLAlchemy address of the alerts DB; SQLite in the state folder when None.
-        database_file: holds that address instead, when it has a password.
+        database_file: holds the SQLAlchemy address of the alerts DB; None is SQLite in the state folder.
         urgent_recipients: who is paged besides the detector's owner.
         group_interval: how long e-mail alerts to one person gather after the last such message; urgent ones do not.
         repeat_interval: after which an e-mail alert that continues is listed in a summary.
@@ -176,7 +175,6 @@ class AlertSettings(SettingBlock):
             outside that alarms people when it misses that; asked or sent to every five minutes.
     """
 
-    database: str | None = None
     database_file: Path | None = None
     urgent_recipients: tuple[Address, ...] = ()
     group_interval: Duration = Field(default=timedelta(minutes=30), ge=timedelta(seconds=1), le=timedelta(days=1))
@@ -185,14 +183,14 @@ class AlertSettings(SettingBlock):
     heartbeat: Annotated[str, AfterValidator(_check_heartbeat)] | None = None
 
     def address(self, state: Path) -> str:
-        """SQLAlchemy address of the alerts DB, in `state` unless another is given.
+        """SQLAlchemy address of the alerts DB, in `state` unless a file holds another.
 
         Raises:
-            ConfigError: its file cannot be read.
+            ConfigError: that file cannot be read.
         """
-        if self.database_file is not None:
-            return secret_in(self.database_file, "alerts.database_file")
-        return self.database or f"sqlite:///{state / 'alerts.db'}"
+        if self.database_file is None:
+            return f"sqlite:///{state / 'alerts.db'}"
+        return secret_in(self.database_file, "alerts.database_file")
 
 
 class ConditionSettings(SettingBlock):
@@ -207,32 +205,35 @@ class ConditionSettings(SettingBlock):
     silent_after: Duration = timedelta(hours=6)
 
 
+class TlsSettings(SettingBlock):
+    """The certificate of our servers: the log drain, the pages and the exporter.
+
+    Attributes:
+        certificate_file, key_file: PEM files. What is not absolute begins in the project.
+    """
+
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file go together")
+        return self
+
+
 class ListenSettings(SettingBlock):
     """Where a server of ours listens.
 
     Attributes:
-        host, port: with an address that is not loopback it needs a certificate.
-        certificate_file, key_file: PEM files for TLS. What is not absolute begins in the project.
-        plain_http: allows any host without a certificate: only where a proxy in front of it adds TLS, or where the
-            port is published on loopback alone.
+        host, port: with an address that is not loopback it needs a certificate in `[tls]`.
+        plain_http: no TLS, on any host and in spite of `[tls]`: only where a proxy in front of it adds TLS, or where
+            the port is reached by loopback alone.
     """
 
     host: str = LOOPBACK
     port: int = Field(ge=1, le=65535)
-    certificate_file: Path | None = None
-    key_file: Path | None = None
     plain_http: bool = False
-
-    @model_validator(mode="after")
-    def _safe(self) -> Self:
-        if (self.certificate_file is None) != (self.key_file is None):
-            raise ValueError("certificate_file and key_file go together")
-        if self.host != LOOPBACK and self.certificate_file is None and not self.plain_http:
-            raise ValueError(
-                f"a host other than {LOOPBACK} needs certificate_file and key_file, since passwords come in; or "
-                "plain_http = true, if a proxy in front of it adds TLS"
-            )
-        return self
 
     @property
     def local_host(self) -> str:
@@ -290,8 +291,8 @@ class AirflowSettings(SettingBlock):
     Attributes:
         port: of its page and its REST API.
         users: name to role. Their passwords are made once, in `<state>/airflow/passwords.json`.
-        database_file: holds the SQLAlchemy address of the metadata DB, perhaps with a password; None is SQLite in the
-            state folder, good for one person. Anything that is kept wants PostgreSQL.
+        database_file: holds the SQLAlchemy address of the metadata DB; None is SQLite in the state folder, good for one
+            person. Anything that is kept wants PostgreSQL.
         metrics_url: where its processes send their metrics, as OTLP over HTTP; nowhere if None. Of a Prometheus that
             takes them it ends with /api/v1/otlp/v1/metrics.
     """
@@ -321,36 +322,26 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-SERVER = "postgresql"
-
-
 class HistorySettings(SettingBlock):
     """The history of events beyond Kafka.
 
     Attributes:
-        catalog: SQLAlchemy address of the Iceberg catalogue; SQLite in the folder of history when None.
-        catalog_file: holds that address instead, when it has a password.
+        catalog_file: holds the SQLAlchemy address of the Iceberg catalogue; None is SQLite in the folder of history.
         grace: how long after its end a day is waited for before it is sealed.
     """
 
-    catalog: str | None = None
     catalog_file: Path | None = None
     grace: Duration = timedelta(hours=1)
 
-    @property
-    def has_server(self) -> bool:
-        """Return whether a server keeps the catalogue, as far as settings tell: what a file holds is seen later."""
-        return self.catalog_file is not None or (self.catalog or "").startswith(SERVER)
-
     def address(self, folder: Path) -> str:
-        """SQLAlchemy address of the catalogue, in `folder` unless another is given.
+        """SQLAlchemy address of the catalogue, in `folder` unless a file holds another.
 
         Raises:
-            ConfigError: its file cannot be read.
+            ConfigError: that file cannot be read.
         """
-        if self.catalog_file is not None:
-            return secret_in(self.catalog_file, "history.catalog_file")
-        return self.catalog or f"sqlite:///{folder / 'catalog.db'}"
+        if self.catalog_file is None:
+            return f"sqlite:///{folder / 'catalog.db'}"
+        return secret_in(self.catalog_file, "history.catalog_file")
 
 
 class ViewSettings(SettingBlock, extra="allow"):

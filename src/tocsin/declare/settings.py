@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,26 +19,28 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from tocsin.declare.blocks.spark_settings import LATENCIES, LOCAL, EngineSettings, SparkSettings
 from tocsin.declare.blocks.web_settings import WebSettings
 from tocsin.declare.model.detector import DetectorSpec
-from tocsin.declare.model.errors import ConfigError, Fault
+from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.flow import FlowSpec
 from tocsin.declare.model.names import Names, file_name
 from tocsin.declare.model.view import ViewSpec
 from tocsin.declare.receivers import read_blocks
 from tocsin.declare.setting_blocks import (
     FILE,
+    LOOPBACK,
     S3,
-    SERVER,
     AirflowSettings,
     AlertSettings,
     ConditionSettings,
     DrainSettings,
     HistorySettings,
     KafkaSettings,
+    ListenSettings,
     LogSettings,
     MetricsSettings,
     RunnerSettings,
     SmtpSettings,
     StorageSettings,
+    TlsSettings,
     ViewSettings,
 )
 from tocsin.declare.validation import faults_of
@@ -47,26 +48,6 @@ from tocsin.declare.validation import faults_of
 PROJECT_FILE = "tocsin.toml"
 RUNNING_FILE = "running.toml"
 _UNNAMED = "local"
-_VARIABLE = re.compile("(?:DEFAULT_)?TOCSIN_(.+)")
-_REMOVED = {
-    "leases": "one machine supervises the jobs of an installation, or Kubernetes does; stop its jobs on all other "
-    "machines, then remove this (docs/run/storage.md)",
-    "alerts.incomplete_after": "an e-mail waits two minutes for a window; remove this",
-    "drain.max_body_bytes": "20 MiB in one request; remove this",
-    "drain.max_held_bytes": "64 MiB in all requests that wait; remove this",
-    "runner.timeout_seconds": "the API has 10 seconds for an answer; remove this",
-    "runner.state_claim": "the claim is `tocsin-state`; remove this",
-    "runner.secret_folder": "secrets are files in /etc/tocsin/secrets; remove this",
-    "runner.service_account": "pods of jobs run as `tocsin-job`; remove this",
-    "runner.context": "set KUBECONFIG to a file whose current context is that of the cluster, and remove this",
-    "history.folder": 'write storage.history = "file:/FOLDER" instead, with a name of the installation in `instance`',
-    "history.buckets": "a day has 32 files; days sealed with another number are read as they are; remove this",
-    "conditions.late_share": "1 % of the latest records; raise `lateness` of the source, or remove this",
-    "airflow.parallelism": "four tasks run at once; remove this",
-    "smtp.timeout_seconds": "20 seconds to connect; remove this",
-    "web_url": "write web.address instead",
-}
-"""Blocks and keys of earlier releases, and what holds instead."""
 
 
 class Settings(BaseSettings):
@@ -94,6 +75,7 @@ class Settings(BaseSettings):
     storage: StorageSettings = StorageSettings()
     history: HistorySettings = HistorySettings()
     airflow: AirflowSettings = AirflowSettings()
+    tls: TlsSettings = TlsSettings()
     drain: DrainSettings = DrainSettings()
     views: ViewSettings = ViewSettings()
     web: WebSettings = WebSettings()
@@ -108,10 +90,16 @@ class Settings(BaseSettings):
             if uri is not None and self.instance == _UNNAMED:
                 what = f"storage.{name} needs `instance`, a name for this installation: it marks the folder as its own"
                 raise ValueError(what)
-        if self.storage.has_remote_history and not self.history.has_server:
+        if self.storage.has_remote_history and self.history.catalog_file is None:
             what = f"storage.history on {S3} needs a catalogue that all machines share, in PostgreSQL: set "
-            what += "history.catalog_file, or history.catalog, to an address such as postgresql+psycopg://db/tocsin"
+            what += "history.catalog_file to a file that holds its address, such as postgresql+psycopg://db/tocsin"
             raise ValueError(what)
+        for name, server in (("drain", self.drain), ("web", self.web), ("metrics", self.metrics)):
+            if server.host != LOOPBACK and not server.plain_http and not self.has_tls(server):
+                what = (
+                    f"{name}.host: one other than {LOOPBACK} needs a certificate in [tls], since passwords come in; or "
+                )
+                raise ValueError(f"{what}{name}.plain_http = true, if a proxy in front of it adds TLS")
         if lack := self.spark.lack(is_in_pods=self.runner.kind == "kubernetes"):
             raise ValueError(f"spark.master = '{self.spark.master}' {lack}")
         return self
@@ -182,10 +170,27 @@ class Settings(BaseSettings):
         ConfigError if its file cannot be read, or it is a file's, while history is in an object store.
         """
         address = self.history.address(self.history_folder)
-        if self.storage.has_remote_history and not address.startswith(SERVER):
+        if self.storage.has_remote_history and not address.startswith("postgresql"):
             what = f"must hold an address in PostgreSQL, since storage.history is on {S3}"
             raise ConfigError.one(str(self.history.catalog_file), what, key="history.catalog_file")
         return address
+
+    def has_tls(self, server: ListenSettings) -> bool:
+        """Return whether `server` speaks TLS."""
+        return self.tls.certificate_file is not None and not server.plain_http
+
+    @property
+    def web_address(self) -> str:
+        """The address of the pages without a final slash; empty if not set and `host` stands for all of a machine."""
+        is_known = self.web.address is not None or self.web.local_host == self.web.host
+        return self.local_web_address if is_known else ""
+
+    @property
+    def local_web_address(self) -> str:
+        """The same for people on this machine, who reach it by loopback if `host` stands for all of a machine."""
+        host = f"[{self.web.local_host}]" if ":" in self.web.local_host else self.web.local_host
+        own = f"{'https' if self.has_tls(self.web) else 'http'}://{host}:{self.web.port}"
+        return (self.web.address or own).rstrip("/")
 
     @property
     def drain_credentials(self) -> Path | None:
@@ -213,7 +218,6 @@ def load_settings(project: Path | None = None) -> Settings:
     """
     folder = (project or Path(os.environ.get("TOCSIN_PROJECT", "."))).resolve()
     values = _table(folder / PROJECT_FILE)
-    _refuse_removed(values, folder / PROJECT_FILE)
     state = Path(os.environ.get("TOCSIN_STATE") or values.get("state") or ".tocsin/state")
     state = state if state.is_absolute() else folder / state
     values = _merged(values, _table(state / RUNNING_FILE)) | {"project": folder, "state": state}
@@ -225,22 +229,6 @@ def load_settings(project: Path | None = None) -> Settings:
         raise ConfigError(faults_of(error, where, Settings, "a setting")) from error
     finally:
         os.environ.update(overridden)
-
-
-def _refuse_removed(values: dict[str, Any], path: Path) -> None:
-    given = {name: str(path) for name in values}
-    given |= {f"{name}.{key}": str(path) for name, block in values.items() if isinstance(block, dict) for key in block}
-    for variable in os.environ:
-        if match := _VARIABLE.match(variable.upper()):
-            block, _, key = match[1].lower().partition("__")
-            given |= {block: variable, f"{block}.{key}": variable}
-    faults = [
-        Fault(given[name], f"is no setting any more: {what}", key=name)
-        for name, what in _REMOVED.items()
-        if name in given
-    ]
-    if faults:
-        raise ConfigError(faults)
 
 
 def _table(path: Path) -> dict[str, Any]:

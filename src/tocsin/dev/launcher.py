@@ -232,7 +232,7 @@ class _Launcher:
     def _about_jobs(self) -> list[str]:
         addresses = {
             DRAIN: f"log drain  {LOOPBACK}:{self._running.drain_port}",
-            WEB: f"pages      {self._settings.web.local_address} (to log in: tocsin web)",
+            WEB: f"pages      {self._settings.local_web_address} (to log in: tocsin web)",
             EXPORTER: f"metrics    http://{LOOPBACK}:{self._running.metrics_port}/metrics",
         }
         return [addresses[line.name] for line in self._jobs.lines() if line.name in addresses and not line.failing]

@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tocsin.declare.model.errors import ConfigError
-from tocsin.declare.setting_blocks import ListenSettings
+from tocsin.declare.setting_blocks import ListenSettings, TlsSettings
+from tocsin.declare.settings import Settings
 
 HEADER_SECONDS = 10.0
 """In which the headers of a request must have arrived."""
@@ -24,11 +24,11 @@ _IDLE_SECONDS, _STOP_SECONDS = 60, 6
 
 
 def serve_until_stopped(
-    application: Any, listen: ListenSettings, project: Path, beside: Coroutine[Any, Any, None]
+    application: Any, settings: Settings, listen: ListenSettings, beside: Coroutine[Any, Any, None]
 ) -> None:
     """Serve until SIGTERM, while `beside` runs. ConfigError for faulty files for TLS, OSError if the port is taken."""
     try:
-        server = uvicorn.Server(_config(application, listen, project))
+        server = uvicorn.Server(_config(application, settings, listen))
         with socket.create_server((listen.host, listen.port), backlog=_CONNECTIONS) as listener:
             # asyncio sets it only where the socket names TCP: an answer in two parts took 44 ms, and takes 1.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -47,8 +47,9 @@ async def _serve(server: uvicorn.Server, listener: socket.socket, beside: Corout
             await reports
 
 
-def _config(application: Any, listen: ListenSettings, project: Path) -> uvicorn.Config:
-    files = [None if file is None else str(project / file) for file in (listen.certificate_file, listen.key_file)]
+def _config(application: Any, settings: Settings, listen: ListenSettings) -> uvicorn.Config:
+    tls = settings.tls if settings.has_tls(listen) else TlsSettings()
+    files = [file and str(settings.project / file) for file in (tls.certificate_file, tls.key_file)]
     config = uvicorn.Config(
         application,
         http=_BoundedProtocol,
@@ -68,9 +69,7 @@ def _config(application: Any, listen: ListenSettings, project: Path) -> uvicorn.
     try:
         config.load()
     except OSError as error:
-        raise ConfigError.one(
-            str(listen.certificate_file), f"cannot be used: {error}", key="certificate_file"
-        ) from error
+        raise ConfigError.one(str(tls.certificate_file), f"cannot be used: {error}", key="tls") from error
     return config
 
 

@@ -15,7 +15,6 @@ from tocsin.declare.blocks.spark_settings import LOCAL
 from tocsin.declare.catalog import Catalog
 from tocsin.declare.model.job_kinds import KINDS
 from tocsin.declare.model.names import JobName, dag_of
-from tocsin.declare.setting_blocks import SERVER
 from tocsin.declare.settings import Settings
 from tocsin.declare.sinks import SINKS
 from tocsin.platform.code_versions import FollowedCatalog
@@ -168,9 +167,6 @@ _INHERITED_FOR_STORES = (
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
 )
 
-# Stands for a catalogue that a job does not use: that there is a server decides which settings fit together.
-_SOME_SERVER = f"{SERVER}://"
-
 
 def job_launch(
     settings: Settings, labels: Labels, java_home: Path, *, beside: bool = False, memory_bytes: int | None = None
@@ -216,17 +212,10 @@ def _command(paths: Paths, job: str) -> tuple[str, ...]:
 def _for_job(settings: Settings, job: str) -> Settings:
     """Remove from `settings` the logins on Kafka of other jobs, and the addresses that `job` does not use."""
     kind = JobName.parse(job).kind
-    unused: dict[str, dict[str, object]] = {
-        "alerts": {"database": None, "database_file": None},
-        "history": {"catalog": _SOME_SERVER if settings.history.has_server else None},
-        "views": dict.fromkeys(SINKS),
-    }
-    changes = {
-        block: getattr(settings, block).model_copy(update=values)
-        for block, values in unused.items()
-        if block not in KINDS[kind].settings
-    }
-    return settings.model_copy(update={"kafka": settings.kafka.for_role(kind), **changes})
+    views = (
+        settings.views if "views" in KINDS[kind].settings else settings.views.model_copy(update=dict.fromkeys(SINKS))
+    )
+    return settings.model_copy(update={"kafka": settings.kafka.for_role(kind), "views": views})
 
 
 def setting_variables(settings: Settings) -> dict[str, str]:

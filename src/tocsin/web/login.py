@@ -106,7 +106,7 @@ def add_login(app: FastAPI, settings: Settings) -> None:
     """Add the login to the application; the outermost of its middleware reads the session."""
     app.include_router(routes)
     secret = read_or_make_secret(settings.state / "web.secret")
-    is_https = settings.web.certificate_file is not None or settings.web.public_address.startswith("https:")
+    is_https = settings.has_tls(settings.web) or settings.web_address.startswith("https:")
     app.add_middleware(
         SessionMiddleware, secret_key=f"session {secret}", session_cookie="tocsin", max_age=_SESSION_SECONDS,
         same_site="lax", https_only=is_https,
@@ -191,7 +191,7 @@ async def ask_issuer(request: Request, site: Here, next: str = "/alerts") -> Any
     request.session.clear()  # or who is logged in could begin a login again and again, and so stay for ever
     request.session["next"] = _inside(next)
     try:
-        return await access.issuer.authorize_redirect(request, f"{site.settings.web.public_address}/login/done")
+        return await access.issuer.authorize_redirect(request, f"{site.settings.web_address}/login/done")
     except Exception as error:  # its libraries have no common error
         raise HTTPException(502, f"The issuer of logins does not answer ({error}). Try again soon.") from error
 

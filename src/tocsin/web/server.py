@@ -57,7 +57,7 @@ def page_address(settings: Settings) -> str:
 
     Errors as of `read_token`.
     """
-    return f"{settings.web.local_address}/views.html#token={read_token(settings)}"
+    return f"{settings.local_web_address}/views.html#token={read_token(settings)}"
 
 
 def application(settings: Settings, views: OpenViews) -> FastAPI:
@@ -87,7 +87,7 @@ def run(job: Job) -> None:
     with contextlib.closing(OpenViews(settings)) as views:
         app = application(settings, views)
         structlog.get_logger().info("listening", host=settings.web.host, port=settings.web.port)
-        serve_until_stopped(app, settings.web, settings.project, _report(reporter, app.state.followers, stop))
+        serve_until_stopped(app, settings, settings.web, _report(reporter, app.state.followers, stop))
     stop.set()
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tocsin.alerts.links import Answer, LinkAction, LinkRefused, Links
 from tocsin.declare.blocks.web_settings import WebSettings
+from tocsin.declare.setting_blocks import TlsSettings
 from tocsin.declare.settings import Settings
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -15,8 +16,8 @@ ANSWER = Answer(7, LinkAction.SILENCE_HOUR, "ann@example.com")
 
 
 def settings(state: Path, address: str | None = None, host: str = "127.0.0.1") -> Settings:
-    files = {"certificate_file": Path("c"), "key_file": Path("k")} if host != "127.0.0.1" else {}
-    return Settings(state=state, web=WebSettings(address=address, host=host, **files))
+    tls = TlsSettings(certificate_file=Path("c"), key_file=Path("k")) if host != "127.0.0.1" else TlsSettings()
+    return Settings(state=state, web=WebSettings(address=address, host=host), tls=tls)
 
 
 def links(state: Path) -> Links:
@@ -60,7 +61,7 @@ def test_an_address_follows_from_the_settings(
 ) -> None:
     own, port = settings(tmp_path, address, host), f":{WebSettings().port}"
     made = Links(own)
-    assert (made.alert(7), own.web.local_address) == (page.replace(":8431", port), here.replace(":8431", port))
+    assert (made.alert(7), own.local_web_address) == (page.replace(":8431", port), here.replace(":8431", port))
     assert bool(made.answer(7, "acknowledge", "ann@example.com", NOW)) == bool(page)
     if page:
         assert made.job("detector:a") == made.alert(7).replace("alerts/7", "job?dag_id=detector__a")

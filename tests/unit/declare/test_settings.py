@@ -6,9 +6,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from tocsin.declare.model.errors import ConfigError
-from tocsin.declare.setting_blocks import DrainSettings, KafkaSettings, SettingBlock, SmtpSettings, StorageSettings
+from tocsin.declare.setting_blocks import DrainSettings, KafkaSettings, SmtpSettings, StorageSettings, TlsSettings
 from tocsin.declare.settings import Settings, load_settings
 
 
@@ -80,25 +81,6 @@ def test_all_faults_are_told_at_once_with_the_nearest_key(tmp_path: Path) -> Non
     assert all("tocsin.toml" in fault.where for fault in faults.values())
 
 
-def test_settings_of_an_earlier_release_are_refused_by_name_wherever_they_are_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "tocsin.toml").write_text('[leases]\ndatabase = "postgresql://db/x"\n')
-    with pytest.raises(ConfigError, match=r"tocsin\.toml: leases: is no setting any more: one machine supervises"):
-        load_settings(tmp_path)
-    (tmp_path / "tocsin.toml").unlink()
-    monkeypatch.setenv("TOCSIN_LEASES__DATABASE_FILE", "/etc/tocsin/leases")
-    with pytest.raises(ConfigError, match="TOCSIN_LEASES__DATABASE_FILE: leases: is no setting any more"):
-        load_settings(tmp_path)
-    monkeypatch.delenv("TOCSIN_LEASES__DATABASE_FILE")
-    (tmp_path / "tocsin.toml").write_text("[drain]\nmax_body_bytes = 2000\n")
-    with pytest.raises(ConfigError, match=r"tocsin\.toml: drain\.max_body_bytes: is no setting any more: 20 MiB"):
-        load_settings(tmp_path)
-    (tmp_path / "tocsin.toml").write_text('[history]\nfolder = "/data"\n')
-    with pytest.raises(ConfigError, match=r"history\.folder: is no setting any more: write storage\.history"):
-        load_settings(tmp_path)
-
-
 def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
     (tmp_path / "tocsin.toml").write_text("=")
     with pytest.raises(ConfigError, match=r"tocsin\.toml: is not TOML"):
@@ -138,8 +120,8 @@ def test_one_kafka_block_serves_every_client(tmp_path: Path) -> None:
     [
         (KafkaSettings, {"security_protocol": "SASL_SSL"}, "needs sasl_mechanism, sasl_username, sasl_password_file"),
         (KafkaSettings, {"ssl_key_file": "k"}, "go together"),
-        (DrainSettings, {"key_file": "k"}, "go together"),
-        (DrainSettings, {"host": "0.0.0.0"}, "needs certificate_file and key_file"),
+        (TlsSettings, {"key_file": "k"}, "go together"),
+        (Settings, {"drain": {"host": "0.0.0.0"}}, "drain.host: one other than 127.0.0.1 needs a certificate"),
         (StorageSettings, {"checkpoints": "checkpoints"}, "must begin with s3a:// or file:/"),
         (StorageSettings, {"checkpoints": "s3://bucket/tocsin"}, "must begin with s3a:// or file:/, not 's3'"),
         (StorageSettings, {"checkpoints": "s3a://ab/tocsin"}, "names no bucket"),
@@ -149,14 +131,16 @@ def test_one_kafka_block_serves_every_client(tmp_path: Path) -> None:
         (StorageSettings, {"checkpoints": "s3a://bucket/a b"}, "needs a prefix behind the bucket"),
     ],
 )
-def test_a_block_that_cannot_be_is_refused(block: type[SettingBlock], values: dict[str, str], what: str) -> None:
+def test_a_block_that_cannot_be_is_refused(block: type[BaseModel], values: dict[str, str], what: str) -> None:
     with pytest.raises(ValueError, match=what):
         block.model_validate(values)
 
 
 def test_a_drain_beyond_loopback_is_encrypted_or_said_not_to_be() -> None:
-    DrainSettings(host="0.0.0.0", certificate_file=Path("c"), key_file=Path("k"))
-    DrainSettings(host="0.0.0.0", plain_http=True)
+    tls, drain = TlsSettings(certificate_file=Path("c"), key_file=Path("k")), DrainSettings(host="0.0.0.0")
+    assert (given := Settings(tls=tls, drain=drain)).has_tls(given.drain)
+    plain = DrainSettings(host="0.0.0.0", plain_http=True)
+    assert not Settings(tls=tls, drain=plain).has_tls(Settings(drain=plain).drain)
 
 
 def test_checkpoints_elsewhere_need_the_name_of_the_installation(tmp_path: Path) -> None:
@@ -167,16 +151,9 @@ def test_checkpoints_elsewhere_need_the_name_of_the_installation(tmp_path: Path)
     assert load_settings(tmp_path).storage.checkpoints == "s3a://bucket/tocsin"
 
 
-@pytest.mark.parametrize(
-    ("lines", "what"),
-    [
-        ("", r"storage.history on s3a:// needs a catalogue that all machines share, in PostgreSQL"),
-        ('[history]\ncatalog = "sqlite:////shared/catalog.db"\n', r"needs a catalogue that all machines share"),
-    ],
-)
-def test_a_history_in_a_store_needs_what_goes_with_it(lines: str, what: str, tmp_path: Path) -> None:
-    (file := tmp_path / "tocsin.toml").write_text(f'instance = "prod"\n[storage]\nhistory = "s3a://b-1/h"\n{lines}')
-    with pytest.raises(ConfigError, match=what):
+def test_a_history_in_a_store_needs_what_goes_with_it(tmp_path: Path) -> None:
+    (file := tmp_path / "tocsin.toml").write_text('instance = "prod"\n[storage]\nhistory = "s3a://b-1/h"\n')
+    with pytest.raises(ConfigError, match="needs a catalogue that all machines share, in PostgreSQL"):
         load_settings(tmp_path)
     file.write_text('[storage]\nhistory = "s3a://bucket/h"\n')
     with pytest.raises(ConfigError, match=r"storage.history needs `instance`"):

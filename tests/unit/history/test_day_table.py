@@ -150,7 +150,9 @@ def test_those_who_publish_at_the_same_time_lose_nothing(
 ) -> None:
     if server:
         address = emptied(request.getfixturevalue("postgres")).replace("postgresql://", "postgresql+psycopg://")
-        settings = settings.model_copy(update={"history": HistorySettings(catalog=address)})
+        (file := settings.state.parent / "catalogue").write_text(address)
+        own = HistorySettings(catalog_file=file)
+        settings = settings.model_copy(update={"history": own})
     failed: list[BaseException] = []
 
     def publish(number: int) -> None:

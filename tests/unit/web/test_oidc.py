@@ -178,4 +178,4 @@ def test_an_issuer_is_asked_over_https_unless_the_settings_say_that_http_is_safe
 def test_an_issuer_needs_an_address_to_lead_people_back_to() -> None:
     oidc = {"issuer": "https://a.b", "client_id": "a", "client_secret_file": "b", "roles": {}}
     with pytest.raises(ValueError, match="it also needs address"):
-        WebSettings.model_validate({"host": "0.0.0.0", "plain_http": True, "oidc": oidc})
+        WebSettings.model_validate({"host": "0.0.0.0", "oidc": oidc})

@@ -43,6 +43,7 @@ from tocsin.alerts.store.database import Database
 from tocsin.declare.blocks.web_settings import WebSettings, WebUser
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.alert_matcher import AlertMatcher
+from tocsin.declare.setting_blocks import TlsSettings
 from tocsin.declare.settings import Settings
 from tocsin.spark.tables.dated_versions import DatedVersions
 from tocsin.views.rest.view_api import OpenViews
@@ -196,13 +197,14 @@ def test_a_session_ends_with_the_password_that_began_it(pages: Pages, hashed: di
     [
         ({}, False),
         ({"address": "https://tocsin.example.com"}, True),
-        ({"host": "0.0.0.0", "certificate_file": "cert", "key_file": "key"}, True),
+        ({"host": "0.0.0.0"}, True),
     ],
 )
 def test_the_session_is_for_https_alone_where_that_is_spoken(
     pages: Pages, hashed: dict[str, WebUser], web: Any, secure: bool
 ) -> None:
-    settings = pages.settings.model_copy(update={"web": WebSettings(users=hashed, **web)})
+    tls = TlsSettings(certificate_file=Path("c"), key_file=Path("k")) if "host" in web else TlsSettings()
+    settings = pages.settings.model_copy(update={"web": WebSettings(users=hashed, **web), "tls": tls})
     client = TestClient(application(settings, OpenViews(settings)), follow_redirects=False)
     answer = post(client, "/login", "/login", name="ann", password=PASSWORDS["ann"])
     assert ("; secure" in answer.headers["set-cookie"]) == secure

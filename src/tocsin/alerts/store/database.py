@@ -170,12 +170,12 @@ def _url(address: str) -> URL:
         url = make_url(address)
         backend = url.get_backend_name()
     except exc.ArgumentError as error:
-        raise ConfigError.one(address, f"is no database address: {error}", key="alerts.database") from error
+        raise ConfigError.one(address, f"is no database address: {error}", key="alerts.database_file") from error
     if backend == "postgresql":
         return url.set(drivername="postgresql+psycopg")
     if backend != "sqlite":
         raise ConfigError.one(
-            url.render_as_string(), "must begin with sqlite:// or postgresql://", key="alerts.database"
+            url.render_as_string(), "must begin with sqlite:// or postgresql://", key="alerts.database_file"
         )
     return url
 

@@ -84,7 +84,7 @@ def _tell_addresses(settings: Settings) -> None:
         note(f"nothing serves them on port {settings.web.port}; start it: tocsin dev up, or python -m tocsin.job web")
         return
     line(f"\npage   {page_address(settings)}")
-    line(f'REST   curl -H "Authorization: Bearer $(cat {token_file(settings)})" {settings.web.local_address}/views')
+    line(f'REST   curl -H "Authorization: Bearer $(cat {token_file(settings)})" {settings.local_web_address}/views')
 
 
 def _show(view: str, prefix: str, window: str | None, limit: int, *, json: bool) -> None:

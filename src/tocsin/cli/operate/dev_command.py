@@ -147,7 +147,7 @@ def web(
     if not accepts(settings.web.port, settings.web.local_host):
         what = f"nothing serves the pages on port {settings.web.port}"
         note(f"{what}; start it: tocsin dev up, or python -m tocsin.job web")
-    line(settings.web.local_address)
+    line(settings.local_web_address)
     names = ", ".join(f"{name} ({user.role})" for name, user in settings.web.users.items())
     if settings.web.oidc:
         names = ", ".join(filter(None, (names, f"users of {settings.web.oidc.issuer}")))

@@ -116,19 +116,17 @@ class EngineSettings(SettingBlock):
         enabled: whether they share any. Without it each has a JVM of its own, as on a Spark cluster and on Kubernetes,
             and wherever a file declares `isolation=True`. So do the batches of Airflow.
         jobs: how many share one; for more there are several.
-        heap_mb: its JVM heap, to which come `job_heap_mb` for each of `jobs`.
-        job_heap_mb: see there.
+        heap_mb: its JVM heap; 512, and 64 for each of `jobs`, when None.
     """
 
     enabled: bool = True
     jobs: int = Field(default=25, ge=1, le=200)
-    heap_mb: int = Field(default=512, ge=512)
-    job_heap_mb: int = Field(default=64, ge=0)
+    heap_mb: int | None = Field(default=None, ge=512)
 
     @property
     def most_heap_mb(self) -> int:
         """The heap of an engine that is full."""
-        return self.heap_mb + self.job_heap_mb * self.jobs
+        return self.heap_mb or 512 + 64 * self.jobs
 
     @property
     def most_mb(self) -> int:

@@ -84,23 +84,6 @@ class WebSettings(ListenSettings):
 
     @model_validator(mode="after")
     def _reachable(self) -> Self:
-        if self.oidc is not None and not self.public_address:
+        if self.oidc is not None and self.address is None and self.local_host != self.host:
             raise ValueError(f"oidc leads people back to the pages: with the host {self.host} it also needs address")
         return self
-
-    @property
-    def public_address(self) -> str:
-        """The address without a slash at its end; empty if it is not given and `host` stands for all of a machine."""
-        if self.address is not None:
-            return self.address.rstrip("/")
-        return self._own_address if self.local_host == self.host else ""
-
-    @property
-    def local_address(self) -> str:
-        """The same for people on this machine, who reach it by loopback if `host` stands for all of a machine."""
-        return self.public_address or self._own_address
-
-    @property
-    def _own_address(self) -> str:
-        host = f"[{self.local_host}]" if ":" in self.local_host else self.local_host
-        return f"{'https' if self.certificate_file else 'http'}://{host}:{self.port}"

@@ -163,7 +163,7 @@ KINDS = {
             run="tocsin.alerts.notify.notifier_job:run",
             rooms=(*_ALERTS, "ingest/*.py", "ingest/replay"),
             title="Sends what is due",
-            settings={"alerts": _ALL, "history": _SEALED, "smtp": _ALL, "receivers": _ALL, "web": _LOGINS},
+            settings={"alerts": _ALL, "history": _SEALED, "smtp": _ALL, "receivers": _ALL, "web": _LOGINS, "tls": _ALL},
         ),
         JobKind(
             word="drain",
@@ -171,7 +171,7 @@ KINDS = {
             rooms=("quality", "ingest/*.py", "ingest/log_drain"),
             desired=f"{_DESIRED}:drain",
             title="Takes lines over HTTP",
-            settings={"drain": _ALL},
+            settings={"drain": _ALL, "tls": _ALL},
             server="drain",
         ),
         JobKind(
@@ -179,7 +179,7 @@ KINDS = {
             run="tocsin.web.server:run",
             rooms=(*_ALERTS, "views", "detect", "spark/tables", "supervise", "dev", "web"),
             title="Serves the pages, and rows of views",
-            settings={"web": _ALL, "alerts": frozenset({"history_days"}), "history": _SEALED},
+            settings={"web": _ALL, "tls": _ALL, "alerts": frozenset({"history_days"}), "history": _SEALED},
             server="web",
         ),
         JobKind(
@@ -187,7 +187,7 @@ KINDS = {
             run="tocsin.web.metrics.exporter:run",
             rooms=(*_ALERTS, "views", "detect", "spark/tables", "supervise", "dev", "web"),
             title="Answers Prometheus",
-            settings={"metrics": _ALL, "alerts": _ALL, "history": _ALL},
+            settings={"metrics": _ALL, "tls": _ALL, "alerts": _ALL, "history": _ALL},
             server="metrics",
         ),
     )

@@ -40,7 +40,7 @@ def run(job: Job) -> None:
         endpoint = Endpoint(read_catalog(settings.project), settings.drain, known, writer.store)
         status = _Status(job.reporter, endpoint, writer)
         structlog.get_logger().info("listening", host=settings.drain.host, port=settings.drain.port)
-        serve_until_stopped(endpoint, settings.drain, settings.project, status.repeat())
+        serve_until_stopped(endpoint, settings, settings.drain, status.repeat())
     job.stop.set()
 
 

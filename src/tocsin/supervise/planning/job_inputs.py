@@ -20,7 +20,7 @@ Inputs = Mapping[str, str]
 """By name, such as `source logins.lateness`, `kafka.topic_prefix` or `declared.window`: the value as JSON."""
 
 # Addresses that may hold a password; passwords themselves are in files, and never read for this.
-_SECRET = {"database", *SINKS}
+_SECRET = {*SINKS}
 _LOOPBACK = "127.0.0.1:"
 _IMPLIED = {"version"}  # what changes with something else that is named
 

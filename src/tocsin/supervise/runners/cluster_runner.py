@@ -276,7 +276,6 @@ GRACE_SECONDS = 30  # longer than the policy waits before it ends a job by force
 _SLOT = "tocsin/slot"
 _LONGEST_NAME = 40  # and a hash; the controller makes labels of the name with 11 characters more, of 63
 _PROBE_SECONDS = 20
-_ADDRESSES = (("alerts", "database"), ("history", "catalog"), *(("views", sink) for sink in SINKS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,9 +325,9 @@ def password_faults(settings: Settings) -> list[Fault]:
     """Find addresses that hold a password: whoever may list pods would read them."""
     secret = settings.runner.secret or "of runner.secret"
     return [
-        Fault("the settings", f"holds a password; put it into the Secret {secret}, as a file", key=f"{block}.{key}")
-        for block, key in _ADDRESSES
-        if (address := getattr(getattr(settings, block), key, None)) and _has_password(address)
+        Fault("the settings", f"holds a password; put it into the Secret {secret}, as a file", key=f"views.{sink}")
+        for sink in SINKS
+        if (address := getattr(settings.views, sink, None)) and _has_password(address)
     ]
 
 

@@ -54,9 +54,7 @@ def run(job: Job) -> None:
     settings, listen = job.settings, job.settings.metrics
     token = _token(settings)
     structlog.get_logger().info("listening", host=listen.host, port=listen.port)
-    serve_until_stopped(
-        exporter_api(Scrape(settings), token), listen, settings.project, _report(job.reporter, job.stop)
-    )
+    serve_until_stopped(exporter_api(Scrape(settings), token), settings, listen, _report(job.reporter, job.stop))
     job.stop.set()
 
 

@@ -191,7 +191,7 @@ def test_code_settings_and_spark_make_the_identity_of_an_engine(settings: Settin
 
 
 @pytest.mark.parametrize(
-    ("block", "change"), [("spark", {"heap_mb": 600}), ("engine", {"job_heap_mb": 1}), ("storage", {"history": "/h"})]
+    ("block", "change"), [("spark", {"heap_mb": 600}), ("engine", {"heap_mb": 600}), ("storage", {"history": "/h"})]
 )
 def test_an_engine_stays_that_of_jobs_that_a_change_does_not_replace(
     settings: Settings, block: str, change: dict[str, Any]

@@ -11,7 +11,7 @@ from kubernetes.client import ApiException, V1Pod, V1StatefulSet
 from urllib3.exceptions import MaxRetryError
 
 from tocsin.declare.model.errors import ConfigError, TransientError
-from tocsin.declare.setting_blocks import AlertSettings, HistorySettings, RunnerSettings, ViewSettings
+from tocsin.declare.setting_blocks import RunnerSettings, ViewSettings
 from tocsin.declare.settings import Settings, load_settings
 from tocsin.supervise.runners.cluster_runner import ClusterRunner
 from tocsin.supervise.runners.runner import Labels, Launch, instance_of
@@ -193,13 +193,11 @@ def test_without_a_login_the_fault_names_the_setting(settings: Settings, monkeyp
 
 
 def test_an_address_with_a_password_is_refused_for_it_would_be_seen(settings: Settings) -> None:
-    alerts = AlertSettings(database="postgresql://tocsin:hunter2@db/alerts")
     views = ViewSettings(redis="redis://:hunter2@cache/0", postgres="postgresql://tocsin@db/views")
-    history = HistorySettings(catalog="postgresql://tocsin@db/history?password=hunter2")
-    with pytest.raises(ConfigError, match=r"alerts\.database: holds a password; put it into the Secret") as refused:
-        ClusterRunner(settings.model_copy(update={"alerts": alerts, "history": history, "views": views}))
+    with pytest.raises(ConfigError, match=r"views\.redis: holds a password; put it into the Secret") as refused:
+        ClusterRunner(settings.model_copy(update={"views": views}))
     assert "hunter2" not in str(refused.value)
-    assert [fault.key for fault in refused.value.faults] == ["alerts.database", "history.catalog", "views.redis"]
+    assert [fault.key for fault in refused.value.faults] == ["views.redis"]
 
 
 def test_a_cluster_needs_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,7 @@ import pytest
 from tocsin.declare.blocks.spark_settings import SparkSettings
 from tocsin.declare.setting_blocks import (
     AlertSettings,
-    HistorySettings,
     KafkaSettings,
-    SettingBlock,
     SmtpSettings,
     StorageSettings,
     ViewSettings,
@@ -94,29 +92,11 @@ def test_each_job_has_its_command_its_labels_and_its_log(settings: Settings, job
     assert launch.log == settings.log(job)
 
 
-@pytest.mark.parametrize(
-    ("block", "own", "users"),
-    [
-        ("alerts", AlertSettings(database="postgresql://tocsin:hunter2@db/alerts"), {"indexer", "notifier"}),
-        ("history", HistorySettings(catalog="postgresql://tocsin:hunter2@db/days"), {"indexer", "notifier"}),
-        ("views", ViewSettings(postgres="postgresql://tocsin:hunter2@db/views"), {"view:counts"}),
-    ],
-)
-def test_only_jobs_that_use_an_address_are_told_it(
-    settings: Settings, block: str, own: SettingBlock, users: set[str]
-) -> None:
-    settings = settings.model_copy(update={block: own})
+def test_only_jobs_that_use_an_address_are_told_it(settings: Settings) -> None:
+    settings = settings.model_copy(update={"views": ViewSettings(postgres="postgresql://tocsin:hunter2@db/views")})
     for job in ("ingest:logins", "detector:failed_logins", "view:counts", "compute:counts", "indexer", "notifier"):
         environment = job_launch(settings, Labels("shop-1", job, "abc"), Path("/java")).environment
-        assert any("hunter2" in value for value in environment.values()) is (job in users), job
-
-
-def test_a_job_that_is_not_told_the_catalogue_knows_that_a_server_has_it(settings: Settings) -> None:
-    own = HistorySettings(catalog="postgresql://tocsin:hunter2@db/days")
-    environment = job_launch(
-        settings.model_copy(update={"history": own}), Labels("shop-1", "detector:d", "abc"), Path("/java")
-    ).environment
-    assert HistorySettings.model_validate_json(environment["TOCSIN_HISTORY"]).has_server
+        assert any("hunter2" in value for value in environment.values()) is (job == "view:counts"), job
 
 
 LABELS = Labels("local-1a2b", "detector:failed_logins", "abc123")
