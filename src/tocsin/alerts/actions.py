@@ -83,7 +83,7 @@ def silence(
     ValueError if the owner, the reason or the end is missing, the end is over, or the matcher takes every alert and
     `everything` is not set.
     """
-    if not by.who or not by.why.strip():
+    if not by.who.strip() or not by.why.strip():
         raise ValueError("a silence needs an owner and a reason")
     if ends_at <= by.at:
         raise ValueError("a silence must end later than now")

@@ -44,15 +44,21 @@ Records = Annotated[
 
 
 def since(text: str | None) -> datetime | None:
-    """Read the value of `--since`; a usage error if it is no moment."""
-    return None if text is None else moment(text, "--since", datetime.now(UTC))
+    """Read the value of `--since`; a usage error if it is no moment, or lies ahead: nothing is from then on."""
+    if text is None:
+        return None
+    found = moment(text, "--since", now := datetime.now(UTC))
+    if found > now:
+        what = f"'{text}' lies ahead: it is {now:%Y-%m-%dT%H:%M:%SZ}, and a time without an offset is in UTC"
+        raise typer.BadParameter(what, param_hint="'--since'")
+    return found
 
 
 def moment(text: str, option: str, now: datetime) -> datetime:
     """Read the value of `option`: a span before `now`, or a time, UTC unless it says otherwise; else a usage error."""
-    with suppress(ValueError):
+    with suppress(ValueError, OverflowError):
         moment = datetime.fromisoformat(text)
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     try:
         return now - timedelta(seconds=span(text, option))
     except (typer.BadParameter, OverflowError):

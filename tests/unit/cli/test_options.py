@@ -37,7 +37,12 @@ def test_since_is_a_span_back_or_a_moment(text: str, moment: datetime) -> None:
     assert options.moment(text, "--since", NOW) == moment
 
 
-@pytest.mark.parametrize("text", ["yesterday", "999999999w"])
+def test_since_is_never_ahead() -> None:
+    with pytest.raises(BadParameter, match=r"'2999-01-01T14:00' lies ahead: it is 2.*, and a time without an offset"):
+        options.since("2999-01-01T14:00")
+
+
+@pytest.mark.parametrize("text", ["yesterday", "999999999w", "0001-01-01T00:00+14:00", "9999-12-31T23:59-14:00"])
 def test_what_is_neither_is_refused(text: str) -> None:
     with pytest.raises(BadParameter, match="neither a span nor a moment") as refused:
         options.moment(text, "--since", NOW)

@@ -209,6 +209,7 @@ def test_an_alert_is_shown_with_whom_it_told() -> None:
             "has the entity column 'user'; did you mean",
         ),
         ((*_SILENCE, "--owner", "security@*"), ""),
+        ((*_SILENCE, "--entity", "user_id="), ""),
         (("findings", "--detector", "failed_logins"), ""),
     ],
 )

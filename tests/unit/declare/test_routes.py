@@ -237,7 +237,8 @@ def test_a_matcher_includes_another(wide: dict[str, object], narrow: dict[str, o
     [("[::1]", "[::1]", True), ("a?[b]*", "a?[b]*", True), ("[ab]", "a", True), ("", "", True), ("", "a", False)],
 )
 def test_a_pattern_also_takes_its_own_text(pattern: str, value: str, takes: bool) -> None:
-    assert AlertMatcher.model_validate({"entity": {"user_id": pattern}}).matches(labels(user=value)) is takes
+    matcher = AlertMatcher.model_validate({"entity": {"user_id": pattern}})
+    assert (matcher.matches(labels(user=value)), matcher.text) == (takes, f"user_id {pattern or repr(pattern)}")
 
 
 def test_the_examples_of_the_page_are_routes() -> None:

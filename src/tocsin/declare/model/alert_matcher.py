@@ -79,7 +79,8 @@ class AlertMatcher(BaseModel):
         """Say it in words, such as `detector failed_*, user mallory`."""
         parts = [(name, getattr(self, name)) for name in ("detector", "owner", "level", "tags")]
         parts += list(self.entity.items())
-        return ", ".join(f"{name} {' or '.join(values)}" for name, values in parts if values) or "every alert"
+        shown = [(name, [value if value.strip() else repr(value) for value in values]) for name, values in parts]
+        return ", ".join(f"{name} {' or '.join(values)}" for name, values in shown if values) or "every alert"
 
 
 def _says_nothing(pattern: str) -> bool:
