@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from itertools import chain
@@ -61,7 +62,7 @@ the call, a file or a setting is wrong and must be changed; 130 interrupted.
 Verbs that [the shapes](#what---json-writes) name take `--json`.
 
 """
-_ANY_NUMBER = "x<=1000000000000000000; "  # what SQLite holds
+_ANY_NUMBER = re.compile(r"x<=10{18}; | \[x<=10{18}\]")  # what SQLite holds
 _IN_SHORT = """## Verbs in short
 
 Those with four options at most; all others have a section below.
@@ -148,7 +149,7 @@ def _records(verb: Any, own: Any) -> Iterator[str]:
         written, meaning = (" ".join(part.split()) for part in record)
         is_plain = not written.startswith("--") and meaning == "Its name. [required]"
         if not is_plain and not written.startswith("--help") and meaning != "Write JSON.":
-            yield f"`{written}`: {meaning.replace(_ANY_NUMBER, '')}"
+            yield f"`{written}`: {_ANY_NUMBER.sub('', meaning)}"
 
 
 def _models(shape: Any) -> Iterator[tuple[bool, type[BaseModel]]]:

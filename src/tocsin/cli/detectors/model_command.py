@@ -28,7 +28,7 @@ _Model = Annotated[
 ]
 _Against = Annotated[
     str,
-    typer.Option("--against", metavar="MODEL", help="Show in what that one, or else the newest, differs from this."),
+    typer.Option("--against", metavar="OLD", help="Show what has changed since this one, up to MODEL or the newest."),
 ]
 _Accept = Annotated[
     bool, typer.Option("--accept", help="Also accept features that have drifted, few rows, and far other findings.")

@@ -69,7 +69,9 @@ _Why = Annotated[str, typer.Option("--why", help="The reason, for the history.")
 
 @app.command("alerts")
 def alerts(
-    alert: Annotated[int | None, typer.Argument(max=_MOST, help="Show this one, by its number.")] = None,
+    alert: Annotated[
+        int | None, typer.Argument(metavar="[ALERT]", max=_MOST, help="Show this one, by its number.")
+    ] = None,
     state: Annotated[AlertState | None, typer.Option(help="In this state.")] = None,
     detector: Annotated[str | None, typer.Option(help="Of this detector.")] = None,
     owner: Annotated[str | None, typer.Option(help="Of detectors of this owner.")] = None,
