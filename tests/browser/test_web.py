@@ -1,5 +1,6 @@
 """The pages about alerts in a real browser, without Airflow: two clicks from a mail, by keyboard, narrow and dark."""
 
+import re
 import shutil
 import sys
 import threading
@@ -241,3 +242,24 @@ def test_every_page_fits_and_nothing_in_it_jumps(web: Web, browser: Browser, the
                 theme == "light"
             )
             shot(page, f"{path.replace('?dag_id=', '-').replace('/', '-')}-{theme}-{width}")
+
+
+SHOWN_VALUES = {
+    "9007199254740993": "9007199254740993", "0.00123": "0.00123", "1234567.891": "1,234,567.89", "-0.5": "-0.5",
+    '"007"': "007", '"3.10"': "3.10", '"2020-02-03T04:05:06.789Z"': "2020-02-03 04:05:06Z", "null": "", "true": "true",
+    '"2020-99-99T00:00:00Z"': "2020-99-99T00:00:00Z", '"2020-02-03T04:05:06"': "2020-02-03T04:05:06",
+}  # fmt: skip
+
+
+def test_a_view_shows_each_value_as_it_is(web: Web, page: Page) -> None:
+    values = ", ".join(f'"v{place}": {value}' for place, value in enumerate(SHOWN_VALUES))
+    row = f'{{"name": "x", "key": {{"id": 9007199254740995}}, "window_start": null, "values": {{{values}}}}}'
+    fresh = '{"watermark": "2020-02-03T04:05:06Z", "lag_records": 0, "lag_seconds": 0, "version": 1}'
+    view = f'{{"name": "w", "title": "W", "window": null, "sink": "sqlite", "reason": "", "freshness": {fresh}}}'
+    web.log_in(page)
+    page.route(re.compile("/views$"), lambda route: route.fulfill(body=f'{{"views": [{view}]}}'))
+    rows = f'{{"rows": [{row}], "next": null, "freshness": {fresh}}}'
+    page.route(re.compile("/views/w"), lambda route: route.fulfill(body=rows))
+    page.goto(f"{web.url}/views.html")
+    expect(page.locator("#facts")).to_contain_text("complete until 2020-02-03 04:05:06Z")
+    expect(page.locator("tbody td")).to_have_text(["9007199254740995", *SHOWN_VALUES.values()])

@@ -4,6 +4,7 @@
 const WINDOWS = 6, ROWS = 12, MANY = 300, PAGES = 5, FLASH = 1200;
 const find = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
+const small = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 let token = sessionStorage.getItem("token") ?? "";
 let views = [], shown = null, following = null, drawn = false;
 let rows = new Map(), cells = new Map();
@@ -32,6 +33,10 @@ async function ask(path, options = {}) {
   }
   return answer;
 }
+
+// A number of JavaScript has 53 bits: a longer whole number stays the text that was sent.
+const parse = (text) => JSON.parse(text, (_, value, context) =>
+  Number.isInteger(value) && !Number.isSafeInteger(value) ? context?.source ?? value : value);
 
 async function look() {
   try {
@@ -115,7 +120,7 @@ async function load(view, signal) {
     for (let page = 0; page < PAGES && cursor !== null; page++) {
       const query = new URLSearchParams({ limit: "1000", cursor, ...(window && { window }) });
       const answer = await ask(`${path}?${query}`, { signal });
-      const found = await answer.json();
+      const found = parse(await answer.text());
       if (answer.status !== 200) {
         say(found.reason ?? found.detail ?? `the server answers ${answer.status}`);
         return null;
@@ -147,7 +152,7 @@ async function stream(view, version, signal) {
     text = events.pop();
     for (const event of events) {
       const data = event.split("\n").find((line) => line.startsWith("data: "));
-      if (data && event.includes("event: row")) put(JSON.parse(data.slice(6)));
+      if (data && event.includes("event: row")) put(parse(data.slice(6)));
     }
   }
   say("the server closed the connection; trying again");
@@ -195,13 +200,14 @@ function groupCards(all, [group, ...others]) {
 // Hashes that a view names itself: "<name>::<part>" is a row called <name> with the columns of all its parts. A hash
 // without a part gives the names that people know.
 function hashTable(all) {
+  const isNumber = /^-?(0|[1-9]\d{0,14})(\.\d+)?(E-?\d+)?$/;
   const known = new Map(), lines = new Map(), columns = new Set();
   for (const { key: { hash, field }, values: { value } } of all) {
     const [name, part] = String(hash).split("::");
     if (part === undefined) known.set(field, value);
-    else {
+    else { // all its values are texts, numbers too
       if (!lines.has(name)) lines.set(name, new Map());
-      lines.get(name).set(`${part} ${field}`, value);
+      lines.get(name).set(`${part} ${field}`, isNumber.test(value) ? Number(value) : value);
       columns.add(`${part} ${field}`);
     }
   }
@@ -254,19 +260,21 @@ function cell(id, value, most) {
   return td;
 }
 
-function amount(value) {
-  if (typeof value === "number") return value;
-  return typeof value === "string" && /^-?\d+(\.\d+)?(E-?\d+)?$/.test(value) ? Number(value) : null;
-}
+const amount = (value) => (typeof value === "number" ? value : null);
 
 function written(value) {
   const size = amount(value);
-  if (size !== null) return number.format(size);
-  if (typeof value === "string" && /^\d{4}-\d\d-\d\dT/.test(value)) return clock(value);
+  if (size !== null) return (Math.abs(size) < 1 ? small : number).format(size);
+  const isMoment = typeof value === "string" && /^\d{4}-\d\d-\d\dT.*(Z|[+-]\d\d:\d\d)$/.test(value);
+  if (isMoment && !Number.isNaN(Date.parse(value))) return clock(value);
   return value === null || value === undefined ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
-const clock = (time) => new Date(time).toISOString().slice(11, 19);
+// In UTC, with its date unless that is today.
+function clock(time) {
+  const [day, hours] = new Date(time).toISOString().split("T");
+  return `${new Date().toISOString().startsWith(day) ? "" : `${day} `}${hours.slice(0, 8)}Z`;
+}
 const first = (row) => Object.values(row.values).map(amount).find((size) => size !== null) ?? 0;
 const byName = (one, other) => (one.name < other.name ? -1 : one.name > other.name ? 1 : 0);
 
