@@ -61,7 +61,7 @@ def test_a_storm_is_three_mails_and_an_urgent_alert_of_another_detector_leaves_i
     storm = " ".join(read_body(scene.server.mails[1]).split())
     assert "600 of them urgent" in storm
     assert "leaves as a digest every 15 minutes, until fewer than 20 gather" in storm
-    assert "No alert is dropped: tocsin alerts --detector failed_logins lists them all" in storm
+    assert "No alert is dropped: tocsin alerts --detector failed_logins --limit 600 lists them all" in storm
     assert "and 550 more" in storm
     assert "https://pages/alerts?detector=failed_logins" in storm
     with scene.database.read() as connection:

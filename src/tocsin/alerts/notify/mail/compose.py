@@ -146,6 +146,7 @@ def summary_mail(shown: list[AlertDetails], overview: Overview, envelope: Envelo
     what += f" and {len(names) - 3} more" if len(names) > 3 else ""
     only = overview.detectors[0] if len(names) == 1 else ""
     command = "tocsin alerts" + (f" --detector {shlex.quote(only)}" if only else "")
+    command += f" --limit {min(count, 100_000)}" * (count > 100)  # it lists 100 by default, and 100,000 at most
     more = f"and {count - len(shown):,} more: {command}" if count > len(shown) else ""
     urgent = overview.urgent > 0 and not overview.summary
     mark = "[summary] " if overview.summary else "[URGENT] " if urgent else ""
@@ -200,7 +201,7 @@ def alert_item(details: AlertDetails, envelope: Envelope) -> Item:
         f"(limit {number(finding.limit)})",
         tone="urgent" if alert.level == "urgent" else "email",
         lines=(
-            f"{alert.level}: {plain(_brief(alert.title), 90)}",
+            f"{alert.level} of {plain(alert.detector)}: {plain(_brief(alert.title), 90)}",
             f"{_window(details.highest, False)}; {alert.findings} finding{'s' * (alert.findings != 1)}; "
             f"tocsin alerts {alert.id}",
         ),

@@ -341,14 +341,15 @@ def test_the_chart_shows_the_rise_of_the_score(sqlite: Database) -> None:
 
 def test_a_summary_lists_what_was_found_late(sqlite: Database) -> None:
     alerts = [details_of(sqlite, [finding(120, user=f"user{n}")]) for n in range(compose.SUMMARY_LINES)]
-    overview = Overview(alerts=60, urgent=60, detectors=[FACTS.name], highest=[], summary=True)
+    overview = Overview(alerts=6_000, urgent=60, detectors=[FACTS.name], highest=[], summary=True)
     mail = sent(compose.summary_mail(alerts, overview, envelope()))
     text_part, html_part = cast(list[EmailMessage], list(mail.iter_parts()))
-    assert mail["Subject"] == "[summary] 60 alerts of failed_logins"
+    assert mail["Subject"] == "[summary] 6,000 alerts of failed_logins"
     for words in (text_part.get_content(), _Page(html_part.get_content()).words):
         assert "user0" in words
         assert "user49" in words
-        assert "and 10 more" in words
+        assert "and 5,950 more: tocsin alerts --detector failed_logins --limit 6000" in words
+        assert "urgent of failed_logins: Bursts of failed logins" in words
     assert FACTS.title[:20] in text_part.get_content()
 
 
