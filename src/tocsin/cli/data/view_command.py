@@ -89,8 +89,12 @@ def _tell_addresses(settings: Settings) -> None:
 
 def _show(view: str, prefix: str, window: str | None, limit: int, *, json: bool) -> None:
     from tocsin.views.row_query import RowShape
+    from tocsin.views.stored_row import name_of
 
-    page = _reader(view).page(prefix, _moment(window), limit)
+    reader, at = _reader(view), _moment(window)
+    page = reader.page(prefix, at, limit)
+    if prefix and not page.rows:  # as values are shown here, not as names are written
+        page = reader.page(name_of([prefix]), at, limit)
     write([RowShape.of(row) for row in page.rows], _table, json=json)
     if page.cursor is not None and not json:
         line(f"there are more than {counted(limit, 'row')}; --limit and --prefix choose others")
@@ -99,8 +103,10 @@ def _show(view: str, prefix: str, window: str | None, limit: int, *, json: bool)
 def _row_of(view: str, key: str, window: str | None) -> RowShape:
     from tocsin.views.row_query import RowShape
 
-    reader = _reader(view)
-    row = reader.get(key, _moment(window))
+    reader, at = _reader(view), _moment(window)
+    row = reader.get(key, at)
+    if row is None and at is not None and reader.get(key) is not None:
+        raise TocsinError(f"{view} has no row '{key}' of a window that starts at {utc(at)}, but of others")
     if row is None:
         near = reader.nearest(key)
         raise TocsinError(f"{view} has no row '{key}'" + (f"; did you mean '{near}'?" if near else ""))

@@ -35,4 +35,7 @@ def test_values_are_shown_as_json_writes_them(tmp_path: Path, monkeypatch: pytes
     with closing(RowStore(store_path(load_settings(), "word_counts"))) as store:
         Applier(view_spec(), store, None).apply([record(view_row("::1", True, more={"a": [None, 0.5]}), 0)])
     assert call("view", "word_counts", "::1")[1].splitlines()[1].split()[:1] == ["::1"]
+    assert call("view", "word_counts", "--prefix", ":")[1] == call("view", "word_counts")[1]
+    other = invoke(["view", "word_counts", "::1", "--window", "2026-11-19T12:00:10Z"])
+    assert "'::1' of a window that starts at 2026-11-19 12:00:10Z, but of others" in str(other.exception)
     assert call("view", "word_counts")[1].rstrip().endswith('true   {"a": [null, 0.5]}')
