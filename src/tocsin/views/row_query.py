@@ -174,7 +174,7 @@ class ViewReader:
             query = f"SELECT DISTINCT name FROM rows WHERE build = {CURRENT} AND name"
             after = self._connection.execute(f"{query} >= ? ORDER BY name LIMIT ?", [name[:1], _NEAR]).fetchall()
             before = self._connection.execute(f"{query} < ? ORDER BY name DESC LIMIT ?", [name, _NEAR]).fetchall()
-        return nearest(name, [found for (found,) in (*after, *before) if found != name])
+        return nearest(name, [found for (found,) in (*after, *before)])
 
     def _rows(self, index: str, where: str, *arguments: Any) -> list[StoredRow]:
         with self._translate_errors():
