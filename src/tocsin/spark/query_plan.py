@@ -56,14 +56,14 @@ class QueryPlan:
     reach: timedelta = timedelta(0)
     python: tuple[str, ...] = ()
 
-    def latency(self, lateness: timedelta, aim: str, moment: str) -> str:
+    def latency(self, lateness: timedelta, aim: str, moment: str, seconds: int = 2) -> str:
         """Say in words how long its rows take, and by which Python functions.
 
         `lateness` is that of the sources, `aim` the latency that real-time mode is to have, and `moment` what a row
-        waits for in output mode "append": the end of its window, or its event.
+        waits for in output mode "append": the end of its window, or its event; and for so many `seconds` more.
         """
         if self.output == "append":
-            took = f"{exact_text(lateness + self.reach)} and about 2 seconds after {moment}"
+            took = f"{exact_text(lateness + self.reach)} and about {seconds} seconds after {moment}"
         else:
             took = f"about {aim if self.mode == REAL_TIME else '1 second'} after the event"
         return took + (f", by Python code on rows ({', '.join(self.python)})" if self.python else "")
