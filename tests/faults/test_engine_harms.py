@@ -137,7 +137,7 @@ HARMS = {
     "state": Harm(
         file=detector(
             'events.withColumn("n", F.explode(F.sequence(F.lit(0), F.when(bad, 700_000).otherwise(0))))'
-            '.groupBy("window", "user_id", "n")'
+            '.withColumn("user_id", F.concat("user_id", F.col("n").cast("string"))).groupBy("window", "user_id")'
             '.agg((F.count("*") + F.length(F.max(F.rpad("user_id", 1_000, "x"))) * 0).alias("score"))',
             declared='window="1 hour"',
         ),

@@ -181,13 +181,14 @@ def test_further_columns_become_context_and_evidence_is_cut(records: Records) ->
         return events.groupBy("window", "user_id").agg(
             F.count("*").alias("score"), F.collect_list("ip_address").alias("evidence"),
             F.max("timestamp").alias("last"), F.lit(None).cast("string").alias("nothing"), F.lit(1.5).alias("ratio"),
+            F.max(F.lit(3) / 1.5),
         )  # fmt: skip
 
     source = SOURCE.model_copy(update={"columns": SOURCE.columns | {"ip_address": "string"}})
     events = prepare_events(parse_events(records(burst("ann", 60, "12:00:01")), source), SPEC, timedelta(seconds=10))
     (row,) = told(make_findings(detect(events), SPEC, PLAIN))
     assert row.evidence == ["192.0.2.1"] * 10
-    assert row.context == {"last": "2026-01-01T12:00:01.000000Z", "ratio": 1.5}
+    assert row.context == {"last": "2026-01-01T12:00:01.000000Z", "ratio": 1.5, "max((3 / 1.5))": 2.0}
     assert row.event_time_max is None
 
 

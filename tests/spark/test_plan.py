@@ -193,7 +193,12 @@ def test_a_fingerprint_is_the_same_for_the_same_state(spark: SparkSession) -> No
         {"slide": timedelta(seconds=5)},
         {"detect": lambda e: score(F.count("*"))(e.where("action = 'login succeeded'"))},
         {"detect": lambda e: score(F.sum("tries"))(e.where(failed())), "score": ScoreKind.RISING},
-        {"detect": lambda e: e.where(failed()).groupBy("window", "user_id", "action").agg(F.count("*").alias("score"))},
+        {
+            "detect": lambda e: (
+                e.where(failed()).groupBy("window", "user_id", "action").agg(F.count("*").alias("score"))
+            ),
+            "entity": ("user_id", "action"),
+        },
         {"score": ScoreKind.FINAL},
     ],
 )
@@ -338,6 +343,21 @@ def cuts() -> dict[str, tuple[Detect, str]]:
         ),
         "aggregates in pandas": (score(in_pandas(mean, "double")("amount")), "no aggregates by pandas functions"),
         "the first rows": (lambda e: score(F.count("*"))(e.limit(10)), r"limit\(\) chooses among the rows"),
+        "more groups than entities": (
+            lambda e: e.groupBy("window", "user_id", "action").agg(F.count("*").alias("score")).where("score > 1"),
+            "groups by 'action' besides the entity",
+        ),
+        "a score twice": (by_user(F.count("*").alias("score"), F.max("tries").alias("Score")), "as Spark ignores case"),
+        "the first event within the watermark": (
+            lambda e: score(F.count("*"))(e.dropDuplicatesWithinWatermark(["user_id"])), "does not run on history"
+        ),
+        "the first event of all time": (
+            lambda e: score(F.count("*"))(e.dropDuplicates(["user_id"])), "dropDuplicates keeps the first event of all"
+        ),
+        "a comparison with None": (
+            lambda e: score(F.count("*"))(e.where(F.col("amount") != None)), "compares with None"  # noqa: E711
+        ),
+        "a comparison with NULL": (score(F.count_if(F.expr("tries IN (1, NULL)"))), "compares with None"),
         "a window over rows": (
             lambda e: e.withColumn("score", F.row_number().over(Window.partitionBy("user_id").orderBy("amount"))),
             "Spark refuses its plan",
@@ -349,7 +369,9 @@ def cuts() -> dict[str, tuple[Detect, str]]:
     "groups in pandas", "groups in Arrow", "groups, then counted", "of aggregates, but across windows",
     "of aggregates and events", "of aggregates of each moment", "of aggregates joined with events", "two groups",
     "state in pandas", "scores of a batch", "scores of an Arrow batch", "counts of what a batch leaves",
-    "aggregates in pandas", "the first rows", "a window over rows",
+    "aggregates in pandas", "the first rows", "more groups than entities", "the first event of all time",
+    "a score twice", "the first event within the watermark",
+    "a comparison with None", "a comparison with NULL", "a window over rows",
 ])  # fmt: skip
 def test_what_cuts_groups_is_refused(spark: SparkSession, name: str) -> None:
     detect, told = cuts()[name]

@@ -96,6 +96,7 @@ def _reference(text: str) -> str:
     return text
 
 
+_OF_FINDINGS = ("window", "score", "evidence", "event_time_max")
 ADDED_MEANING = ("expect", "tables", "forget_after", "time_zone", "model")
 """Further keywords that may change the results; a file without them keeps its version."""
 
@@ -209,6 +210,14 @@ def _entities(expected: _Expected | None, others: ValidationInfo) -> Entities | 
     return declared
 
 
+def _entity(columns: tuple[str, ...]) -> tuple[str, ...]:
+    if own := [column for column in columns if column.lower() in _OF_FINDINGS]:
+        raise ValueError(f"'{own[0]}' belongs to each finding, and says neither who nor what it is about")
+    if odd := [column for column in columns if "." in column or "`" in column]:
+        raise ValueError(f"'{odd[0]}' is not a column name; give that column another with alias()")
+    return columns
+
+
 def _dedup(columns: tuple[str, ...], others: ValidationInfo) -> tuple[str, ...]:
     entity = others.data.get("entity", columns)
     if unknown := [column for column in _different(columns) if column not in entity]:
@@ -221,7 +230,9 @@ class _Detector(_Declared):
         "text or list of texts",
         "sources whose events it reads, by their names in sources/; findings.NAME for what the detector NAME finds",
     )
-    entity: Columns = _key("text or list of texts", "columns that say who or what a finding is about")
+    entity: Annotated[Columns, AfterValidator(_entity)] = _key(
+        "text or list of texts", "columns that say who or what a finding is about"
+    )
     window: Duration | None = _key(
         "duration or None",
         "length of the window in which events are counted; None for step, and to judge each event by itself",

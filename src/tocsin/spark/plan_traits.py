@@ -19,7 +19,6 @@ _EXCHANGES = {
     "TransformWithState",
 }  # fmt: skip
 _REFUSED = {
-    "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
     "Sort": "orderBy",
     "GlobalLimit": "limit",
     "Window": "a window function over rows",
@@ -31,6 +30,8 @@ _UNREPEATABLE = {
     "SparkPartitionID": "spark_partition_id()", "CurrentTimestamp": "current_timestamp()", "Now": "now()",
     "LocalTimestamp": "localtimestamp()", "CurrentDate": "current_date()", "CurrentTime": "current_time()",
 }  # fmt: skip
+
+_COMPARED = {"EqualTo", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "In"}
 
 _BY_ORDER = "{} chooses among the rows that come first, which no backfill can know"
 _BY_BATCH = (
@@ -50,6 +51,9 @@ _BY_ARRIVAL = (
     "a detector writes step, which takes them in the order of their time"
 )
 _CUTS = {
+    "DeduplicateWithinWatermark": (
+        "dropDuplicatesWithinWatermark does not run on history; use dropDuplicates with 'window' among its columns"
+    ),
     "GlobalLimit": _BY_ORDER.format("limit()"),
     "LocalLimit": _BY_ORDER.format("limit()"),
     "Offset": _BY_ORDER.format("offset()"),
@@ -111,6 +115,17 @@ def find_unrepeatable(tree: Node) -> str | None:
     """Name the first function of the plan that gives another value when the same event is read again; else None."""
     expressions = (e for node in tree.walk() for top in node.expressions() for e in top.walk())
     return next((_UNREPEATABLE[e.kind] for e in expressions if e.kind in _UNREPEATABLE), None)
+
+
+def find_never_true(tree: Node) -> str | None:
+    """Say which comparison with null the plan makes, as Spark reads `== None`: its result is null; else None."""
+    for expression in (e for node in tree.walk() for top in node.expressions() for e in top.walk()):
+        values = [each.children[0] if each.kind == "Cast" else each for each in expression.children]
+        if expression.kind in _COMPARED and any(
+            each.kind == "Literal" and each.fields["value"] is None for each in values
+        ):
+            return "compares with None (or NULL), which is never true in Spark; write isNull() or isNotNull()"
+    return None
 
 
 def find_cut(tree: Node, output: str) -> str | None:

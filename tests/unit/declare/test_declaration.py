@@ -176,6 +176,9 @@ DAY = ':16: time_zone: needs window="1 day", without slide='
         (changed("email=50, urgent=100", "**{}"), ":16: levels: must be written as Levels(email=50"),
         (changed("email=50", "email=1e999"), ":16: levels.email: must be a number, not inf"),
         (changed('entity="user_id"', 'entity=["ip", "IP"]'), ":16: entity: names 'ip' twice"),
+        (changed('entity="user_id"', 'entity="a.b"'), ":16: entity: 'a.b' is not a column name"),
+        (changed('entity="user_id"', 'entity="window"'), ":16: entity: 'window' belongs to each finding"),
+        (live('TAGS="a"'), ":17: TAGS: is not a key of a detector; did you mean 'tags'?"),
         (changed('"10 seconds"', '"0.0000001 seconds"'), ":16: window: '0.0000001 seconds' is too short"),
         (
             changed('"10 seconds"', '"99999999999 days"'),

@@ -195,7 +195,7 @@ def _context(rows: DataFrame, names: list[str], evidence: Column | None) -> list
     if evidence is not None:
         cut.append(("evidence", F.exists(evidence, lambda sample: ~_is_short(sample))))
     for name in names:
-        column = F.col(name)
+        column = F.col("`" + name.replace("`", "``") + "`")  # one without alias is called avg((n / 1.5)), with a dot
         if isinstance(kinds[name], StringType):
             column = _shorten(column)
         elif not isinstance(kinds[name], _OF_FIXED_SIZE):

@@ -27,6 +27,7 @@ from tocsin.spark.events import IDENTITY, planned_events
 from tocsin.spark.plan_traits import (
     count_exchanges,
     find_cut,
+    find_never_true,
     find_unrepeatable,
     fingerprint_of,
     has_sessions,
@@ -49,6 +50,15 @@ _OTHER_WINDOW = (
     "is not what detect groups by, so a backfill would cut its windows elsewhere: group by the column 'window' that "
     "events have; declare another length as window=, overlapping ones with slide=, and days of a place by "
     'window="1 day", time_zone="Europe/Berlin"'
+)
+
+_OTHER_KEY = (
+    "groups by '{0}' besides the entity, so several rows of one entity and window would overwrite each other; name it "
+    "in entity=, or take it by an aggregate such as F.max('{0}')"
+)
+_BY_FIRST = (
+    "dropDuplicates keeps the first event of all time on the stream, and the first of each day in a backfill; put "
+    "'window' among its columns"
 )
 
 
@@ -85,7 +95,7 @@ def read_plan(found: DataFrame, spec: DetectorSpec, sources: Sequence[Source] = 
     mode, output, reason = _mode(tree, score)
     wrong, reach = source_faults(found, tree, (spec.path, "detect"), sources)
     faults += (wrong or _join_faults(found, spec, output, reach)) + _silence_faults(tree, spec)
-    faults += _repeat_faults(tree, spec, output)
+    faults += _repeat_faults(tree, spec, output) + _group_faults(tree, spec)
     faults += _window_faults(tree, spec, found.sparkSession)
     if faults:
         raise ConfigError(faults)
@@ -159,6 +169,12 @@ def column_faults(schema: StructType, spec: DetectorSpec) -> list[Fault]:
         for name in needed
         if name not in schema.names
     ]
+    small = [name.lower() for name in schema.names]
+    twice = [name for name in schema.names if small.count(name.lower()) > 1]
+    faults += [
+        Fault(str(spec.path), f"detect returns it twice, as Spark ignores case: {', '.join(twice)}", key=name)
+        for name in twice[:1]
+    ]
     types = {field.name: field.dataType for field in schema.fields}
     if "score" in types and not isinstance(types["score"], NumericType):
         faults.append(Fault(str(spec.path), f"must be a number, not {types['score'].simpleString()}", key="score"))
@@ -183,12 +199,30 @@ def _score(tree: Node, spec: DetectorSpec) -> Score:
 
 
 def _repeat_faults(tree: Node, spec: DetectorSpec, output: str) -> list[Fault]:
-    found = [find_cut(tree, output)]
+    found = [find_cut(tree, output), find_never_true(tree)]
+    dropped = [{key.name for key in node.expressions("keys")} for node in tree.walk() if node.kind == "Deduplicate"]
+    found += [_BY_FIRST for keys in dropped if keys.isdisjoint(("window", "event_time"))]
     if called := find_unrepeatable(tree):
         found.append(
             f"calls {called}: a backfill, or an event that is read again, would get another score; use event_time"
         )
     return [Fault(str(spec.path), what, key="detect") for what in found if what]
+
+
+def _group_faults(tree: Node, spec: DetectorSpec) -> list[Fault]:
+    """List the columns by which `detect` makes several rows of one entity and window, which share an identity."""
+    above = _between(tree)
+    if spec.window is None or above is None or any(node.kind not in _KEEP_ROWS | {"Filter"} for node in above):
+        return []
+    top = next(node for node in tree.walk() if node.kind == "Aggregate")
+    outputs = [each for node in (*above, top) for each in node.expressions("projectList", "aggregateExpressions")]
+    made = {each.identity: each for each in outputs if each.kind == "Alias" and each.identity is not None}
+    own = [replace_columns(each, made) for each in outputs if each.name in (*spec.entity, "window")]
+    known = {leaf.identity for each in own for leaf in each.walk()}
+    keys = [leaf for key in top.expressions("groupingExpressions") for leaf in key.walk() if leaf.identity is not None]
+    return [
+        Fault(str(spec.path), _OTHER_KEY.format(leaf.name), key="detect") for leaf in keys if leaf.identity not in known
+    ]
 
 
 def _join_faults(found: DataFrame, spec: DetectorSpec, output: str, reach: timedelta) -> list[Fault]:

@@ -37,6 +37,7 @@ from tocsin.spark.events import planned_events
 from tocsin.spark.plan_traits import (
     count_exchanges,
     find_cut,
+    find_never_true,
     find_unrepeatable,
     fingerprint_of,
     has_sessions,
@@ -95,7 +96,7 @@ def read_plan(rows: DataFrame, spec: ViewSpec, sources: Sequence[Source]) -> Que
         (MICRO_BATCH, f"it {closed}: each row is written when its window has closed") if closed else mode_of(tree)
     )
     output = "append" if closed else "update"
-    refusal = find_cut(tree, output) or (refusal_of(rows, output) if rows.isStreaming else "")
+    refusal = find_cut(tree, output) or find_never_true(tree) or (refusal_of(rows, output) if rows.isStreaming else "")
     if refusal:
         raise ConfigError([_fault(spec, refusal)])
     return QueryPlan(
