@@ -72,6 +72,6 @@ class StartAgain(TocsinError):
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
     """The valid name closest to `name`, whatever its case, or None when none is close."""
-    by_small = {each.lower(): each for each in valid}
+    by_small = {each.lower(): each for each in reversed(list(valid))}  # of two that differ by case, the first
     matches = difflib.get_close_matches(name.lower(), list(by_small), n=1, cutoff=0.6)
     return by_small[matches[0]] if matches else None
