@@ -1,4 +1,4 @@
-"""Wakes the supervisor when what runs differs from what should run: sooner than its next minute."""
+"""Restarts what has ended at once, and wakes the supervisor when what runs differs from what should run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ log = structlog.get_logger()
 class JobDiff(BaseEventTrigger):
     """Fires when a job is missing, dead, hung, unknown or changed, or a switch was turned.
 
-    An event is a hint, and Airflow may lose one that comes while a supervisor runs: it is sent again as long as the
-    difference lasts, ever more rarely. What a look is about to do is found by the look itself, which only does not act.
+    What has ended is started again right here, since a task takes seconds to begin. An event is a hint, and Airflow may
+    lose one that comes while a supervisor runs: it is sent again as long as the difference lasts, ever more rarely.
     """
 
     def __init__(self, every: float = 1.5) -> None:
@@ -39,12 +39,14 @@ class JobDiff(BaseEventTrigger):
             try:
                 jobs = jobs or InstalledJobs(await asyncio.to_thread(load_settings))
                 found = await asyncio.to_thread(jobs.diff)
+                if sender.sends(found, time.monotonic()):
+                    yield TriggerEvent(sorted(found))
+                if found:
+                    await asyncio.to_thread(jobs.restart_ended)
             except Exception:
-                log.exception("jobs not readable")
-                found = frozenset()
-            if sender.sends(found, time.monotonic()):
-                yield TriggerEvent(sorted(found))
-            await asyncio.sleep(self._every)
+                log.exception("jobs not readable, or not started")
+            wait = time.sleep if jobs is None else jobs.wait_for_end
+            await asyncio.to_thread(wait, self._every)
 
 
 JOB_DIFF = Asset("drift", watchers=[AssetWatcher(name="drift", trigger=JobDiff())])

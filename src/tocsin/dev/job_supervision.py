@@ -103,6 +103,10 @@ class JobSupervision:
         kept = running | desired_jobs(replace(catalog, detectors=early), self._settings).keys()
         return {job: wanted for job, wanted in self._desired.items() if job in kept}
 
+    def wait_for_end(self, seconds: float) -> bool:
+        """Wait `seconds`, or until a job ends that this supervises; returns whether one has."""
+        return self._jobs.wait_for_end(seconds)
+
     def report_unwritable(self, error: OSError) -> None:
         """Let operators know by mail that the state folder cannot be written, until a `tick` finds that it can."""
         self._unwritable = error

@@ -40,6 +40,7 @@ from tocsin.supervise.runners.runner import instance_of
 LOG = "launcher"
 _TICK_SECONDS = 1.5
 _STARTING_TICK_SECONDS = 0.25
+_STOP_NOTICED_SECONDS = 0.25
 _SWEEP_SECONDS = 3.0
 _LOCK_TRIES = 5
 
@@ -185,7 +186,7 @@ class _Launcher:
         try:
             also = "" if self._airflow is None else ", and Airflow"
             self._progress.say(f"starting Kafka and the mail sink{also}")
-            while not stop.wait(_TICK_SECONDS if ready else _STARTING_TICK_SECONDS):
+            while not self._rest(stop, _TICK_SECONDS if ready else _STARTING_TICK_SECONDS):
                 all_well = self._tick()
                 if all_well and not ready:
                     ready = True
@@ -194,6 +195,14 @@ class _Launcher:
         finally:
             self._progress.settle()
             self._stop()
+
+    def _rest(self, stop: threading.Event, seconds: float) -> bool:
+        """Wait `seconds`, less when a job ends or `stop` is set; returns whether it is."""
+        until = time.monotonic() + seconds
+        while not stop.is_set() and time.monotonic() < until:
+            if self._jobs.wait_for_end(min(seconds, _STOP_NOTICED_SECONDS)):
+                break
+        return stop.is_set()
 
     def _tick(self) -> bool:
         """One look at everything; returns whether all that can come up is up."""

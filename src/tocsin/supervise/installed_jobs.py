@@ -24,7 +24,7 @@ from tocsin.setup.paths import Paths, here
 from tocsin.supervise.incidents.conditions import Incident
 from tocsin.supervise.incidents.watch import Watch
 from tocsin.supervise.job_kinds import desired_jobs, forget_code
-from tocsin.supervise.job_states import Desired, Start
+from tocsin.supervise.job_states import UNREADABLE, Desired, Start
 from tocsin.supervise.job_status import JobStatus, look
 from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.log_files import rotate
@@ -40,6 +40,8 @@ _WAIT_SECONDS = 3.0
 _PAUSE_SECONDS = 0.5
 # An older incident has had its run, which housekeeping may have removed.
 _SHOWN_SECONDS = 86_400.0
+# The switches of the last look are taken for those of now for so long; there is a look each minute.
+_TRUSTED_SECONDS = 150.0
 # How often the same difference is sent.
 _SHORTEST, _FIRST, _LONGEST = 3.0, 6.0, 60.0
 
@@ -90,6 +92,29 @@ class InstalledJobs:
         state = self.settings.state
         turned = {"switch"} if turned_since(state, read_switches(state)) else set()
         return self.supervisor.diff(not_stopped(state, self._declared)) | turned
+
+    def restart_ended(self) -> None:
+        """Start again what has ended since the last look, as that look would; call it after `diff`.
+
+        It leaves to the next look all else, and everything after a switch was turned, when the last look is minutes
+        old (its DAG may be paused), or where the jobs are in another container. Raises OSError as `look`.
+        """
+        state, runner = self.settings.state, self.runner
+        switches = read_switches(state)
+        is_late = not 0 <= time.time() - switches.read_at < _TRUSTED_SECONDS
+        if is_late or turned_since(state, switches) or not (isinstance(runner, LocalRunner) and runner.shares_files()):
+            return
+        on, pasts = switches.apply(self._declared), self.supervisor.pasts()
+        same = {job for job, past in pasts.items() if job in on and past.spec == on[job].spec}
+        jobs = {job: on[job] if job in same else UNREADABLE for job in (*on, *pasts)}
+        self.supervisor.tick(jobs, is_look=False)
+
+    def wait_for_end(self, seconds: float) -> bool:
+        """Wait `seconds`, or until a process of the last `diff` or look ends; returns whether one has."""
+        if isinstance(self.runner, LocalRunner):
+            return self.runner.wait_for_end(seconds)
+        time.sleep(seconds)
+        return False
 
     def watch(self, *, days: bool = True) -> list[Incident]:
         """Look as `Watch.look`, with its errors; returns the incidents of the last day, which are to be shown."""

@@ -67,8 +67,8 @@ class Supervisor:
         self._memory = memory_of(group.state, group.name)
         self._lock = self._memory.with_suffix(".lock")
 
-    def tick(self, desired: Mapping[str, Desired] | None) -> list[Action]:
-        """Look once, and act; returns what was done.
+    def tick(self, desired: Mapping[str, Desired] | None, *, is_look: bool = True) -> list[Action]:
+        """Look once, and act; returns what was done. With `is_look` it is a sign of life of supervision.
 
         Nothing is done when another supervisor is looking at this moment, or while a cluster does not tell what runs
         there. `desired` is in the order of starts; None when it cannot be read: then all is left alone. Raises OSError
@@ -76,7 +76,7 @@ class Supervisor:
         """
         try:
             with hold(self._lock):
-                return self._tick(desired)
+                return self._tick(desired, is_look=is_look)
         except LockHeld:
             return []
         except TransientError as error:
@@ -149,7 +149,7 @@ class Supervisor:
     def _live(self, jobs: Collection[str]) -> list[Process]:
         return [process for process in self._runner.list() if not jobs or process.labels.job in jobs]
 
-    def _tick(self, desired: Mapping[str, Desired] | None) -> list[Action]:
+    def _tick(self, desired: Mapping[str, Desired] | None, *, is_look: bool) -> list[Action]:
         history = read_history(self._memory)
         processes = self._runner.list()
         actual, now = self._actual(processes, history), self._clock()
@@ -159,7 +159,7 @@ class Supervisor:
         for start in (action for action in actions if isinstance(action, Start)):
             self._note_start(start.job, (desired or {}).get(start.job))
         self._do(Look(now, actual, history, after, actions), processes)
-        if desired is not None:
+        if desired is not None and is_look:
             note_look(self._group.state, self._group.name)
         return actions
 

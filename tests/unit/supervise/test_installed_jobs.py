@@ -11,9 +11,12 @@ import pytest
 from tests.rig.samples.project import copy_project
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.settings import Settings
+from tocsin.platform.heartbeat import seconds_since_look
 from tocsin.supervise.installed_jobs import InstalledJobs, Sender
 from tocsin.supervise.job_kinds import desired_jobs
 from tocsin.supervise.job_states import Condition, History, Past, memory_of, write_history
+from tocsin.supervise.runners.local import LocalRunner
+from tocsin.supervise.runners.runner import Launch
 from tocsin.supervise.switches import ask_switches, note_turn
 
 DETECTOR = "detector:failed_logins"
@@ -63,6 +66,52 @@ def test_a_new_file_is_seen_and_an_unchanged_one_is_not_read_again(
     shutil.copy(folder / "failed_logins.py", folder / "second.py")
     os.utime(folder / "second.py")
     assert jobs.diff() == {"detector:second"}
+
+
+@pytest.fixture
+def started(jobs: InstalledJobs, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The jobs that are started, by name; none is in truth, and each look is taken beside jobs that run."""
+    names: list[str] = []
+
+    def start(_runner: LocalRunner, launch: Launch) -> int:
+        names.append(launch.labels.job)
+        return 1
+
+    monkeypatch.setattr(LocalRunner, "start", start)
+    monkeypatch.setattr(LocalRunner, "shares_files", lambda _: True)
+    ask_switches(jobs.settings.state, ["detector__failed_logins"], lambda _: False)
+    return names
+
+
+def test_what_has_ended_is_started_again_before_the_next_look(jobs: InstalledJobs, started: list[str]) -> None:
+    later = Past(retry_at=time.time() + 50)
+    remember(jobs, detector__failed_logins=Past(expected=True), notifier=Past(expected=True), web=later)
+    jobs.diff()
+    jobs.restart_ended()
+    assert {*started} == {"notifier", DETECTOR}, "not what has not run yet, and not within its back-off"
+    assert seconds_since_look(jobs.settings.state) is None, "it shows no sign of life of the looks"
+
+
+@pytest.mark.parametrize("why", ["switched off", "a switch was turned", "no look for long", "changed", "elsewhere"])
+def test_all_else_is_left_to_the_next_look(
+    jobs: InstalledJobs, started: list[str], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, now = jobs.settings.state, time.time()
+    remember(jobs, detector__failed_logins=Past(expected=True))
+    if why == "switched off":
+        ask_switches(state, ["detector__failed_logins"], lambda _: True)
+    elif why == "a switch was turned":
+        note_turn(state)
+    elif why == "no look for long":
+        monkeypatch.setattr("tocsin.supervise.installed_jobs.time.time", lambda: now + 200)
+    elif why == "changed":
+        with (jobs.settings.project / "detectors" / "failed_logins.py").open("a") as file:
+            file.write("CHANGED = True\n")
+    else:
+        monkeypatch.setattr(LocalRunner, "shares_files", lambda _: False)
+    jobs.diff()
+    jobs.restart_ended()
+    assert started == []
 
 
 def test_incidents_of_the_last_day_are_to_be_shown(jobs: InstalledJobs, monkeypatch: pytest.MonkeyPatch) -> None:

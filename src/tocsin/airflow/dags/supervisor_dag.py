@@ -30,7 +30,8 @@ failed, clearing it, or stopping Airflow leaves every job as it is, and the next
 without input, and more. `tell` starts a run of the job's DAG, which fails, so that the condition shows. If
 messages wait that the notifier has not taken within a minute, it starts the run of `mails` that sends them.
 
-While this DAG is paused, no job is started, stopped or restarted.
+Its watcher, in the triggerer, starts again at once what has ended, as long as looks are taken. While this DAG is
+paused, no job is started, stopped or restarted.
 """
 
 

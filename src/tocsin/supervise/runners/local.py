@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import time
@@ -36,6 +37,7 @@ class LocalRunner:
         self._processes, self._log, self._tethered = ProcessList(instance), log, tethered
         self._children: dict[str, tuple[Labels, subprocess.Popen[bytes]]] = {}  # the last one of each job
         self._leaving: list[tuple[Labels, subprocess.Popen[bytes]]] = []  # those that another was started beside
+        self._listed: list[int] = []
 
     def start(self, launch: Launch) -> int:
         """See `Runner.start`. A log that has grown too long is rotated first."""
@@ -82,7 +84,32 @@ class LocalRunner:
         alone = {pid: row for pid, row in rows.items() if pid in leaders or not _has_ancestor(row, rows)}
         found = [Process(row.labels, pid, row.started_at, pid in leaders) for pid, row in alone.items()]
         found += [process for process in self._ending() if process.pid not in rows]
+        self._listed = [process.pid for process in found]
         return sorted(found, key=lambda process: (process.labels.job, process.started_at, process.pid))
+
+    def wait_for_end(self, seconds: float) -> bool:
+        """Wait until one of the processes that were listed last ends, at most `seconds`; returns whether one has."""
+        ends = select.poll()
+        with contextlib.ExitStack() as opened:
+            for pid in self._listed:
+                try:
+                    handle = os.pidfd_open(pid)
+                except ProcessLookupError:
+                    return True
+                opened.callback(os.close, handle)
+                ends.register(handle, select.POLLIN)
+            return bool(ends.poll(seconds * 1000))
+
+    def shares_files(self) -> bool:
+        """Return whether the processes that were listed last see the file system that this one sees.
+
+        False when there are none. Those in another container have another one, though its process list may be shared.
+        """
+        try:
+            places = {os.readlink(f"/proc/{pid}/ns/mnt") for pid in self._listed}
+            return places == {os.readlink("/proc/self/ns/mnt")}
+        except OSError:  # one has just ended, or may not be looked at
+            return False
 
     def exit_code(self, job: str) -> int | None:
         """See `Runner.exit_code`. Known for children of this very runner, and for jobs that tell it themselves."""

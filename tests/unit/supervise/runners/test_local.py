@@ -76,6 +76,17 @@ def test_one_that_is_asked_stops_and_its_exit_code_is_known(start: Start, runner
     assert runner.exit_code(JOB) == 0
 
 
+def test_an_end_is_waited_for_and_noticed_at_once(start: Start, runner: LocalRunner) -> None:
+    assert not runner.shares_files(), "with nothing there nothing is known"
+    pid = start(SLEEP)
+    await_that(runner.list)
+    assert not runner.wait_for_end(0.01)
+    assert runner.shares_files()
+    os.kill(pid, signal.SIGKILL)
+    assert runner.wait_for_end(60)
+    assert runner.list() == []
+
+
 def test_a_deaf_one_is_ended_by_force(start: Start, runner: LocalRunner) -> None:
     start(STUBBORN)
     await_that(lambda: runner.logs(JOB, 1) == ["deaf"])
