@@ -37,7 +37,7 @@ class JobDiff(BaseEventTrigger):
         sender, jobs = Sender(), None
         while True:
             try:
-                jobs = jobs or InstalledJobs(await asyncio.to_thread(load_settings))
+                jobs = jobs or InstalledJobs(await asyncio.to_thread(load_settings), detached=True)
                 found = await asyncio.to_thread(jobs.diff)
                 if sender.sends(found, time.monotonic()):
                     yield TriggerEvent(sorted(found))

@@ -49,10 +49,12 @@ _SHORTEST, _FIRST, _LONGEST = 3.0, 6.0, 60.0
 class InstalledJobs:
     """All jobs of one installation."""
 
-    def __init__(self, settings: Settings, java_home: Path | None = None, *, tethered: bool = False) -> None:
-        """`java_home` is the Java of the jobs, None to look for it at each start; `tethered` as of `LocalRunner`."""
+    def __init__(
+        self, settings: Settings, java_home: Path | None = None, *, tethered: bool = False, detached: bool = False
+    ) -> None:
+        """`java_home` is the Java of the jobs, None to look for it at each start; the others as of `LocalRunner`."""
         self.settings = settings
-        self.runner = runner_of(settings, tethered=tethered)
+        self.runner = runner_of(settings, tethered=tethered, detached=detached)
         self.catalog = FollowedCatalog(settings)
         self._java_home = java_home
         self._seen: tuple[Catalog, Stamps] = Catalog(), frozenset()
@@ -161,10 +163,10 @@ class Sender:
         return True
 
 
-def runner_of(settings: Settings, *, tethered: bool = False) -> Runner:
-    """Return what runs the jobs of `settings`; `tethered`, see `LocalRunner`, means nothing to a cluster."""
+def runner_of(settings: Settings, *, tethered: bool = False, detached: bool = False) -> Runner:
+    """Return what runs the jobs of `settings`; the others, see `LocalRunner`, mean nothing to a cluster."""
     if settings.runner.kind == "local":
-        return LocalRunner(instance_of(settings), settings.log, tethered=tethered)
+        return LocalRunner(instance_of(settings), settings.log, tethered=tethered, detached=detached)
     from tocsin.supervise.runners.cluster_runner import ClusterRunner  # noqa: PLC0415 - most installations have no cluster
 
     return ClusterRunner(settings)

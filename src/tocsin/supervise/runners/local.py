@@ -28,13 +28,18 @@ log = structlog.get_logger()
 class LocalRunner:
     """Starts each process in a session of its own, found again by its labels in the live process list."""
 
-    def __init__(self, instance: str, log: Callable[[str], Path], *, tethered: bool = False) -> None:
+    def __init__(
+        self, instance: str, log: Callable[[str], Path], *, tethered: bool = False, detached: bool = False
+    ) -> None:
         """Run the processes labelled `instance`, see `runner.instance_of`; `log` gives the log file of a job.
 
         If `tethered` they end with the caller (Linux); then call `start` from its main thread alone, since they end
-        with the thread. Otherwise they outlive it.
+        with the thread. Otherwise they outlive it; if `detached` they are not even its children, which whoever ends
+        the caller may end too, and `start` returns 0.
         """
-        self._processes, self._log, self._tethered = ProcessList(instance), log, tethered
+        self._processes, self._log = ProcessList(instance), log
+        self._prefix = child_process.prefix if tethered else lambda: ["setsid", "--fork"] if detached else []
+        self._detached = detached
         self._children: dict[str, tuple[Labels, subprocess.Popen[bytes]]] = {}  # the last one of each job
         self._leaving: list[tuple[Labels, subprocess.Popen[bytes]]] = []  # those that another was started beside
         self._listed: list[int] = []
@@ -47,10 +52,9 @@ class LocalRunner:
         launch.log.parent.mkdir(parents=True, exist_ok=True)
         rotate(launch.log)
         environment = process_exit.variables(self._exit(launch.labels.job))
-        prefix = child_process.prefix() if self._tethered else []
         with launch.log.open("ab") as log:
             child = subprocess.Popen(
-                [*prefix, *launch.command],
+                [*self._prefix(), *launch.command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -59,6 +63,9 @@ class LocalRunner:
                 start_new_session=True,
                 umask=private.UMASK,
             )
+        if self._detached:
+            child.wait()  # it has forked the job
+            return 0
         self._children[launch.labels.job] = (launch.labels, child)
         return child.pid
 

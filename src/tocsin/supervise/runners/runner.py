@@ -50,7 +50,7 @@ class Runner(Protocol):
     """Starts and stops labelled processes, and knows which there are."""
 
     def start(self, launch: Launch) -> int:
-        """Start a process and return its number, without waiting for it to work.
+        """Start a process and return its number, 0 if only its labels tell, without waiting for it to work.
 
         Raises:
             OSError: it cannot be started (no such program, disk full, refused by the cluster).

@@ -87,6 +87,16 @@ def test_an_end_is_waited_for_and_noticed_at_once(start: Start, runner: LocalRun
     assert runner.list() == []
 
 
+def test_a_detached_one_is_nobodys_child(tmp_path: Path, instance: str, runner: LocalRunner) -> None:
+    """Whoever ends the caller with all below it must not end the job."""
+    detached = LocalRunner(instance, lambda _: tmp_path / "log", detached=True)
+    assert detached.start(launch(tmp_path, Labels(instance, JOB, "abc"), SLEEP)) == 0
+    await_that(runner.list)
+    (found,) = runner.list()
+    assert found.pid not in {child.pid for child in psutil.Process().children(recursive=True)}
+    assert os.getsid(found.pid) == found.pid
+
+
 def test_a_deaf_one_is_ended_by_force(start: Start, runner: LocalRunner) -> None:
     start(STUBBORN)
     await_that(lambda: runner.logs(JOB, 1) == ["deaf"])
