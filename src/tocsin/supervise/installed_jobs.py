@@ -98,8 +98,9 @@ class InstalledJobs:
     def restart_ended(self) -> None:
         """Start again what has ended since the last look, as that look would; call it after `diff`.
 
-        It leaves to the next look all else, and everything after a switch was turned, when the last look is minutes
-        old (its DAG may be paused), or where the jobs are in another container. Raises OSError as `look`.
+        It leaves to the next look all else, also an end after which nothing is started, of which that look tells; and
+        everything after a switch was turned, when the last look is minutes old (its DAG may be paused), or where the
+        jobs are in another container. Raises OSError as `look`.
         """
         state, runner = self.settings.state, self.runner
         switches = read_switches(state)
@@ -107,9 +108,10 @@ class InstalledJobs:
         if is_late or turned_since(state, switches) or not (isinstance(runner, LocalRunner) and runner.shares_files()):
             return
         on, pasts = switches.apply(self._declared), self.supervisor.pasts()
-        same = {job for job, past in pasts.items() if job in on and past.spec == on[job].spec}
-        jobs = {job: on[job] if job in same else UNREADABLE for job in (*on, *pasts)}
-        self.supervisor.tick(jobs, is_look=False)
+        ran = {job: wanted for job, wanted in on.items() if job in pasts and pasts[job].spec == wanted.spec}
+        others = dict.fromkeys([*on, *pasts], UNREADABLE)
+        if starting := self.supervisor.starts({**others, **ran}):
+            self.supervisor.tick({**others, **{job: ran[job] for job in ran if job in starting}}, is_look=False)
 
     def wait_for_end(self, seconds: float) -> bool:
         """Wait `seconds`, or until a process of the last `diff` or look ends; returns whether one has."""

@@ -85,12 +85,14 @@ class Supervisor:
 
     def diff(self, desired: Mapping[str, Desired]) -> frozenset[str]:
         """The jobs that a look would now do something about, or whose end it would count; nothing is done."""
-        history = read_history(self._memory)
-        actual = self._actual(self._runner.list(), history)
-        actions, after = reconcile(desired, actual, history, self._clock(), self._group.timing)
+        history, actions, after = self._plan(desired)
         jobs = history.jobs.keys() | after.jobs.keys()
         changed = {job for job in jobs if _life(history.jobs.get(job)) != _life(after.jobs.get(job))}
         return frozenset(changed | {action.job for action in actions})
+
+    def starts(self, desired: Mapping[str, Desired]) -> frozenset[str]:
+        """The jobs that a look would now start; nothing is done."""
+        return frozenset(action.job for action in self._plan(desired)[1] if isinstance(action, Start))
 
     def under_way(self, desired: Mapping[str, Desired], seconds: float) -> bool:
         """Return whether a job is stopping, or starts within `seconds`, so that a look is due soon."""
@@ -148,6 +150,12 @@ class Supervisor:
 
     def _live(self, jobs: Collection[str]) -> list[Process]:
         return [process for process in self._runner.list() if not jobs or process.labels.job in jobs]
+
+    def _plan(self, desired: Mapping[str, Desired]) -> tuple[History, list[Action], History]:
+        """What is remembered, what a look would now do, and what it would remember then."""
+        history = read_history(self._memory)
+        actual = self._actual(self._runner.list(), history)
+        return history, *reconcile(desired, actual, history, self._clock(), self._group.timing)
 
     def _tick(self, desired: Mapping[str, Desired] | None, *, is_look: bool) -> list[Action]:
         history = read_history(self._memory)

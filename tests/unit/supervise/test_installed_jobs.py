@@ -12,6 +12,7 @@ from tests.rig.samples.project import copy_project
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.settings import Settings
 from tocsin.platform.heartbeat import seconds_since_look
+from tocsin.platform.process_exit import ExitCode
 from tocsin.supervise.installed_jobs import InstalledJobs, Sender
 from tocsin.supervise.job_kinds import desired_jobs
 from tocsin.supervise.job_states import Condition, History, Past, memory_of, write_history
@@ -92,7 +93,9 @@ def test_what_has_ended_is_started_again_before_the_next_look(jobs: InstalledJob
     assert seconds_since_look(jobs.settings.state) is None, "it shows no sign of life of the looks"
 
 
-@pytest.mark.parametrize("why", ["switched off", "a switch was turned", "no look for long", "changed", "elsewhere"])
+@pytest.mark.parametrize(
+    "why", ["switched off", "a switch was turned", "no look for long", "changed", "misconfigured", "elsewhere"]
+)
 def test_all_else_is_left_to_the_next_look(
     jobs: InstalledJobs, started: list[str], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,11 +110,15 @@ def test_all_else_is_left_to_the_next_look(
     elif why == "changed":
         with (jobs.settings.project / "detectors" / "failed_logins.py").open("a") as file:
             file.write("CHANGED = True\n")
+    elif why == "misconfigured":
+        monkeypatch.setattr(LocalRunner, "exit_code", lambda *_: ExitCode.MISCONFIGURED)
     else:
         monkeypatch.setattr(LocalRunner, "shares_files", lambda _: False)
+    before = jobs.supervisor.pasts()
     jobs.diff()
     jobs.restart_ended()
     assert started == []
+    assert jobs.supervisor.pasts() == before, "a look counts the end, and tells of it"
 
 
 def test_incidents_of_the_last_day_are_to_be_shown(jobs: InstalledJobs, monkeypatch: pytest.MonkeyPatch) -> None:
