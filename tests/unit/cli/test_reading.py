@@ -75,6 +75,8 @@ def test_before_anything_was_found_lists_are_empty_and_all_is_well() -> None:
     assert call("findings", "--json") == (0, "[]\n")
     assert call("alerts") == (0, "no alerts\n")
     assert call("alerts", "1")[0] == 1
+    assert call("alerts", "1", "--state", "open")[0] == 2, "options of the list would be ignored"
+    assert "no usage of nobody" in call("status", "nobody", "--usage", "2")[1]
 
 
 @pytest.mark.usefixtures("stored")

@@ -92,6 +92,8 @@ def alerts(
     wanted = AlertFilter(
         state=state, detector=detector, owner=owner, level=level, entity=entity, since=options.since(since), limit=limit
     )
+    if alert is not None and (by_detector or wanted != AlertFilter()):
+        raise typer.BadParameter("shows one alert: leave out what chooses from the list", param_hint="ALERT")
     with reading_alerts() as database:
         if alert is not None:
             _write_alert(alert, show_alert(database, alert), json=json)

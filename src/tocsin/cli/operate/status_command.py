@@ -177,7 +177,8 @@ def _list_usage(days: int, job: str | None, *, json: bool) -> None:
         since = datetime.now(UTC).date() - timedelta(days=days - 1)
         found = [usage for usage in list_usage(database, since) if job in (None, usage.job)]
     columns = ("DAY", "JOB", "RAN", "CPU", "CORES", "MEMORY", "IN", "OUT", "FINDINGS", "RESTARTS", "NOTE")
-    write_list(found, columns, _usage_row, json=json, empty="no usage recorded on these days; the notifier records it")
+    empty = f"no usage{f' of {job}' if job else ''} recorded on these days; the notifier records it"
+    write_list(found, columns, _usage_row, json=json, empty=empty)
 
 
 def _usage_row(usage: JobUsage) -> tuple[object, ...]:
