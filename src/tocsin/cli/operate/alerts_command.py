@@ -53,6 +53,10 @@ class _OwnVerb(TyperGroup):
 app = typer.Typer(cls=_OwnVerb, help="List, show and answer alerts.")
 
 
+_COLUMNS = (
+    *("ALERT", "STATE", "LEVEL", "DETECTOR", "ENTITY", "SCORE", "FINDINGS"),
+    *("FIRST SEEN", "LAST SEEN", "OWNER"),
+)
 _MOST = 10**18  # no number of a row is as long, and SQLite fails on longer ones
 _Alerts = Annotated[list[int], typer.Argument(metavar="ALERT...", max=_MOST, help="Their numbers, from the list.")]
 _By = Annotated[str | None, typer.Option("--by", help="Who acts, as pages and history show it; else the login here.")]
@@ -102,12 +106,10 @@ def alerts(
             write_list(digest(database, wanted), _DIGEST, _digest_row, json=json, empty="no alerts")
             return
         found, muting = list_alerts(database, wanted), _read_silences(database)
-    what = ("ALERT", "STATE", "LEVEL", "DETECTOR", "ENTITY", "SCORE", "FINDINGS")
-    write_list(found, (*what, "FIRST SEEN", "LAST SEEN", "OWNER"), _row, json=json, empty="no alerts")
+    write_list(found, _COLUMNS, _row, json=json, empty="no alerts")
     note_left_out(found, limit, detector)
-    for one in muting:
-        if one.matcher.takes_all:
-            note(f"every alert is silenced until {utc(one.ends_at)} by {one.owner}: {one.reason}", style="red")
+    for one in (silence for silence in muting if silence.matcher.takes_all):
+        note(f"every alert is silenced until {utc(one.ends_at)} by {one.owner}: {one.reason}", style="red")
     if exit_code and found:
         raise typer.Exit(1)
 
