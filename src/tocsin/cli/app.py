@@ -54,35 +54,53 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo_command.demo)
-app.add_typer(dev_command.app, name="dev")
-app.command("new")(new_command.new)
-app.command("send")(send_command.send)
-app.command("replay")(replay_command.replay)
-app.command("status")(status_command.status)
-app.command("detectors")(detectors_command.detectors)
-app.command("findings")(detectors_command.findings)
-app.add_typer(alerts_command.app, name="alerts")
-app.command("quarantine")(quarantine_command.quarantine)
-app.command("view")(view_command.view)
-app.command("web")(dev_command.web)
-app.command("rebuild")(view_command.rebuild)
-app.command("table")(view_command.tables)
-app.add_typer(model_command.app, name="model")
-app.add_typer(history_command.app, name="history")
-app.command("quality")(quality_command.quality)
-app.command("test")(test_command.test)
-app.command("run")(run_command.run)
-app.command("backfill")(backfill_command.backfill)
-app.command("evaluate")(evaluate_command.evaluate)
-app.command("parity")(parity_command.parity)
-app.command("explain")(explain_command.explain)
-app.command("skip-backlog")(detectors_command.skip_backlog)
-app.command("packages")(packages_command.packages)
-app.command("check")(check_command.check)
-app.command("plan")(plan_command.plan)
-app.command("topics")(dev_command.topics)
-app.command("doctor")(dev_command.doctor)
+_VERBS: dict[str, dict[str, Any]] = {
+    "Begin": {
+        "demo": demo_command.demo,
+        "dev": dev_command.app,
+        "new": new_command.new,
+        "doctor": dev_command.doctor,
+        "packages": packages_command.packages,
+    },
+    "Write and try detectors": {
+        "check": check_command.check,
+        "test": test_command.test,
+        "run": run_command.run,
+        "explain": explain_command.explain,
+        "evaluate": evaluate_command.evaluate,
+        "model": model_command.app,
+    },
+    "Results": {
+        "detectors": detectors_command.detectors,
+        "findings": detectors_command.findings,
+        "alerts": alerts_command.app,
+        "view": view_command.view,
+        "rebuild": view_command.rebuild,
+        "web": dev_command.web,
+    },
+    "Events and history": {
+        "send": send_command.send,
+        "replay": replay_command.replay,
+        "quarantine": quarantine_command.quarantine,
+        "history": history_command.app,
+        "quality": quality_command.quality,
+        "backfill": backfill_command.backfill,
+        "parity": parity_command.parity,
+        "table": view_command.tables,
+    },
+    "Operate": {
+        "status": status_command.status,
+        "plan": plan_command.plan,
+        "skip-backlog": detectors_command.skip_backlog,
+        "topics": dev_command.topics,
+    },
+}
+for _panel, _verbs in _VERBS.items():
+    for _name, _verb in _verbs.items():
+        if isinstance(_verb, typer.Typer):
+            app.add_typer(_verb, name=_name, rich_help_panel=_panel)
+        else:
+            app.command(_name, rich_help_panel=_panel)(_verb)
 
 
 def _say_version(wanted: bool) -> None:
