@@ -220,7 +220,7 @@ def load_settings(project: Path | None = None) -> Settings:
     values = _table(folder / PROJECT_FILE)
     state = Path(os.environ.get("TOCSIN_STATE") or values.get("state") or ".tocsin/state")
     state = state if state.is_absolute() else folder / state
-    values = _merged(values, _table(state / RUNNING_FILE)) | {"project": folder, "state": state}
+    values = _merged(values, _table(state / RUNNING_FILE)) | {"project": folder, "state": state} | _unknown_blocks()
     overridden = {k: os.environ.pop(k) for k in ("TOCSIN_PROJECT", "TOCSIN_STATE") if k in os.environ}
     try:
         return Settings(**values)
@@ -229,6 +229,14 @@ def load_settings(project: Path | None = None) -> Settings:
         raise ConfigError(faults_of(error, where, Settings, "a setting")) from error
     finally:
         os.environ.update(overridden)
+
+
+def _unknown_blocks() -> dict[str, Any]:
+    """The blocks that variables name and that do not exist, to be refused: pydantic passes over them."""
+    named = (
+        name.lower().removeprefix("tocsin_").partition("__") for name in os.environ if name[:7].upper() == "TOCSIN_"
+    )
+    return {block: {} for block, mark, _ in named if block and mark and block not in Settings.model_fields}
 
 
 def _table(path: Path) -> dict[str, Any]:

@@ -48,6 +48,12 @@ def test_later_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_settings(tmp_path).kafka.bootstrap_servers == "environment:4"
 
 
+def test_a_variable_of_an_unknown_block_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_SMPT__HOST", "mail.example.com")
+    with pytest.raises(ConfigError, match=r"smpt: is not a setting.*smtp"):
+        load_settings(tmp_path)
+
+
 def test_nothing_in_the_tests_reaches_a_default_port(tmp_path: Path) -> None:
     """In this process and in its children; a stack of a person may serve there."""
     code = "from tocsin.declare.settings import *; s = load_settings(); print(s.kafka.bootstrap_servers, s.smtp.port)"
