@@ -39,10 +39,11 @@ class JobDiff(BaseEventTrigger):
             try:
                 jobs = jobs or InstalledJobs(await asyncio.to_thread(load_settings), detached=True)
                 found = await asyncio.to_thread(jobs.diff)
+                is_restarted = await asyncio.to_thread(jobs.restart_ended) if found else False
+                if is_restarted:
+                    found = await asyncio.to_thread(jobs.diff)  # a run for nothing would take the CPU of the start
                 if sender.sends(found, time.monotonic()):
                     yield TriggerEvent(sorted(found))
-                if found:
-                    await asyncio.to_thread(jobs.restart_ended)
             except Exception:
                 log.exception("jobs not readable, or not started")
             wait = time.sleep if jobs is None else jobs.wait_for_end

@@ -95,23 +95,24 @@ class InstalledJobs:
         turned = {"switch"} if turned_since(state, read_switches(state)) else set()
         return self.supervisor.diff(not_stopped(state, self._declared)) | turned
 
-    def restart_ended(self) -> None:
-        """Start again what has ended since the last look, as that look would; call it after `diff`.
+    def restart_ended(self) -> bool:
+        """Start again what has ended since the last look, as that look would; returns whether there was something.
 
-        It leaves to the next look all else, also an end after which nothing is started, of which that look tells; and
-        everything after a switch was turned, when the last look is minutes old (its DAG may be paused), or where the
-        jobs are in another container. Raises OSError as `look`.
+        Call it after `diff`. It leaves to the next look all else, also an end after which nothing is started, of which
+        that look tells; and everything after a switch was turned, when the last look is minutes old (its DAG may be
+        paused), or where the jobs are in another container. Raises OSError as `look`.
         """
         state, runner = self.settings.state, self.runner
         switches = read_switches(state)
         is_late = not 0 <= time.time() - switches.read_at < _TRUSTED_SECONDS
         if is_late or turned_since(state, switches) or not (isinstance(runner, LocalRunner) and runner.shares_files()):
-            return
+            return False
         on, pasts = switches.apply(self._declared), self.supervisor.pasts()
         ran = {job: wanted for job, wanted in on.items() if job in pasts and pasts[job].spec == wanted.spec}
         others = dict.fromkeys([*on, *pasts], UNREADABLE)
         if starting := self.supervisor.starts({**others, **ran}):
             self.supervisor.tick({**others, **{job: ran[job] for job in ran if job in starting}}, is_look=False)
+        return bool(starting)
 
     def wait_for_end(self, seconds: float) -> bool:
         """Wait `seconds`, or until a process of the last `diff` or look ends; returns whether one has."""

@@ -88,7 +88,7 @@ def test_what_has_ended_is_started_again_before_the_next_look(jobs: InstalledJob
     later = Past(retry_at=time.time() + 50)
     remember(jobs, detector__failed_logins=Past(expected=True), notifier=Past(expected=True), web=later)
     jobs.diff()
-    jobs.restart_ended()
+    assert jobs.restart_ended()
     assert {*started} == {"notifier", DETECTOR}, "not what has not run yet, and not within its back-off"
     assert seconds_since_look(jobs.settings.state) is None, "it shows no sign of life of the looks"
 
@@ -116,7 +116,7 @@ def test_all_else_is_left_to_the_next_look(
         monkeypatch.setattr(LocalRunner, "shares_files", lambda _: False)
     before = jobs.supervisor.pasts()
     jobs.diff()
-    jobs.restart_ended()
+    assert not jobs.restart_ended()
     assert started == []
     assert jobs.supervisor.pasts() == before, "a look counts the end, and tells of it"
 
