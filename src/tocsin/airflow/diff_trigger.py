@@ -46,7 +46,7 @@ class JobDiff(BaseEventTrigger):
                     yield TriggerEvent(sorted(found))
             except Exception:
                 log.exception("jobs not readable, or not started")
-            wait = time.sleep if jobs is None else jobs.wait_for_end
+            wait = time.sleep if jobs is None else jobs.runner.wait_for_end
             await asyncio.to_thread(wait, self._every)
 
 

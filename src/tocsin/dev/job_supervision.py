@@ -105,7 +105,7 @@ class JobSupervision:
 
     def wait_for_end(self, seconds: float) -> bool:
         """Wait `seconds`, or until a job ends that this supervises; returns whether one has."""
-        return self._jobs.wait_for_end(seconds)
+        return self._jobs.runner.wait_for_end(seconds)
 
     def report_unwritable(self, error: OSError) -> None:
         """Let operators know by mail that the state folder cannot be written, until a `tick` finds that it can."""

@@ -102,10 +102,9 @@ class InstalledJobs:
         that look tells; and everything after a switch was turned, when the last look is minutes old (its DAG may be
         paused), or where the jobs are in another container. Raises OSError as `look`.
         """
-        state, runner = self.settings.state, self.runner
-        switches = read_switches(state)
+        switches = read_switches(self.settings.state)
         is_late = not 0 <= time.time() - switches.read_at < _TRUSTED_SECONDS
-        if is_late or turned_since(state, switches) or not (isinstance(runner, LocalRunner) and runner.shares_files()):
+        if is_late or turned_since(self.settings.state, switches) or not self.runner.shares_files():
             return False
         on, pasts = switches.apply(self._declared), self.supervisor.pasts()
         ran = {job: wanted for job, wanted in on.items() if job in pasts and pasts[job].spec == wanted.spec}
@@ -113,13 +112,6 @@ class InstalledJobs:
         if starting := self.supervisor.starts({**others, **ran}):
             self.supervisor.tick({**others, **{job: ran[job] for job in ran if job in starting}}, is_look=False)
         return bool(starting)
-
-    def wait_for_end(self, seconds: float) -> bool:
-        """Wait `seconds`, or until a process of the last `diff` or look ends; returns whether one has."""
-        if isinstance(self.runner, LocalRunner):
-            return self.runner.wait_for_end(seconds)
-        time.sleep(seconds)
-        return False
 
     def watch(self, *, days: bool = True) -> list[Incident]:
         """Look as `Watch.look`, with its errors; returns the incidents of the last day, which are to be shown."""

@@ -95,23 +95,24 @@ class LocalRunner:
         return sorted(found, key=lambda process: (process.labels.job, process.started_at, process.pid))
 
     def wait_for_end(self, seconds: float) -> bool:
-        """Wait until one of the processes that were listed last ends, at most `seconds`; returns whether one has."""
-        ends = select.poll()
+        """See `Runner.wait_for_end`."""
+        ends, pids, ended = select.poll(), dict[int, int](), set[int]()
         with contextlib.ExitStack() as opened:
             for pid in self._listed:
                 try:
                     handle = os.pidfd_open(pid)
                 except ProcessLookupError:
-                    return True
+                    ended.add(pid)
+                    continue
                 opened.callback(os.close, handle)
                 ends.register(handle, select.POLLIN)
-            return bool(ends.poll(seconds * 1000))
+                pids[handle] = pid
+            ended |= {pids[handle] for handle, _ in ends.poll(0 if ended else seconds * 1000)}
+        self._listed = [pid for pid in self._listed if pid not in ended]
+        return bool(ended)
 
     def shares_files(self) -> bool:
-        """Return whether the processes that were listed last see the file system that this one sees.
-
-        False when there are none. Those in another container have another one, though its process list may be shared.
-        """
+        """See `Runner.shares_files`. A container has a file system of its own, though it may share the process list."""
         try:
             places = {os.readlink(f"/proc/{pid}/ns/mnt") for pid in self._listed}
             return places == {os.readlink("/proc/self/ns/mnt")}

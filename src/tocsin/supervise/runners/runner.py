@@ -62,6 +62,12 @@ class Runner(Protocol):
     def list(self) -> Sequence[Process]:
         """List those of this installation; raises TransientError, to be retried, while a cluster does not tell."""
 
+    def wait_for_end(self, seconds: float) -> bool:
+        """Wait until a process that was listed last ends, at most `seconds`; returns whether one has, once of each."""
+
+    def shares_files(self) -> bool:
+        """Return whether the processes that were listed last see the file system that this one sees; no if none was."""
+
     def exit_code(self, job: str) -> int | None:
         """Return the end of the last process of `job`: minus the signal, or the code; None if unknown."""
 

@@ -84,6 +84,7 @@ def test_an_end_is_waited_for_and_noticed_at_once(start: Start, runner: LocalRun
     assert runner.shares_files()
     os.kill(pid, signal.SIGKILL)
     assert runner.wait_for_end(60)
+    assert not runner.wait_for_end(0.01), "whoever lists nothing meanwhile does not hear of it for ever"
     assert runner.list() == []
 
 
