@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from tocsin.cases.case_language import Case, ExpectedFinding
 from tocsin.declare.model.finding import Finding, next_rung
+from tocsin.declare.model.sizes import in_full
 
 _SAME = 1e-9
 
@@ -66,7 +67,7 @@ class CaseFinding(BaseModel, frozen=True):
 
     def __str__(self) -> str:
         least = "at least " if self.at_least else ""
-        return f"{self.level}  {self.place}  score {least}{self.score:,.15g}"
+        return f"{self.level}  {self.place}  score {least}{in_full(self.score)}"
 
     @property
     def place(self) -> str:
@@ -274,7 +275,7 @@ def expected_text(expected: ExpectedFinding) -> str:
     start = expected.start
     parts = [expected.level, entity_text({name: str(value) for name, value in expected.entity.items()})]
     parts += [f"window at {clock(start)}"] if start is not None else []
-    parts += [f"score {expected.score:,.15g}"] if expected.score is not None else []
+    parts += [f"score {in_full(expected.score)}"] if expected.score is not None else []
     return "  ".join(parts)
 
 

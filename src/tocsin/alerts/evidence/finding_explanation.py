@@ -18,6 +18,7 @@ from tocsin.declare.catalog import Catalog, read_catalog
 from tocsin.declare.model.detector import DetectorSpec, Levels
 from tocsin.declare.model.finding import Finding, Origin
 from tocsin.declare.model.names import detector_job
+from tocsin.declare.model.sizes import in_full
 from tocsin.declare.settings import Settings
 from tocsin.history.backfill.trial_report import declared_limits
 from tocsin.ingest.replay.recorded import LATEST
@@ -87,7 +88,7 @@ def explain_finding(settings: Settings, what: str | Finding, most_events: int) -
 
 
 def _otherwise(finding: Finding, levels: Levels) -> list[str]:
-    score, now = f"{finding.score:,.15g}", levels.reached(finding.score)
+    score, now = in_full(finding.score), levels.reached(finding.score)
     found = []
     if now != finding.level:
         found.append(f"with the limits in force now it would be {now or 'no finding'}")

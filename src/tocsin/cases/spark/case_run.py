@@ -45,6 +45,7 @@ from tocsin.declare.catalog import Catalog
 from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.durations import EPOCH, end_of, first_number, start
 from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.sizes import in_full
 from tocsin.detect.spark.plan import StreamOnly
 from tocsin.platform.failures import in_a_line
 from tocsin.spark.query.work import REAL_TIME
@@ -187,7 +188,7 @@ class CaseRun:
             highest = max(scored.values(), key=lambda finding: finding.score, default=None)
             said = "nothing; no window or event has a score"
             if highest is not None:
-                said = f"nothing; the highest score is {highest.score:,.15g}, {highest.place}"
+                said = f"nothing; the highest score is {in_full(highest.score)}, {highest.place}"
             outcome.problems = [
                 problem.model_copy(update={"found": said}) if _is_missing(problem, prepared) else problem
                 for problem in outcome.problems

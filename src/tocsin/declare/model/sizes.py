@@ -101,6 +101,11 @@ def _read(text: str) -> float:
     return float(text.replace(",", ""))
 
 
+def in_full(figure: float) -> str:
+    """Write a score with all its digits, 15 at most: where two that are nearly the same are compared."""
+    return f"{figure:,.15g}"
+
+
 def number(figure: float) -> str:
     """Write a score or count as people do: 120, 1,234,567, 12.35 or 0.183."""
     if figure == int(figure) and abs(figure) < 1e15:

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from tocsin.declare.model.detector import Levels
 from tocsin.declare.model.finding import Finding, canonical_entity
+from tocsin.declare.model.sizes import in_full
 
 Key = tuple[str, datetime | None, datetime | None, str]
 
@@ -135,4 +136,4 @@ def _order(key: Key) -> tuple[str, str, str]:
 
 
 def _score_of(finding: Finding | None) -> str | None:
-    return None if finding is None else f"{finding.level} {finding.score:,.15g}"
+    return None if finding is None else f"{finding.level} {in_full(finding.score)}"

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from tocsin.declare.model.sizes import in_full
 from tocsin.history.backfill.parity.comparison import Difference, DifferenceReason, ReportedFinding, Side, agree
 from tocsin.platform.code_versions import Version
 
@@ -172,4 +173,4 @@ def _summary(difference: Difference, trials: Sequence[Recomputation]) -> str:
 
 
 def _score_of(finding: ReportedFinding | None) -> str:
-    return "nothing" if finding is None else f"{finding.level} {finding.score:,.15g}"
+    return "nothing" if finding is None else f"{finding.level} {in_full(finding.score)}"
