@@ -82,10 +82,7 @@ def servers(settings: Settings) -> list[JobStatus]:
 
 def wanted_jobs(settings: Settings, catalog: Catalog | None = None) -> dict[str, Desired]:
     """Return the jobs that should run now; with Airflow, without the paused. `catalog` is read from files if None."""
-    declared, running = desired_jobs(catalog or read_catalog(settings.project), settings), read_running(settings.state)
-    if running is None or running.airflow_url is None:
-        return declared
-    return not_stopped(settings.state, declared)
+    return not_stopped(settings.state, desired_jobs(catalog or read_catalog(settings.project), settings))
 
 
 def component_log(settings: Settings, name: str) -> str:

@@ -30,7 +30,7 @@ from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.log_files import rotate
 from tocsin.supervise.runners.runner import Labels, Launch, Process, Runner, instance_of
 from tocsin.supervise.supervisor import JobGroup, Supervisor
-from tocsin.supervise.switches import ask_switches, not_stopped, read_switches, switched_jobs, turned_since
+from tocsin.supervise.switches import ask_switches, read_switches, switched_jobs, turned_since
 
 _GROUP = "jobs"
 # Longer than a job takes to stop by itself (13 seconds) and than it is given before it is ended (20).
@@ -91,9 +91,9 @@ class InstalledJobs:
             self._declared, self._seen = desired_jobs(now[0], self.settings), now
         for job in self._declared:  # within a second: the next look may be a minute away
             rotate(self.settings.log(job))
-        state = self.settings.state
-        turned = {"switch"} if turned_since(state, read_switches(state)) else set()
-        return self.supervisor.diff(not_stopped(state, self._declared)) | turned
+        switches = read_switches(self.settings.state)
+        turned = {"switch"} if turned_since(self.settings.state, switches) else set()
+        return self.supervisor.diff(switches.apply(self._declared)) | turned
 
     def restart_ended(self) -> bool:
         """Start again what has ended since the last look, as that look would; returns whether there was something.

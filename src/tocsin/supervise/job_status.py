@@ -20,7 +20,7 @@ from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.flow import FlowSpec
 from tocsin.declare.model.job_kinds import KINDS
 from tocsin.declare.model.job_report import MUCH_IGNORED, MUCH_QUARANTINED, SILENT_SECONDS, JobReport, JobState
-from tocsin.declare.model.names import DETECTOR, JobName
+from tocsin.declare.model.names import DETECTOR, JobName, dag_of
 from tocsin.declare.model.source import Source
 from tocsin.declare.model.table import TableSpec
 from tocsin.declare.model.view import ViewSpec
@@ -29,7 +29,7 @@ from tocsin.platform.heartbeat import UNSUPERVISED_SECONDS, Beat, read_beat, rea
 from tocsin.supervise.job_kinds import broken_jobs, declared, known_jobs, names
 from tocsin.supervise.job_states import Condition, Past, memory_of, read_history
 from tocsin.supervise.runners.runner import Process
-from tocsin.supervise.switches import Switches, read_switches
+from tocsin.supervise.switches import Switches, followed_switches
 
 # A process that was just started may not be in the process list yet.
 _START_SECONDS = 3.0
@@ -312,8 +312,9 @@ class Snapshot:
             return report.state is not JobState.STOPPED and self.at - report.at.timestamp() <= SILENT_SECONDS
 
         others = sorted(job for job, report in reports.items() if job not in wanted and is_alive(report))
+        stopped = {job for job in wanted if self.switches.off.get(dag_of(job))}.union(others)
         return [
-            self.status(job, off=job not in wanted, reports=reports, found=found.get(job)) for job in (*wanted, *others)
+            self.status(job, off=job in stopped, reports=reports, found=found.get(job)) for job in (*wanted, *others)
         ]
 
 
@@ -365,7 +366,7 @@ def look(settings: Settings, catalog: Catalog, processes: Iterable[Process] | No
         beats={job: beat for job in jobs if (beat := read_beat(state, job)) is not None},
         besides={job: beat for job, beat in read_besides(state, jobs).items() if beat.age_seconds <= SILENT_SECONDS},
         pasts=read_history(memory_of(state, "jobs")).jobs,
-        switches=read_switches(state),
+        switches=followed_switches(state),
         is_listed=processes is not None,
         looked_seconds=seconds_since_look(state),
     )

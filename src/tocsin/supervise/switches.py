@@ -16,8 +16,11 @@ from tocsin.declare.catalog import Catalog
 from tocsin.declare.model.job_kinds import KINDS
 from tocsin.declare.model.names import PLATFORM_DAG, dag_of
 from tocsin.platform import state_file
+from tocsin.platform.heartbeat import seconds_since_look
 from tocsin.supervise.job_kinds import names
 from tocsin.supervise.job_states import UNREADABLE, Desired
+
+_LOOK_SECONDS = 150.0  # a look of Airflow's reads them first, and takes a minute at most
 
 log = structlog.get_logger()
 
@@ -73,9 +76,16 @@ def read_switches(state: Path) -> Switches:
         return Switches(is_broken=True)
 
 
+def followed_switches(state: Path) -> Switches:
+    """Read the switches that whoever looked at the jobs last went by: none, where that was not Airflow."""
+    switches, looked = read_switches(state), seconds_since_look(state)
+    is_followed = looked is None or time.time() - looked - switches.read_at < _LOOK_SECONDS
+    return switches if is_followed else Switches()
+
+
 def not_stopped(state: Path, declared: Mapping[str, Desired]) -> dict[str, Desired]:
-    """Those of `declared` that no operator has stopped: not what was off at the last reading."""
-    return read_switches(state).apply(declared)
+    """Those of `declared` that no operator has stopped: not what is switched off."""
+    return followed_switches(state).apply(declared)
 
 
 def ask_switches(state: Path, dags: Iterable[str], is_off: Callable[[str], bool | None]) -> Switches:

@@ -2,6 +2,7 @@
 
 import io
 import threading
+import time
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -15,10 +16,12 @@ from tocsin.dev import control, state_folder
 from tocsin.dev.launcher import Options, servers_instance, sweep, up
 from tocsin.dev.startup_progress import Part, Plain, Redrawn, progress
 from tocsin.dev.state_folder import Running, announce
+from tocsin.platform import state_file
+from tocsin.platform.heartbeat import note_look
 from tocsin.platform.lock import hold
 from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.runner import Labels, instance_of
-from tocsin.supervise.switches import ask_switches
+from tocsin.supervise.switches import Switches
 
 
 @pytest.mark.parametrize("jobs", [True, False])
@@ -129,12 +132,14 @@ def test_an_unknown_component_is_told_the_nearest(settings: Settings) -> None:
         control.component_log(settings, "notifer")
 
 
-@pytest.mark.parametrize("airflow", ["http://127.0.0.1:8080", None])
-def test_a_detector_that_is_paused_in_airflow_need_not_run_while_airflow_does(
-    tmp_path: Path, airflow: str | None
+@pytest.mark.parametrize(("ago", "is_wanted"), [(60, False), (200, True)])
+def test_a_detector_that_is_paused_in_airflow_need_not_run_while_airflow_supervises(
+    tmp_path: Path, ago: int, is_wanted: bool
 ) -> None:
+    """Airflow reads the switches at each look; whoever looked last long after they were read does without them."""
     settings = Settings(project=ROOT, state=tmp_path)
-    ask_switches(settings.state, ["detector__failed_logins"], lambda _: True)
-    announce(settings.state, Running(1, 9092, 1025, 8430, 8431, 8435, "http://127.0.0.1:1080", airflow))
-    assert ("detector:failed_logins" in control.wanted_jobs(settings)) == (airflow is None)
+    switches = Switches(off={"detector__failed_logins": True}, read_at=time.time() - ago)
+    state_file.write(tmp_path / "supervision" / "desired.json", Switches, switches)
+    note_look(tmp_path, "jobs")
+    assert ("detector:failed_logins" in control.wanted_jobs(settings)) == is_wanted
     assert "ingest:logins" in control.wanted_jobs(settings)

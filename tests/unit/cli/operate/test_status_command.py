@@ -24,6 +24,7 @@ from tocsin.platform import heartbeat
 from tocsin.platform.heartbeat import note_look
 from tocsin.supervise.job_states import Condition, Past
 from tocsin.supervise.job_status import JobStatus, Severity, Snapshot
+from tocsin.supervise.switches import ask_switches
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 ROOT = Path(__file__).resolve().parents[4]
@@ -181,6 +182,11 @@ class TestVerb:
         assert self.call("notifier")[0] == 1
         done = invoke(["status", "ingest:login"])
         assert "did you mean 'ingest:logins'?" in str(done.exception)
+        self.reports(monkeypatch, report("detector:failed_logins", JobState.STOPPED))
+        assert self.call("detector:failed_logins")[0] == 1
+        ask_switches(self.state, ["detector__failed_logins"], lambda _: True)
+        code, out, _ = self.call("detector:failed_logins")
+        assert (code, "detector:failed_logins: paused: switched off" in out) == (0, True)
 
     def test_json_has_the_documented_shape(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reports(monkeypatch, *self.all_well())
