@@ -28,8 +28,8 @@ Written by `python -m tocsin.cli.settings_reference`; change the code, not this 
 
 Later wins: the defaults below, `tocsin.toml` in the project folder, what a running `tocsin dev up` has written into its
 state folder, variables of the environment. The key `port` of the table `[smtp]` is the variable `TOCSIN_SMTP__PORT`;
-lists and tables are written there as JSON. `project` and `state` begin where the command runs. Passwords are given as
-files. `tocsin check` names each key that is wrong.
+lists and tables are written there as JSON. Paths that are not absolute begin in the project folder, which is the
+current one or that of TOCSIN_PROJECT. Passwords are given as files. `tocsin check` names each key that is wrong.
 
 ```toml
 # tocsin.toml

@@ -142,7 +142,7 @@ class SmtpSettings(SettingBlock):
     """
 
     host: str = "127.0.0.1"
-    port: int = 1025
+    port: int = Field(default=1025, ge=1, le=65535)
     tls: str = Field(default="none", pattern="^(none|starttls|implicit)$")
     username: str | None = None
     password_file: Path | None = None
@@ -209,7 +209,7 @@ class TlsSettings(SettingBlock):
     """The certificate of our servers: the log drain, the pages and the exporter.
 
     Attributes:
-        certificate_file, key_file: PEM files. What is not absolute begins in the project.
+        certificate_file, key_file: PEM files.
     """
 
     certificate_file: Path | None = None
@@ -246,7 +246,6 @@ class DrainSettings(ListenSettings):
 
     Attributes:
         credentials_file: `source:password` in each line, readable by its owner alone; without it there is no drain.
-            What is not absolute begins in the project.
         only: by source, a pattern of the `app/process` of the syslog lines that it takes, such as `heroku/router`.
     """
 
@@ -260,8 +259,7 @@ class MetricsSettings(ListenSettings):
 
     Attributes:
         enabled: whether it runs.
-        token_file: holds the token that Prometheus must send; an address that is not loopback needs one. What is not
-            absolute begins in the project.
+        token_file: holds the token that Prometheus must send; an address that is not loopback needs one.
     """
 
     enabled: bool = False
@@ -358,6 +356,8 @@ class ViewSettings(SettingBlock, extra="allow"):
         for key in self.__pydantic_extra__:
             if key.removesuffix("_file") not in SINKS:
                 raise ValueError(f"has no sink '{key}'; there are {', '.join(SINKS)}, each also with '_file'")
+            if key.endswith("_file") and self.__pydantic_extra__[key]:
+                self.__pydantic_extra__[key] = Path(str(self.__pydantic_extra__[key]))
         return self
 
     def has_address(self, kind: str) -> bool:

@@ -10,16 +10,23 @@ from __future__ import annotations
 import hashlib
 import os
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from tocsin.declare.blocks.spark_settings import LATENCIES, LOCAL, EngineSettings, SparkSettings
 from tocsin.declare.blocks.web_settings import WebSettings
 from tocsin.declare.model.detector import DetectorSpec
-from tocsin.declare.model.errors import ConfigError
+from tocsin.declare.model.errors import ConfigError, Fault
 from tocsin.declare.model.flow import FlowSpec
 from tocsin.declare.model.names import Names, file_name
 from tocsin.declare.model.view import ViewSpec
@@ -54,7 +61,7 @@ class Settings(BaseSettings):
     """All settings of one installation.
 
     Attributes:
-        project: folder that holds sources/ and detectors/.
+        project: folder that holds sources/ and detectors/, and `tocsin.toml`; set by TOCSIN_PROJECT alone.
         state: folder of everything that runs: Kafka's data, checkpoints, logs, the alerts DB.
         instance: names this installation, wherever its jobs run. One called `local` has no name: it is known by its
             state folder.
@@ -83,6 +90,13 @@ class Settings(BaseSettings):
     logs: LogSettings = LogSettings()
     runner: RunnerSettings = RunnerSettings()
     receivers: Annotated[dict[str, Any], AfterValidator(read_blocks)] = {}
+
+    @model_validator(mode="after")
+    def _place_files(self) -> Settings:
+        """Let each path begin in the project, since jobs run in another folder than commands."""
+        for name in type(self).model_fields.keys() - {"project", "state"}:
+            self.__dict__[name] = _within(self.project, getattr(self, name))
+        return self
 
     @model_validator(mode="after")
     def _fits_together(self) -> Settings:
@@ -192,12 +206,6 @@ class Settings(BaseSettings):
         own = f"{'https' if self.has_tls(self.web) else 'http'}://{host}:{self.web.port}"
         return (self.web.address or own).rstrip("/")
 
-    @property
-    def drain_credentials(self) -> Path | None:
-        """File that says who may send to the log drain; None when nobody may."""
-        file = self.drain.credentials_file
-        return None if file is None else self.project / file
-
     def apart(self, state: Path) -> Settings:
         """Return a copy for a trial in the folder `state`, which shares no checkpoints with any job."""
         return self.model_copy(update={"state": state, "storage": StorageSettings()})
@@ -216,9 +224,14 @@ def load_settings(project: Path | None = None) -> Settings:
 
     ConfigError with every fault, and the file or variable that holds it.
     """
+    if faults := [*_miswritten()]:
+        raise ConfigError(faults)
     folder = (project or Path(os.environ.get("TOCSIN_PROJECT", "."))).resolve()
     values = _table(folder / PROJECT_FILE)
-    state = Path(os.environ.get("TOCSIN_STATE") or values.get("state") or ".tocsin/state")
+    if "project" in values:
+        what = "is the folder of this file; TOCSIN_PROJECT names another"
+        raise ConfigError.one(folder / PROJECT_FILE, what, key="project")
+    state = Path(str(os.environ.get("TOCSIN_STATE") or values.get("state") or ".tocsin/state"))
     state = state if state.is_absolute() else folder / state
     values = _merged(values, _table(state / RUNNING_FILE)) | {"project": folder, "state": state} | _unknown_blocks()
     overridden = {k: os.environ.pop(k) for k in ("TOCSIN_PROJECT", "TOCSIN_STATE") if k in os.environ}
@@ -227,8 +240,32 @@ def load_settings(project: Path | None = None) -> Settings:
     except ValidationError as error:
         where = f"{folder / PROJECT_FILE} or TOCSIN_* variables"
         raise ConfigError(faults_of(error, where, Settings, "a setting")) from error
+    except SettingsError as error:
+        text = getattr(error.__cause__, "doc", None)
+        names = [name for name, value in os.environ.items() if name[:7].upper() == "TOCSIN_" and value == text]
+        what = 'must be JSON, since it holds a list or a table, such as ["a@example.com"] or {"port": 25}'
+        raise ConfigError.one(" or ".join(names), what) from error
     finally:
         os.environ.update(overridden)
+
+
+def _within(folder: Path, value: Any) -> Any:
+    """Give `value`, and what it holds, with each path that is not absolute in `folder`."""
+    if isinstance(value, Path):
+        return folder / value
+    if isinstance(value, BaseModel):
+        return value.model_copy(update={name: _within(folder, own) for name, own in value})
+    return {name: _within(folder, own) for name, own in value.items()} if isinstance(value, dict) else value
+
+
+def _miswritten() -> Iterator[Fault]:
+    """Find variables with one underscore behind the block, where two are needed: pydantic passes over them, too."""
+    for block, field in Settings.model_fields.items():
+        for key in getattr(field.annotation, "model_fields", ()):
+            name = f"TOCSIN_{block}_{key}".upper()
+            # Kubernetes calls the address of a service `tocsin-web` TOCSIN_WEB_PORT.
+            if not os.environ.get(name, "tcp://").startswith("tcp://"):
+                yield Fault(name, "is not a setting", nearest=f"TOCSIN_{block}__{key}".upper())
 
 
 def _unknown_blocks() -> dict[str, Any]:
@@ -241,10 +278,12 @@ def _unknown_blocks() -> dict[str, Any]:
 
 def _table(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors of Windows begin with a mark
     except FileNotFoundError:
         return {}
-    except tomllib.TOMLDecodeError as error:
+    except OSError as error:
+        raise ConfigError.one(path, f"cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError.one(path, f"is not TOML: {error}") from error
 
 

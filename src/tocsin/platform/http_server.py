@@ -49,7 +49,7 @@ async def _serve(server: uvicorn.Server, listener: socket.socket, beside: Corout
 
 def _config(application: Any, settings: Settings, listen: ListenSettings) -> uvicorn.Config:
     tls = settings.tls if settings.has_tls(listen) else TlsSettings()
-    files = [file and str(settings.project / file) for file in (tls.certificate_file, tls.key_file)]
+    files = [file and str(file) for file in (tls.certificate_file, tls.key_file)]
     config = uvicorn.Config(
         application,
         http=_BoundedProtocol,

@@ -27,8 +27,7 @@ _REPORT_SECONDS, _OTHERS = 2.0, 0o077
 
 def token_file(settings: Settings) -> Path:
     """Name the file that holds the token of readers."""
-    file = settings.web.token_file
-    return settings.state / "web.token" if file is None else settings.project / file
+    return settings.web.token_file or settings.state / "web.token"
 
 
 def read_token(settings: Settings) -> str:

@@ -48,10 +48,34 @@ def test_later_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_settings(tmp_path).kafka.bootstrap_servers == "environment:4"
 
 
-def test_a_variable_of_an_unknown_block_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOCSIN_SMPT__HOST", "mail.example.com")
-    with pytest.raises(ConfigError, match=r"smpt: is not a setting.*smtp"):
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("TOCSIN_SMPT__HOST", "mail.example.com", "smpt: is not a setting.*smtp"),
+        ("TOCSIN_SMTP_HOST", "mail.example.com", "TOCSIN_SMTP_HOST: is not a setting.*TOCSIN_SMTP__HOST"),
+        ("TOCSIN_ALERTS__URGENT_RECIPIENTS", "a@example.com", "TOCSIN_ALERTS__URGENT_RECIPIENTS: must be JSON"),
+    ],
+)
+def test_a_variable_that_sets_nothing_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, what: str
+) -> None:
+    monkeypatch.setenv("TOCSIN_WEB_PORT", "tcp://10.0.0.1:8431")  # Kubernetes sets it for a service `tocsin-web`
+    load_settings(tmp_path)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=what):
         load_settings(tmp_path)
+
+
+def test_paths_begin_in_the_project(tmp_path: Path) -> None:
+    """Jobs run in another folder than commands."""
+    text = '[smtp]\npassword_file = "a/smtp"\n[views]\nredis_file = "redis"\n[tls]\ncertificate_file = "/c"\n'
+    text += 'key_file = "k"\n[receivers.webhook.x]\nurl = "https://example.com"\nsecret_file = "secret"\n'
+    (tmp_path / "tocsin.toml").write_text(text)
+    (tmp_path / "redis").write_text("redis://host:6379/0")
+    found = load_settings(tmp_path)
+    assert (found.smtp.password_file, found.views.address("redis")) == (tmp_path / "a" / "smtp", "redis://host:6379/0")
+    assert (found.tls.certificate_file, found.tls.key_file) == (Path("/c"), tmp_path / "k")
+    assert found.receivers["webhook"]["x"].secret_file == tmp_path / "secret"
 
 
 def test_nothing_in_the_tests_reaches_a_default_port(tmp_path: Path) -> None:
@@ -87,10 +111,15 @@ def test_all_faults_are_told_at_once_with_the_nearest_key(tmp_path: Path) -> Non
     assert all("tocsin.toml" in fault.where for fault in faults.values())
 
 
-def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
-    (tmp_path / "tocsin.toml").write_text("=")
-    with pytest.raises(ConfigError, match=r"tocsin\.toml: is not TOML"):
+@pytest.mark.parametrize(
+    ("text", "what"), [(b"=", "is not TOML"), (b"# \xf6", "is not TOML"), (b'project = "x"', "project: is the folder")]
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, text: bytes, what: str) -> None:
+    (file := tmp_path / "tocsin.toml").write_bytes(text)
+    with pytest.raises(ConfigError, match=rf"tocsin\.toml: {what}"):
         load_settings(tmp_path)
+    file.write_bytes(b"\xef\xbb\xbfinstance = 'shop'")
+    assert load_settings(tmp_path).instance == "shop"
 
 
 def test_one_kafka_block_serves_every_client(tmp_path: Path) -> None:

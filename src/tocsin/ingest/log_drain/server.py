@@ -32,7 +32,7 @@ def run(job: Job) -> None:
     ConfigError if nobody may send, or the files of passwords and TLS are faulty.
     """
     settings = job.settings
-    credentials = settings.drain_credentials
+    credentials = settings.drain.credentials_file
     if credentials is None:
         raise ConfigError.one("tocsin.toml", "names no file that says who may send", key="drain.credentials_file")
     known = Credentials(read_passwords(credentials))

@@ -123,7 +123,7 @@ def queries(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> d
 
 def drain(kind: JobKind, catalog: Catalog, settings: Settings, code: str) -> dict[str, Desired]:
     """Desire it if somebody may send. It reads the passwords once, so it is replaced when they are written anew."""
-    credentials = settings.drain_credentials
+    credentials = settings.drain.credentials_file
     if credentials is None:
         return {}
     sources = [_source(source, but={*_NOT_INGESTED, "enrich"}) for source in catalog.sources.values()]

@@ -60,7 +60,7 @@ def run(job: Job) -> None:
 
 def _token(settings: Settings) -> str | None:
     file = settings.metrics.token_file
-    token = None if file is None else secret_in(settings.project / file, "metrics.token_file")
+    token = None if file is None else secret_in(file, "metrics.token_file")
     if token == "":
         raise ConfigError.one(str(file), "is empty: it must hold the token", key="metrics.token_file")
     return token
