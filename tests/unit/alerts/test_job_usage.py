@@ -11,7 +11,7 @@ from tocsin.alerts.notify.notifier_job import UsageTally
 from tocsin.alerts.recording import record
 from tocsin.alerts.store.alert_rows import JobUsage
 from tocsin.alerts.store.database import Database
-from tocsin.alerts.store.queries import list_usage
+from tocsin.alerts.store.queries import last_findings, list_usage
 from tocsin.alerts.store.schema import findings
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.finding import Origin
@@ -164,6 +164,7 @@ def test_what_a_backfill_found_or_no_longer_reproduces_is_no_finding_of_the_job(
         count(database, report(at + SECOND, cpu_seconds=1))
     assert [one.findings for one in days(database)] == [0, 2]
     assert {one.last_finding_at for one in days(database)} == {NOON}
+    assert last_findings(database) == {JOB: NOON}, "as `tocsin status` shows it"
     with database.write() as connection:
         connection.execute(update(findings).where(findings.c.entity.contains("bob")).values(superseded_at=MIDNIGHT))
     assert [one.findings for one in days(database)] == [0, 1]

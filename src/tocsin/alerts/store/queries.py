@@ -333,6 +333,14 @@ def list_usage(database: Database, since: date) -> list[JobUsage]:
     ]
 
 
+def last_findings(database: Database) -> dict[str, datetime]:
+    """Return by job when the last finding of each detector's job was first detected; backfills find none."""
+    if not database.is_ready():
+        return {}
+    with database.read() as connection:
+        return _last_findings(connection, visible(connection))
+
+
 def _last_findings(connection: Connection, rows: FromClause) -> dict[str, datetime]:
     query = select(rows.c.detector, func.max(rows.c.first_detected_at)).where(_by_a_job(rows))
     return {detector_job(name): last for name, last in connection.execute(query.group_by(rows.c.detector))}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 
-from tocsin.alerts.store.queries import FindingFilter, list_findings, open_store
+from tocsin.alerts.store.queries import last_findings, open_store
 from tocsin.declare.catalog import Catalog
 from tocsin.declare.model.errors import ConfigError, Fault, TocsinError, TransientError, nearest
 from tocsin.declare.model.job_report import JobReport
-from tocsin.declare.model.names import DETECTOR, JobName
 from tocsin.declare.settings import Settings
 from tocsin.dev.control import wanted_jobs
 from tocsin.platform.code_versions import FollowedCatalog
@@ -55,7 +54,7 @@ class StatusReader:
         """
         catalog = self._catalog()
         wanted = self._wanted(catalog, only)
-        found, unknown = _last_findings(self._settings, wanted) if with_findings else ({}, "")
+        found, unknown = _last_findings(self._settings) if with_findings else ({}, "")
         snapshot = look(self._settings, catalog, self._processes())
         try:
             reports, away = dict(self._read_reports()), ""
@@ -73,15 +72,10 @@ class StatusReader:
         return [only]
 
 
-def _last_findings(settings: Settings, jobs: Iterable[str]) -> tuple[dict[str, datetime], str]:
+def _last_findings(settings: Settings) -> tuple[dict[str, datetime], str]:
     """Read when the latest finding of each detector's job arrived; and why that is not known, if it is not."""
-    found_at = {}
     try:
         with closing(open_store(settings)) as database:
-            for job in map(JobName.parse, jobs):
-                wanted = FindingFilter(detector=job.name, limit=1)
-                for stored in list_findings(database, wanted) if job.kind == DETECTOR else ():
-                    found_at[str(job)] = stored.finding.detected_at or stored.first_detected_at
+            return last_findings(database), ""
     except TocsinError as error:
-        return found_at, str(error)
-    return found_at, ""
+        return {}, str(error)
