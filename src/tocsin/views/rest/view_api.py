@@ -72,7 +72,7 @@ _Key = Annotated[str, Path(description="Name of the row: its key, several column
 _Window = Annotated[datetime | None, Query(description="Start of the window; UTC unless it says otherwise.")]
 
 
-class PageParameters(BaseModel):
+class PageParameters(BaseModel, extra="forbid"):
     """Which rows: those of a window, with names that begin with `prefix`; `cursor` is `next` of the page before."""
 
     prefix: str = ""
@@ -127,8 +127,9 @@ def _routes(views: OpenViews, followers: Followers) -> APIRouter:
         """List the rows of a view; with `Accept: text/event-stream`, send each row that changes from now on."""
         reader, freshness = _fresh(views, view)
         if headers.follows:
-            after = headers.last_event_id
-            return _stream(followers, Follower(views, view, None, freshness.version if after is None else after))
+            after = freshness.version if headers.last_event_id is None else headers.last_event_id
+            follower = Follower(views, view, None, after, prefix=wanted.prefix, window=_utc(wanted.window))
+            return _stream(followers, follower)
         try:
             page = reader.page(wanted.prefix, _utc(wanted.window), wanted.limit, wanted.cursor)
         except ValueError as error:
@@ -142,7 +143,7 @@ def _routes(views: OpenViews, followers: Followers) -> APIRouter:
         """Show the row of a key, of its last window; with `Accept: text/event-stream`, it and each later version."""
         reader, freshness = _fresh(views, view)
         if headers.follows:
-            return _stream(followers, Follower(views, view, key, headers.last_event_id or 0))
+            return _stream(followers, Follower(views, view, key, headers.last_event_id or 0, window=_utc(window)))
         row = reader.get(key, _utc(window))
         if row is None:
             raise NoSuchName(f"{view} has no row '{key}'", reader.nearest(key))
@@ -199,22 +200,29 @@ _MOST_EVENTS = 100
 
 @dataclass
 class Follower:
-    """One reader that follows a view, or its row `key`; it has everything up to `version` of the view."""
+    """One reader that follows a view, or its row `key`; it has everything up to `version` of the view.
+
+    It follows rows whose name begins with `prefix` alone, and those of the `window` that starts then.
+    """
 
     views: OpenViews
     view: str
     key: str | None
     version: int
+    prefix: str = ""
+    window: datetime | None = None
     has_row: bool = False
 
     def look(self) -> list[str]:
         """Return what has changed since the last look, as events."""
         try:
             reader = self.views.reader(self.view)
-            rows, self.version = reader.changes(self.version, self.key)
-            gone = self.has_row and not rows and self.key is not None and reader.get(self.key) is None
+            own = None if self.key is None else reader.get(self.key, self.window)
+            rows, self.version = reader.changes(self.version, own.name if own else self.key)  # `key` may be a value
         except (NoRowsYet, NoSuchName, TransientError):
             return []
+        rows = [row for row in rows if row.name.startswith(self.prefix) and self.window in (None, row.window_start)]
+        gone = self.has_row and not rows and self.key is not None and own is None
         events = [_event("row", self.version, RowShape.of(row).model_dump_json()) for row in rows]
         self.has_row = not gone and (self.has_row or bool(rows))
         return [*events, _event("removed", self.version, json.dumps({"name": self.key}))] if gone else events
