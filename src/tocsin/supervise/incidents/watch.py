@@ -64,15 +64,18 @@ class Watch:
             # Before the mails: an incident that is forgotten would be another.
             state_file.write(self._file, Memory, memory)
         due = {key: incident for key, incident in memory.incidents.items() if is_due(incident, now)}
-        known = {incident.cause for incident in memory.incidents.values() if incident.written}
-        groups: dict[str, list[Incident]] = {}
+        owned = {key: memory.owners.get(one.job) or declared[INDEXER] for key, one in memory.incidents.items()}
+        people = {key: [to for to in map(str.strip, found.split(",")) if to] for key, found in owned.items()}
+        known = memory.incidents.items()
+        # Of a cause that jobs share each person hears once.
+        heard = {(one.cause, to) for key, one in known if one.written and one.cause for to in people[key]}
+        groups: dict[str, list[str]] = {}
         for key, incident in due.items():
-            if not incident.cause or incident.cause not in known:
-                groups.setdefault(incident.cause or key, []).append(incident)
-        for incidents in groups.values():
-            found = [memory.owners.get(incident.job) or declared[INDEXER] for incident in incidents]
-            to = dict.fromkeys(address.strip() for addresses in found for address in addresses.split(",") if address)
-            self._write(incidents, list(to), catalog)
+            if not incident.cause or any((incident.cause, to) not in heard for to in people[key]):
+                groups.setdefault(incident.cause or key, []).append(key)
+        for keys in groups.values():
+            new = dict.fromkeys(to for key in keys for to in people[key] if (due[key].cause, to) not in heard)
+            self._write([due[key] for key in keys], list(new), catalog)
         if due:
             written = {key: replace(incident, written=True) for key, incident in due.items()}
             memory = replace(memory, incidents={**memory.incidents, **written})
