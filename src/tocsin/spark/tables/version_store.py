@@ -180,7 +180,9 @@ class VersionStore(StateDb):
         return True
 
     def _open_of(self, record: str) -> set[str]:
-        found = self._all("SELECT key FROM versions WHERE record = ? AND valid_to IS NULL", record) if record else []
+        if not record or self._spec.source is not None:  # events share the key of their source, and replace no others
+            return set()
+        found = self._all("SELECT key FROM versions WHERE record = ? AND valid_to IS NULL", record)
         return {key for (key,) in found}
 
     def _end(self, key: str, moment: int, number: int) -> int:

@@ -65,9 +65,14 @@ def test_a_record_from_the_future_holds_as_if_it_came_now(store: VersionStore) -
     assert held(store) == [("student", 150, None)]
 
 
-def test_a_record_under_the_same_kafka_key_ends_the_row_of_another_key(store: VersionStore) -> None:
+@pytest.mark.parametrize(("made_of", "until"), [({"topic": "segments"}, 130), ({"topic": None, "source": "s"}, None)])
+def test_a_record_under_the_same_kafka_key_ends_the_row_of_another_key_but_for_events(
+    tmp_path: Path, made_of: dict[str, str | None], until: int | None
+) -> None:
+    store = VersionStore(tmp_path / "versions.db", segments(**made_of))
     apply(store, put("a", "student", 0, record="r"), put("b", "family", 10, record="r"))
-    assert held(store) == [("student", 120, 130), ("family", 130, None)]
+    assert held(store) == [("student", 120, until), ("family", 130, None)]
+    store.close()
 
 
 def test_times_that_go_back_leave_no_overlap(store: VersionStore) -> None:
