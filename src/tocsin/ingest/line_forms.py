@@ -45,6 +45,10 @@ ESCAPED = r"""\\(["'\\])"""
 UNIT = r"(?<=[0-9])ms\Z"
 """The unit that a number of a logfmt line may have."""
 
+_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+LONE_SURROGATE = rf"(?<!\\)((?:\\\\)*+)(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"
+"""The escape of half a character in JSON: the JVM would write a question mark, and protobuf refuses it."""
+
 _HEADER, _PAIR = re.compile(SYSLOG_HEADER.encode()), re.compile(LOGFMT_PAIR.encode())
 _QUOTES = re.compile(rb"[\"']")
 _ESCAPED, _WHOLE = re.compile(ESCAPED.encode()), re.compile(WHOLE_QUOTED.encode())

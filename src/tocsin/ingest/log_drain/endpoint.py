@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import json
 import math
+import re
 import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
@@ -29,7 +30,7 @@ from tocsin.declare.model.durations import EPOCH
 from tocsin.declare.model.errors import ConfigError, TransientError, nearest
 from tocsin.declare.model.source import Format, Source
 from tocsin.declare.setting_blocks import DrainSettings
-from tocsin.ingest.line_forms import syslog_header
+from tocsin.ingest.line_forms import LONE_SURROGATE, syslog_header
 from tocsin.ingest.log_drain.batch import BadRequest, Batch, identity_of, number_records, read_frames, read_lines
 
 MAX_BODY_BYTES = 20_971_520
@@ -259,6 +260,7 @@ def _digest(password: bytes) -> bytes:
 _NAMES = ("host_name", "service_name", "service_instance_id")
 _SEVERITIES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 """Names of the ranges of severity numbers: 1 to 4, 5 to 8, and so on."""
+_LONE_SURROGATE = re.compile(LONE_SURROGATE.encode())
 
 
 def read_export(body: bytes, is_json: bool, source: Source) -> Iterator[bytes]:
@@ -273,7 +275,7 @@ def read_export(body: bytes, is_json: bool, source: Source) -> Iterator[bytes]:
     request = ExportLogsServiceRequest()
     try:
         if is_json:
-            json_format.Parse(body, request, ignore_unknown_fields=True)
+            json_format.Parse(_LONE_SURROGATE.sub(rb"\1\\ufffd", body), request, ignore_unknown_fields=True)
         else:
             request.ParseFromString(body)
     except (DecodeError, json_format.ParseError, UnicodeDecodeError, RecursionError, ValueError) as error:

@@ -24,6 +24,7 @@ from tocsin.ingest.line_forms import (
     BLANK,
     ESCAPED,
     LOGFMT_PAIR,
+    LONE_SURROGATE,
     SYSLOG_COLUMNS,
     SYSLOG_HEADER,
     UNIT,
@@ -278,9 +279,6 @@ _OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+(?=[ \t\r\n]*+(?:[,\]}]|\z))"
 _NEXT_NUMBER = rf'(?s)\G((?:[^"0-9-]++|{_STRING}|(?!{_NUMBER})(?:-|[0-9]++))*+)({_NUMBER})'
-_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_LONE = rf"(?<!\\)((?:\\\\)*+)(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"
-"""The escape of half a character: the JVM would write a question mark, as somebody may have meant it."""
 _SURROGATE = r"\\uD[89AB][0-9A-F]{2}"
 _OTHER_ESCAPE = rf"\\(?!uD[89AB][0-9A-F]{{2}}\\uD[C-F])(?<!{_SURROGATE}\\(?=uD[C-F]))"
 
@@ -291,7 +289,7 @@ def json_objects(text: Column) -> Column:
     As an element of an array, a second object or text behind the first is an error; alone, it would be ignored.
     """
     has_halves = text.contains(r"\ud") | text.contains(r"\uD")
-    whole = F.when(has_halves, F.regexp_replace(text, _LONE, r"$1\\ufffd")).otherwise(text)
+    whole = F.when(has_halves, F.regexp_replace(text, LONE_SURROGATE, r"$1\\ufffd")).otherwise(text)
     return F.from_json(F.concat(F.lit("["), _marked(whole), F.lit("]")), "array<map<string,string>>", _OPTIONS)
 
 

@@ -90,6 +90,12 @@ def test_names_that_differ_only_by_dots_stay_apart() -> None:
     assert json.loads(found).items() >= (apart | {"a_b": 7, "e_f": "e.f"}).items()
 
 
+def test_half_a_character_spoils_no_batch() -> None:
+    texts = ("\ud83d", "\U0001f600", r"\ud83d", "\ude00\ud83d\ud83d\ude00")
+    found = read_export(export(*(record({"stringValue": text}) for text in texts)), True, source(Format.JSON))
+    assert [json.loads(one)["body"] for one in found] == ["\ufffd", texts[1], texts[2], "\ufffd\ufffd\U0001f600"]
+
+
 @pytest.mark.parametrize(
     ("body", "is_json"),
     [(b"{", True), (b"\xff", True), (b'{"resourceLogs": 1}', True), (b"\xff", False)],
