@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, Message
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.model.job_report import JobState
-from tocsin.declare.model.sizes import RAW_BYTES
+from tocsin.declare.model.sizes import RAW_BYTES, RECORD_OVERHEAD
 from tocsin.declare.settings import Settings
 from tocsin.ingest.log_drain.batch import BadRequest, Batch
 from tocsin.ingest.log_drain.endpoint import Credentials, Endpoint, read_passwords
@@ -95,7 +95,7 @@ class BatchWriter(RecordWriter):
 
         Raises:
             TransientError: it has not, or not all; sending the batch again helps, and repeats do no harm.
-            BadRequest: a record is longer than Kafka takes; those before it may be written.
+            BadRequest: a record is longer than Kafka takes, so none was written, unless only the broker refuses it.
         """
         if not batch.records:
             return
@@ -112,18 +112,26 @@ class BatchWriter(RecordWriter):
             if len(outcomes) >= len(batch.records):
                 loop.call_soon_threadsafe(settle)
 
-        source, topic = batch.source, self._names.raw(batch.source.name)
-        if source.name not in self._keys:
-            self._keys[source.name] = key_reader(source)
-        key_of, place = self._keys[source.name], b"%s/%%d" % batch.identity.encode()
+        topic, place = self._names.raw(batch.source.name), b"%s/%%d" % batch.identity.encode()
+        keyed = self._with_keys(batch)
         more: dict[str, Any] = {"on_delivery": acknowledge}
-        for index, value in batch.records:
+        for index, value, key in keyed:
             if batch.identity:
                 more["headers"] = [(BATCH_HEADER, place % index)]
-            if not self._hand_over(topic, value, key_of(value), **more):
-                raise BadRequest(413, f"record {index + 1} is longer than Kafka takes")
+            self._hand_over(topic, value, key, **more)
         await done
         self._judge([error for error in outcomes if error is not None], topic)
+
+    def _with_keys(self, batch: Batch) -> list[tuple[int, bytes, bytes | None]]:
+        if batch.source.name not in self._keys:
+            self._keys[batch.source.name] = key_reader(batch.source)
+        key_of = self._keys[batch.source.name]
+        keyed = [(index, value, key_of(value)) for index, value in batch.records]
+        # Before the first is on its way: what is refused is not sent again, and those before would look refused.
+        for index, value, key in keyed:
+            if len(value) + len(key or b"") > RAW_BYTES - RECORD_OVERHEAD:
+                raise BadRequest(413, f"record {index + 1} is longer than Kafka takes")
+        return keyed
 
     def _judge(self, errors: list[KafkaError], topic: str) -> None:
         worst = next((error for error in errors if error.code() != KafkaError.MSG_SIZE_TOO_LARGE), None)

@@ -1,11 +1,17 @@
 """Frames and lines to records, with every way in which a frame can be wrong."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rig.played_kafka import played_kafka, written
 from tests.unit.ingest.log_drain.drain_source import source
+from tocsin.declare.model.sizes import RAW_BYTES
 from tocsin.declare.model.source import Format
+from tocsin.declare.settings import Settings
 from tocsin.ingest.log_drain.batch import (
     MOST_RECORDS,
     BadRequest,
@@ -15,6 +21,7 @@ from tocsin.ingest.log_drain.batch import (
     record_of,
     split_frames,
 )
+from tocsin.ingest.log_drain.server import BatchWriter
 
 HEADER = b"<158>1 2026-01-01T11:59:59+00:00 host heroku router - "
 NOTICE = HEADER.replace(b"router", b"logplex") + b"Error L10 (output buffer overflow): 23 messages dropped since"
@@ -78,6 +85,16 @@ def test_too_many_records_are_refused() -> None:
     with pytest.raises(BadRequest) as told:
         read_lines(b"a\n" * (MOST_RECORDS + 1), source(), "")
     assert told.value.status == 413
+
+
+@pytest.mark.parametrize("line", [b"x" * RAW_BYTES, b"k=" + b"x" * (RAW_BYTES // 2)])
+def test_nothing_of_a_batch_with_a_line_that_kafka_never_takes_is_written(tmp_path: Path, line: bytes) -> None:
+    with played_kafka("raw.router") as kafka:
+        settings = Settings(project=tmp_path, state=tmp_path, kafka=kafka)
+        with BatchWriter(settings) as writer, pytest.raises(BadRequest, match="record 2 is longer") as refused:
+            asyncio.run(writer.store(read_lines(b"k=1\n" + line, source(), "")))
+        assert refused.value.status == 413
+        assert [written(settings, "raw.router", partition) for partition in range(4)] == [[]] * 4
 
 
 def test_lines_are_records_but_for_blank_ones() -> None:
