@@ -83,6 +83,12 @@ from tocsin import flow
 def flow(events):
     {body}
 '''
+WORDS = "return events.select('*', F.posexplode(F.split('line', ' ')).alias('position', 'w'))"
+BY_LINE = "return events.select('*', F.explode(F.split('line', ' ')).alias("
+UNPIVOTED = (
+    "return events.withColumn('other', F.upper('line')).unpivot(events.columns, ['line', 'other'], 'variable', 'word')"
+    ".withColumn('position', "
+)
 SHORT = 'return events.select("*", F.col("line").alias("word"))'
 
 
@@ -134,6 +140,9 @@ def test_what_cannot_be_an_event_is_left_out_and_counted(spark: SparkSession, tm
         ),
         (SHORT + '.orderBy("word")', "flow: cannot run: it uses orderBy"),
         (SHORT + '.withColumn("position", F.lit("a"))', "position: must be a whole number, not string"),
+        (WORDS + ".select('*', F.explode(F.split('w', '-')).alias('word'))", "by the column 'word', of which"),
+        ("events = events.withColumn('position', F.lit(0)); " + BY_LINE + "'word'))", "by the column 'word', of which"),
+        (UNPIVOTED + "F.lit(0))", "by the column 'word', of which"),
         (SHORT + '.where(F.col("word").rlike("(a|b)*c"))', "overflows Java's stack"),
         ('return events.select("*", "writer", F.col("line").alias("word"))', "writer: occurs twice"),
     ],
@@ -144,6 +153,21 @@ def test_what_is_wrong_with_a_flow_is_told(
     with pytest.raises(ConfigError) as caught:
         plan_flow(spark, spec_of(tmp_path, body), catalog)
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        WORDS.replace("position", "p") + ".select('*', F.posexplode(F.split('w', '-')).alias('q', 'word'))"
+        ".withColumn('position', F.col('p') * 1000 + F.col('q'))",
+        BY_LINE + "'word')).withColumn('position', F.crc32('word'))",
+        UNPIVOTED + "F.when(F.col('variable') == 'line', 0).otherwise(1))",
+    ],
+)
+def test_a_position_may_be_made_of_what_tells_rows_apart(
+    spark: SparkSession, tmp_path: Path, catalog: Catalog, body: str
+) -> None:
+    plan_flow(spark, spec_of(tmp_path, body), catalog)
 
 
 BOTH = "lines, words = events['lines'].withColumnRenamed('line', 'word'), events['words']; "

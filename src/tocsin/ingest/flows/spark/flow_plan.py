@@ -103,12 +103,31 @@ def _objections(tree: Node, columns: list[str], sources: Sequence[Source]) -> li
     if POSITION not in columns and any(node.kind in _MULTIPLIES for node in tree.walk()):
         what = "makes several rows of one event, and no column 'position' tells them apart; use F.posexplode, as in "
         found.append(what + 'events.select("*", F.posexplode(words).alias("position", "word"))')
+    elif column := _find_unnumbered(tree):
+        what = f"makes several rows of one event by the column '{column}', of which 'position' is not made, so that "
+        what += "only the first would count; number them by F.posexplode, and make position of the numbers of all, as "
+        found.append(what + 'in F.col("first") * 1000 + F.col("second")')
     if any(node.kind == "Union" and _reads_twice(node, sources) for node in tree.walk()):
         what = "puts events of one source together with themselves, which real-time mode refuses; F.posexplode over an "
         found.append(what + "array makes several rows of one event")
     if called := find_unrepeatable(tree):
         found.append(f"calls {called}: an event that is read again after a crash would become another one")
     return found
+
+
+def _find_unnumbered(tree: Node) -> str | None:
+    """Name a column of several rows of one event that `position` is not made of, not even in part; else None."""
+    nodes = [each for node in tree.walk() for top in node.expressions() for each in top.walk()]
+    made_of = {node.identity: {each.identity for each in node.walk()} for node in nodes if node.kind == "Alias"}
+    numbers = {node.identity for node in nodes if node.name == POSITION}
+    while more := set().union(*(made_of.get(number, ()) for number in numbers)) - numbers:
+        numbers |= more
+    for node in (node for node in tree.walk() if node.kind in _MULTIPLIES):
+        given = {e.identity for below in node.children[0].walk() for top in below.expressions() for e in top.walk()}
+        made = [each for each in node.expressions("generatorOutput", "output") if each.identity not in given]
+        if not numbers & {each.identity for each in made}:
+            return made[-1].name
+    return None
 
 
 def _reads_twice(union: Node, sources: Sequence[Source]) -> bool:
