@@ -43,6 +43,14 @@ Records = Annotated[
 ]
 
 
+def refuse_beside(what: str, **given: object) -> None:
+    """Refuse what is given and would be ignored beside `what`, by a usage error; names in capitals are arguments."""
+    for name, value in given.items():
+        if value not in (None, False, "", []):
+            hint = name if name.isupper() else f"'--{name.replace('_', '-')}'"
+            raise typer.BadParameter(f"means nothing {what}", param_hint=hint)
+
+
 def since(text: str | None) -> datetime | None:
     """Read the value of `--since`; a usage error if it is no moment, or lies ahead: nothing is from then on."""
     if text is None:

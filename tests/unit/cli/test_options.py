@@ -1,8 +1,11 @@
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from typer import BadParameter
 
+from tests.rig.command_line import invoke
+from tests.rig.samples.project import copy_project
 from tocsin.cli import options
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -47,3 +50,30 @@ def test_what_is_neither_is_refused(text: str) -> None:
     with pytest.raises(BadParameter, match="neither a span nor a moment") as refused:
         options.moment(text, "--since", NOW)
     assert refused.value.param_hint == "'--since'"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "findings --rejected --since 1h",
+        "view --prefix x",
+        "view route_metrics key --prefix x",
+        "table foo",
+        "table --refresh --json",
+        "parity --detector failed_logins --today --day 2026-01-01",
+        "status --usage 3 --watch",
+        "quarantine logins/0/1 --source logins",
+        "quality --metric rows",
+        "quality logins --days 3",
+        "quality logins 2026-01-01 --figures",
+        "explain failed_logins --events 3",
+        "explain abcd --plan",
+        "explain failed_logins --versions --plan",
+        "alerts silences --end 1 --ended",
+    ],
+)
+def test_what_would_be_ignored_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    copy_project(tmp_path)
+    monkeypatch.setenv("TOCSIN_PROJECT", str(tmp_path))
+    done = invoke(words.split())
+    assert (done.exit_code, "means nothing with" in done.stderr) == (2, True)

@@ -45,10 +45,13 @@ def quality(
 
     records = Records(load_settings().state)
     if source is None:
+        options.refuse_beside("without SOURCE", figures=figures, metric=metric)
         _list(records, days or 14, json=json)
     elif figures or metric:
+        options.refuse_beside("with figures", DAY=day)
         _show_figures(records, source, metric, days or 1, json=json)
     else:
+        options.refuse_beside("with checks of one day", days=days)
         write(_chosen(records, source, day).verdict, partial(_show, records), json=json)
 
 

@@ -11,12 +11,12 @@ from tocsin.cli.output import as_json, counted, line, note, table, utc
 from tocsin.cli.project import load_project
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tocsin.declare.catalog import Catalog
     from tocsin.declare.model.source import Source
     from tocsin.declare.settings import Settings
-    from tocsin.ingest.quarantine import QuarantineCount, ReplayResult
+    from tocsin.ingest.quarantine import QuarantineCount, ReplayResult, Selection
     from tocsin.ingest.quarantined_record import QuarantinedRecord
 
 _SHOWN = 80
@@ -52,15 +52,16 @@ def quarantine(
     Records are replayed by the current rules; they keep their time and their identity, so replaying twice makes one
     event, and they stay in the list. Exit code 1 when a record could not be replayed, 2 when there is none with an ID.
     """
-    from tocsin.ingest.quarantine import Selection, count_quarantined, find_quarantined, newest_quarantined
+    from tocsin.ingest.quarantine import Selection, count_quarantined, find_quarantined
 
-    _check_call(records, replay=replay, every=every, dry_run=dry_run)
+    chosen = {"source": source, "reason": reason, "since": since, "limit": limit}
+    _check_call(records, chosen, replay=replay, every=every, dry_run=dry_run)
     settings, catalog = load_project()
     wanted = Selection(reason=reason, since=options.since(since), limit=limit or (1000 if replay else 100))
     if records:
         found = [find_quarantined(settings, catalog.recorded_source(id.partition("/")[0]), id) for id in records]
     elif json or replay:
-        found = newest_quarantined(settings, _sources(catalog, source), wanted)
+        found = _newest(settings, _sources(catalog, source), wanted)
     if replay:
         _replay(settings, catalog, found, dry_run=dry_run)
     elif json:
@@ -76,11 +77,24 @@ def quarantine(
         raise typer.Exit(1)
 
 
-def _check_call(records: Sequence[str] | None, *, replay: bool, every: bool, dry_run: bool) -> None:
+def _check_call(
+    records: Sequence[str] | None, chosen: Mapping[str, object], *, replay: bool, every: bool, dry_run: bool
+) -> None:
     if (every or dry_run) and not replay:
         raise typer.BadParameter("needs --replay", param_hint="'--all'" if every else "'--dry-run'")
     if replay and bool(records) == every:
         raise typer.BadParameter("name records, or select them with --all and options", param_hint="'ID'")
+    if records:
+        options.refuse_beside("with an ID", **chosen)
+
+
+def _newest(settings: Settings, sources: Sequence[Source], wanted: Selection) -> list[QuarantinedRecord]:
+    from tocsin.ingest.quarantine import newest_quarantined
+
+    found = newest_quarantined(settings, sources, wanted)
+    if len(found) >= wanted.limit:
+        note(f"the newest {wanted.limit:,} are taken; --limit takes more", style="yellow")
+    return found
 
 
 def _replay(settings: Settings, catalog: Catalog, found: Sequence[QuarantinedRecord], *, dry_run: bool) -> None:

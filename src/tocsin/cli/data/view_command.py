@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tocsin.cli.options import Json, moment
+from tocsin.cli.options import Json, moment, refuse_beside
 from tocsin.cli.output import as_text, counted, line, note, table, utc, write, write_list
 from tocsin.cli.project import load_project
 from tocsin.declare.model.errors import ConfigError, TocsinError, TransientError
@@ -47,8 +47,10 @@ def view(
     The row of a KEY is that of its last window unless one is given; exit code 1 without such a row.
     """
     if view is None:
+        refuse_beside("without VIEW", prefix=prefix, window=window)
         _list(json=json)
     elif key is not None:
+        refuse_beside("with KEY", prefix=prefix)
         write([_row_of(view, key, window)], _table, json=json)
     else:
         _show(view, prefix, window, limit, json=json)
@@ -212,8 +214,10 @@ def tables(name: _Table = None, refresh: _Refresh = False, json: Json = False) -
     force then stays.
     """
     if refresh:
+        refuse_beside("with --refresh", json=json)
         _refresh_tables(name)
     else:
+        refuse_beside("without --refresh", TABLE=name)
         _list_tables(json=json)
 
 

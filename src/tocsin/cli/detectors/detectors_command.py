@@ -102,6 +102,8 @@ def findings(
 ) -> None:
     """List findings, the newest window first. `tocsin explain` tells more about one, by the beginning of its id."""
     if rejected:
+        chosen = {"detector": detector, "entity": entity, "since": since, "level": level, "superseded": superseded}
+        options.refuse_beside("with --rejected", **chosen)
         _list_rejected(limit, json=json, exit_code=exit_code)
         return
     from tocsin.alerts.backfilled.ledger_follower import list_waiting

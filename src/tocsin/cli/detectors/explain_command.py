@@ -26,7 +26,10 @@ _Versions = Annotated[
     bool, typer.Option("--versions", help="Of a detector or a flow (flow:NAME): list the versions that ran here.")
 ]
 _Plan = Annotated[bool, typer.Option("--plan", help="Also have Spark plan it: its mode, and why; takes some seconds.")]
-_Events = Annotated[int, typer.Option("--events", min=0, metavar="N", help="Of a finding: show so many of its events.")]
+_Events = Annotated[
+    int | None,
+    typer.Option("--events", min=0, metavar="N", help="Of a finding: show so many of its events; default: 10."),
+]
 _ID = re.compile("[0-9a-f]{4,64}")
 
 
@@ -34,7 +37,7 @@ def explain(
     what: _What,
     plan: _Plan = False,
     versions: _Versions = False,
-    events: _Events = 10,
+    events: _Events = None,
     json: options.Json = False,
 ) -> None:
     """Explain a detector: each of its keys with the value that holds, where that comes from, and its meaning.
@@ -48,15 +51,18 @@ def explain(
     `# carries lib/...` at its end hold the modules that it reached: remove them, and revert lib/ where it differs.
     """
     if versions:
+        options.refuse_beside("with --versions", plan=plan, events=events)
         list_versions(what, json=json)
         return
     settings, catalog = load_project()
     if _ID.fullmatch(what) and what not in catalog.detectors:
         from tocsin.alerts.evidence.finding_explanation import explain_finding
 
-        found = explain_finding(settings, what, events)
+        options.refuse_beside("with a finding", plan=plan)
+        found = explain_finding(settings, what, 10 if events is None else events)
         as_json(found) if json else _show_finding(found)
         return
+    options.refuse_beside("with a detector", events=events)
     explanation = _of_detector(settings, catalog, what, plan=plan)
     if json:
         as_json(explanation)

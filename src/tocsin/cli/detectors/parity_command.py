@@ -34,6 +34,8 @@ def parity(detector: _Detector, day: _Day = None, today: _Today = False, json: o
     from tocsin.history.backfill.parity.today_parity import compare_today
     from tocsin.platform.environments import go_on_by_its_python
 
+    if today:
+        options.refuse_beside("with --today", day=day)
     settings = load_settings()
     go_on_by_its_python(settings, detector)
     streamed = partial(streamed_findings, settings, detector)

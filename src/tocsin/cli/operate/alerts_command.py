@@ -205,6 +205,7 @@ def silences(
     from tocsin.alerts import actions
 
     if end is not None:
+        options.refuse_beside("with --end", ended=ended)
         with _acting(by) as (connection, who):
             found = [actions.unsilence(connection, end, who)]
     else:

@@ -55,6 +55,7 @@ def status(job: _Job = None, watch: _Watch = False, usage: _Usage = None, json: 
     from tocsin.web.metrics.reported_jobs import StatusReader
 
     if usage is not None:
+        options.refuse_beside("with --usage", watch=watch)
         _list_usage(usage, job, json=json)
         return
     settings = load_settings()

@@ -110,6 +110,7 @@ def test_records_can_be_chosen_and_read_by_programs(options: tuple[str, ...], id
     done = call("--json", *options)
     assert [one["id"] for one in json.loads(done.stdout)] == ids
     assert all(QuarantinedRecord.model_validate(one) in RECORDS for one in json.loads(done.stdout))
+    assert ("the newest 1 are taken; --limit takes more" in done.stderr) == ("--limit" in options)
     assert call("--exit-code", *options).exit_code == 1
 
 
