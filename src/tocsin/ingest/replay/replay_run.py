@@ -20,6 +20,7 @@ from urllib.parse import quote, urlsplit
 from confluent_kafka import KafkaError, Message
 from pydantic import BaseModel
 
+from tocsin.declare.blocks.receiver_settings import check_address
 from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.model.sizes import RAW_BYTES
 from tocsin.declare.model.source import RAW_RECORD, Source
@@ -171,9 +172,13 @@ class HttpTarget:
 
     def __init__(self, url: str, requests: Requests, progress: Progress) -> None:
         """Send to the server at `url`, counting in `progress`; ConfigError if it is no address."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ConfigError.one(url, "is no address of a server; they look like https://staging.example.com")
+        try:
+            parts = urlsplit(check_address(url, plain_http=True))
+        except ValueError:
+            parts = urlsplit("")
+        if not parts.hostname or parts.query or parts.fragment:
+            what = "is no address of a server; they look like https://staging.example.com, without a login"
+            raise ConfigError.one(url, what)
         self.name, self._requests, self._progress = url, requests, progress
         self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._host, self._port = parts.hostname, parts.port

@@ -183,7 +183,9 @@ def test_a_server_that_hangs_or_fails_is_told_and_many_times_in_a_row_ends_it(
     assert replay(settings, monkeypatch, server.url).report(PLANNED, is_done=True).has_failed
 
 
-@pytest.mark.parametrize("url", ["staging", "ftp://staging", "http://", "http://staging?x=1"])
+@pytest.mark.parametrize(
+    "url", ["staging", "ftp://staging", "http://", "http://staging?x=1", "http://u:p@staging", "http://staging:99999"]
+)
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="is no address of a server"):
         HttpTarget(url, Requests(), Progress())
