@@ -231,7 +231,7 @@ class Credentials:
 def read_passwords(path: Path) -> dict[str, str]:
     """Read the passwords in `path`, by source; lines that are empty or begin with # do not count.
 
-    ConfigError if the file cannot be read, others can read it, or a line is none of ours.
+    ConfigError if the file cannot be read, others can read it, or a line is none of ours or names a source again.
     """
     try:
         if path.stat().st_mode & _OTHERS:
@@ -247,6 +247,8 @@ def read_passwords(path: Path) -> dict[str, str]:
             continue
         if not (source and password):
             raise ConfigError.one(path, "must be source:password", key=_KEY, line=number)
+        if source in passwords:
+            raise ConfigError.one(path, f"is the second password of '{source}', which has one", key=_KEY, line=number)
         passwords[source] = password
     if not passwords:
         raise ConfigError.one(path, "names no source: write source:password", key=_KEY)

@@ -235,6 +235,7 @@ def test_the_file(tmp_path: Path) -> None:
         ("router:a", 0o640, "chmod 600"),
         ("router:a", 0o604, "chmod 600"),
         ("router:a\nrouter", 0o600, "drain:2: drain.credentials_file: must be source:password"),
+        ("router:a\nrouter:b", 0o600, "drain:2: drain.credentials_file: is the second password of 'router'"),
         (":a", 0o600, "must be source:password"),
         ("", 0o600, "names no source"),
     ],
