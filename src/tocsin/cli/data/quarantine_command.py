@@ -29,9 +29,10 @@ _Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="From 
 _All = Annotated[bool, typer.Option("--all", help="With --replay: all records that the options select.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="With --replay: only show what would be replayed.")]
 _Replay = Annotated[bool, typer.Option("--replay", help="Feed the records through the stream again.")]
+_MOST = 100_000  # to replay: they are in memory, and most are below 1 KB
 _Limit = Annotated[
     int | None,
-    typer.Option("--limit", min=1, max=100_000, help="At most this many; default: 100, to replay 1,000."),
+    typer.Option("--limit", min=1, max=10 * _MOST, help="At most this many; default: 100, to replay 100,000."),
 ]
 
 
@@ -57,7 +58,7 @@ def quarantine(
     chosen = {"source": source, "reason": reason, "since": since, "limit": limit}
     _check_call(records, chosen, replay=replay, every=every, dry_run=dry_run)
     settings, catalog = load_project()
-    wanted = Selection(reason=reason, since=options.since(since), limit=limit or (1000 if replay else 100))
+    wanted = Selection(reason=reason, since=options.since(since), limit=limit or (_MOST if replay else 100))
     if records:
         found = [find_quarantined(settings, catalog.recorded_source(id.partition("/")[0]), id) for id in records]
     elif json or replay:
@@ -124,7 +125,7 @@ def _show(found: QuarantinedRecord) -> None:
 def _show_replay(done: ReplayResult) -> None:
     line(f"replayed {counted(len(done.replayed), 'record')}")
     for record, why in done.skipped.items():
-        note(f"not {record}: it {why}" if why.startswith("had") else f"not {record}: {why}", style="yellow")
+        note(f"not {record}: it {why}" if why.startswith("has") else f"not {record}: {why}", style="yellow")
     if done.changed:
         line(f"changed in the rules since they were quarantined: {', '.join(sorted(done.changed))}")
     elif done.replayed:

@@ -141,6 +141,12 @@ def test_a_replay_that_leaves_one_out_says_which_and_leaves_with_1(kafka: list[s
     assert "not logins/0/2: only its first bytes were kept" in done.stderr
 
 
+def test_all_are_more_than_a_thousand(kafka: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.RECORDS", [record(number, b"{", "malformed") for number in range(3, 2003)])
+    done = call("--replay", "--all")
+    assert (done.exit_code, len(kafka), done.stderr) == (0, 2000, "")
+
+
 def test_a_dry_run_does_nothing(kafka: list[str]) -> None:
     done = call("--replay", "--all", "--dry-run")
     assert (done.exit_code, kafka) == (0, [])
