@@ -36,6 +36,7 @@ from tocsin.spark.tables.version_store import RowChange, VersionStore
 _BATCH, _POLL_SECONDS = 1000, 0.2
 _FORGET_SECONDS, _COST = 600.0, 10
 _CONFIRM = timedelta(seconds=5)
+_OVER = "has max_rows = {} versions, so changes are left out, also of known keys: raise it, and send them again"
 _log = structlog.get_logger()
 
 
@@ -97,7 +98,7 @@ class TableJob(ABC):
         self._retry.recovered()
         self._reporter.update(
             state=JobState.RUNNING,
-            reason=self._reason,
+            reason=_OVER.format(self._spec.max_rows) if store.counts["over_max_rows"] else self._reason,
             rows_in=self._counts["read"],
             rows_out=store.size,
             lag_records=lag[0],

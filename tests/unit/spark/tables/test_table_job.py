@@ -107,6 +107,11 @@ def test_rows_are_published_and_no_record_ends_the_job(settings: Settings) -> No
         write(settings, "segments", row("c", "new"))
         await_that(lambda: held(settings) == {"a": "senior", "long": "s", "c": "new"}, 20)
         await_that(lambda: reporter.report().rows_in == 1, 10)
+    declare(settings.project, 'topic = "segments"\nmax_rows = 2')
+    with running(settings) as reporter:
+        write(settings, "segments", row("c", "newer"))
+        await_that(lambda: "has max_rows = 2 versions" in reporter.report().reason, 20)
+        assert held(settings)["c"] == "new"
 
 
 def test_a_snapshot_that_is_still_right_is_confirmed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
