@@ -43,6 +43,8 @@ class FileTableJob(TableJob):
         elif stamp != store.fact("stamp"):
             # One that changes between two looks is still being written.
             now = self._take(store, stamp, now) if stamp == self._seen else self._known_until
+        else:
+            self._refused, self._reason = None, ""  # the file that was read is back
         self._seen = stamp
         self._tend(store, now)
         self._stop.wait(_LOOK_SECONDS)

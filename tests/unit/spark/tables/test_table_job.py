@@ -229,3 +229,8 @@ def test_a_file_is_read_when_it_changes_and_never_half(settings: Settings, monke
         await_that(lambda: refused("longer than"), 10)
         file.write_text("customer_id,segment\nd,y\n")
         await_that(lambda: held(settings) == {"d": "y"}, 10)
+        good = file.rename(file.with_suffix(".good"))
+        file.write_text("customer_id\n")
+        await_that(lambda: "stay in force" in reporter.report().reason, 10)
+        good.rename(file)
+        await_that(lambda: reporter.report().reason == "", 10)
