@@ -130,9 +130,9 @@ class Endpoint:
         source = self._source(name if kind == "events" else user)
         if source.name != user:
             raise BadRequest(403, f"the password is that of {user}")
-        key = headers.get(b"idempotency-key", b"")
+        key = headers.get(b"idempotency-key", b"")  # of this body: one that is used again, such as in a script, is new
         if kind == "events":
-            return lambda body: read_lines(body, source, identity_of(source, b"events", key))
+            return lambda body: read_lines(body, source, identity_of(source, b"events", body, key))
         form = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind == "logs":
             if form not in _FRAMES:
@@ -142,7 +142,7 @@ class Endpoint:
             return lambda body: read_frames(body, source, frame, expected, only)
         if form not in (_PROTOBUF, _JSON):
             raise BadRequest(415, "logs in OTLP are application/x-protobuf or application/json")
-        return lambda body: _read_otlp(body, form == _JSON, source, identity_of(source, b"otlp", key))
+        return lambda body: _read_otlp(body, form == _JSON, source, identity_of(source, b"otlp", body, key))
 
     def _source(self, name: str) -> Source:
         known = {name: source for name, source in self._catalog.sources.items() if not source.is_derived}

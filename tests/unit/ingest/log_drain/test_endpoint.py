@@ -89,9 +89,11 @@ def named(headers: dict[str, str]) -> dict[str, str]:
 
 def test_lines_are_stored_for_the_source_of_the_path() -> None:
     drain = Drain()
-    assert drain.ask("/events/logins", b"{}\n{}", user="logins:p", idempotency_key="1")[0] == 204
-    assert drain.ask("/events/logins", b"{}", user="logins:p")[0] == 204
-    assert [(len(one.records), bool(one.identity)) for one in drain.stored] == [(2, True), (1, False)]
+    for body, key in ((b"{}\n{}", "1"), (b"{}\n{}", "1"), (b"[]\n{}", "1"), (b"{}\n{}", "2"), (b"{}", "")):
+        assert drain.ask("/events/logins", body, user="logins:p", idempotency_key=key)[0] == 204
+    first, again, other_body, other_key, without = drain.stored
+    assert (first, len(first.records), without.identity) == (again, 2, "")
+    assert len({first.identity, other_body.identity, other_key.identity}) == 3
 
 
 @pytest.mark.parametrize(
