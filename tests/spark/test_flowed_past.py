@@ -15,6 +15,7 @@ from tocsin.cases.spark.file_run import run_on_file
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.settings import Settings
+from tocsin.history.care import withdraw
 from tocsin.history.spark.import_days import import_days
 from tocsin.history.spark.import_files import import_files
 from tocsin.history.spark.sealed_days import sealed_events
@@ -115,6 +116,9 @@ def test_sealed_days_go_through_flows_that_are_new(spark: SparkSession, starts: 
     assert (done.entry.events, done.reasons, done.known) == (14, {}, False)
     (again,) = import_days(history.settings, catalog, words, lines)
     assert (again.entry, again.known) == (done.entry, True)
+    withdraw(history.settings, words, DAY)
+    (back,) = import_days(history.settings, catalog, words, lines)
+    assert (back.entry.events, back.known) == (14, False)
     made = History(project / "state", words)
     made.settings = history.settings
     (of_file,) = import_files(made.settings, words, [project / "lines.log"], records=lines)

@@ -131,6 +131,39 @@ def test_a_withdrawn_file_is_left_out_of_what_was_sealed_with_it_and_can_come_ag
     assert verify(history.settings, history.source, checksums=True) == []
 
 
+@pytest.mark.parametrize(
+    ("beside", "is_in_part"), [((), False), ((0, 1), False), ((1,), True)], ids=["alone", "beside others", "in part"]
+)
+def test_what_is_withdrawn_and_imported_again_is_sealed_as_the_source_reads_it_now(
+    history: History, spark: SparkSession, tmp_path: Path, beside: tuple[int, ...], is_in_part: bool
+) -> None:
+    before, _, later = days = [DAY + timedelta(days=number) for number in (-1, 0, 1)]
+
+    def write(user: str, *moments: str) -> Path:
+        rows = [logins(1)[0] | {"user_id": user, "timestamp": moment} for moment in moments]
+        (tmp_path / user).write_text("\n".join(json.dumps(row) for row in rows))
+        return tmp_path / user
+
+    eve = write("eve", f"{DAY}T05:00:00", f"{later}T05:00:00")
+    ann = [f"{days[1 + number]}T12:00:00Z" for number in beside]
+    landed(history, eve, *([write("ann", *ann)] if ann else []))
+    for day in (DAY, later):
+        history.seal(spark, day=day)
+    with history.table() as table:
+        tidy(history.settings, history.source, table)
+    withdraw(history.settings, history.source, DAY if is_in_part else eve)
+    history.source = history.source.model_copy(update={"time_zone": "Asia/Tokyo"})
+    again, _ = landed(history, eve, write("bob", f"{before}T12:00:00Z"))
+    assert (again.known, again.entry.events) == (False, 2)
+    with history.table() as table:
+        ready = plan(known(history.settings, history.source, table)).ready
+    users = {day: sorted(row["user_id"] for row in sealed(history, spark, day)) for day in ready}
+    expected = {before: ["bob", "eve"], DAY: [*["ann"] * (0 in beside), "eve"], later: ["ann"] * (1 in beside)}
+    assert users == {day: names for day, names in expected.items() if names}
+    assert withdraw(history.settings, history.source, eve).days == (before, DAY)
+    assert verify(history.settings, history.source, checksums=True) == []
+
+
 def test_what_is_ignored_lands_nowhere_and_what_has_no_time_is_not_imported(history: History, tmp_path: Path) -> None:
     lines = [json.dumps(one) for one in logins(2)]
     (tmp_path / "past.jsonl").write_text("\n".join(["# comment", *lines, "no login"]))

@@ -19,7 +19,7 @@ from tocsin.history.day_versions import DayVersion, paths
 from tocsin.history.landing_ledger import Entry, LandedFile, LandingLedger, landing_lock, read_ledger, record
 from tocsin.history.parquet_files import digest
 from tocsin.history.parquet_files import fault as fault_of
-from tocsin.history.places import Places, import_run
+from tocsin.history.places import Places
 from tocsin.history.verdict_index import write_index
 from tocsin.platform.lock import try_lead
 from tocsin.platform.storage.stored_path import find_all, remove_tree
@@ -206,7 +206,7 @@ def withdraw(settings: Settings, source: Source, what: date | Path) -> Withdrawn
     ):
         chosen = _chosen(read_ledger(places), source.name, what)
         for entry, days in chosen:
-            record(places, _without(entry, days, now))
+            record(places, entry.without(days, now))
             for day in days:
                 remove_tree(places.landed(day, entry.run))
         left = read_ledger(places)
@@ -227,7 +227,7 @@ def withdraw(settings: Settings, source: Source, what: date | Path) -> Withdrawn
 def _chosen(ledger: LandingLedger, source: str, what: date | Path) -> list[tuple[Entry, list[date]]]:
     imports = [entry for entry in ledger.entries if entry.imported is not None and entry.files]
     if isinstance(what, Path):
-        runs = _runs_of(what, imports)
+        runs = _runs_of(what, ledger, imports)
         chosen = [(entry, sorted({file.day for file in entry.files})) for entry in imports if entry.run in runs]
     else:
         chosen = [(entry, [what]) for entry in imports if entry.of(what)]
@@ -236,17 +236,8 @@ def _chosen(ledger: LandingLedger, source: str, what: date | Path) -> list[tuple
     return chosen
 
 
-def _runs_of(path: Path, imports: Iterable[Entry]) -> set[str]:
+def _runs_of(path: Path, ledger: LandingLedger, imports: Iterable[Entry]) -> set[str]:
     """Find the runs that imported `path`: by its content, or if it is gone by its name, or by the name of the run."""
     if path.is_file():
-        return {import_run(digest(path))}
+        return {entry.run for entry in ledger.imports(digest(path))}
     return {entry.run for entry in imports if entry.imported and str(path) in (entry.imported.name, entry.run)}
-
-
-def _without(entry: Entry, days: Iterable[date], now: datetime) -> Entry:
-    file, gone = entry.imported, set(days)
-    assert file is not None, "only imports are withdrawn"
-    refused = {day: count for day, count in file.refused_days.items() if day not in gone}
-    own = {"withdrawn": file.withdrawn | dict.fromkeys(gone, now), "refused_days": refused}
-    files = tuple(one for one in entry.files if one.day not in gone)
-    return entry.model_copy(update={"files": files, "imported": file.model_copy(update=own)})

@@ -7,7 +7,8 @@ begins at the offsets where the one before ended, so the ledger is also the posi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import cached_property
@@ -20,7 +21,7 @@ from tocsin.declare.model.errors import TocsinError
 from tocsin.declare.model.names import landing_job
 from tocsin.declare.settings import Settings
 from tocsin.history.day_versions import DayVersion
-from tocsin.history.places import Places, begin, end
+from tocsin.history.places import Places, begin, end, import_run
 from tocsin.platform.lock import Lock, try_lead
 from tocsin.platform.state_file import write_whole
 from tocsin.platform.storage.job_folders import claim_history
@@ -143,6 +144,15 @@ class Entry(BaseModel, frozen=True, extra="forbid"):
         """Its files of `day`."""
         return tuple(file for file in self.files if file.day == day)
 
+    def without(self, days: Iterable[date], now: datetime) -> Entry:
+        """Take back what an import brought in for `days`, at the moment `now`."""
+        file, gone = self.imported, set(days)
+        assert file is not None, "only imports are withdrawn"
+        files = tuple(one for one in self.files if one.day not in gone)
+        refused = {day: count for day, count in file.refused_days.items() if files and day not in gone}
+        own = {"withdrawn": file.withdrawn | dict.fromkeys(gone, now), "refused_days": refused}
+        return self.model_copy(update={"files": files, "imported": file.model_copy(update=own)})
+
 
 @dataclass(frozen=True)
 class LandingLedger:
@@ -178,6 +188,20 @@ class LandingLedger:
             for day, at in entry.imported.withdrawn.items() if entry.imported else ():
                 days.setdefault(day, {})[entry.run] = at
         return days
+
+    def imports(self, sha256: str) -> list[Entry]:
+        """The imports of the file with this digest."""
+        return [entry for entry in self.entries if entry.imported is not None and entry.imported.sha256 == sha256]
+
+    def import_of(self, sha256: str) -> str:
+        """Name the run that imports the file with this digest; another one once that was withdrawn.
+
+        Versions of a day name the runs that are in them, so a run that is withdrawn never comes again.
+        """
+        known = {entry.run: entry.imported for entry in self.imports(sha256)}
+        there = [run for run, file in known.items() if file is not None and not file.withdrawn]
+        names = (import_run(sha256, number) for number in itertools.count())
+        return there[0] if there else next(name for name in names if name not in known)
 
     def runs(self, day: date) -> frozenset[str]:
         """Names of the runs that landed something for `day`."""

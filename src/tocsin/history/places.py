@@ -82,9 +82,9 @@ class Places:
                     yield day, path.name, path
 
 
-def import_run(sha256: str) -> str:
-    """Name the run that imports the file with this digest."""
-    return f"{IMPORTED}{sha256[:RUN_DIGITS]}"
+def import_run(sha256: str, before: int = 0) -> str:
+    """Name the run that imports the file with this digest, of which `before` earlier imports were withdrawn."""
+    return f"{IMPORTED}{sha256[:RUN_DIGITS]}{f'-{before}' if before else ''}"
 
 
 def history_root(settings: Settings) -> StoredPath:

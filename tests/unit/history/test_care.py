@@ -141,7 +141,8 @@ def _bring_in(settings: Settings, path: Path, days: tuple[date, ...]) -> str:
     run = f"{IMPORTED}{digest(path)[:12]}"
     entry = imported(run, *days)
     assert entry.imported is not None
-    entry = entry.model_copy(update={"imported": entry.imported.model_copy(update={"name": str(path)})})
+    own = {"name": str(path), "sha256": digest(path)}
+    entry = entry.model_copy(update={"imported": entry.imported.model_copy(update=own)})
     for file in entry.files:
         write_whole(Places.of(settings, "logins").root / file.path, b"rows")
     record(Places.of(settings, "logins"), entry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.source import APPENDED, Format, Source
 from tocsin.declare.settings import Settings
 from tocsin.history.parquet_files import digest
-from tocsin.history.places import IMPORTED, RUN_DIGITS
+from tocsin.history.places import IMPORTED, RUN_DIGITS, import_run
 from tocsin.ingest.files.past_rows import FileForm, has_times
 from tocsin.ingest.spark.parse import parsed
 from tocsin.platform.storage.stored_path import StoredPath
@@ -65,9 +66,11 @@ def file_topic(sha256: str) -> str:
     return f"{_TOPIC}{sha256[:_DIGITS]}"
 
 
-def run_of(topic: str) -> Column:
-    """Name the run that imported the file whose topic the column `topic` holds."""
-    return F.concat(F.lit(IMPORTED), F.substring(topic, len(_TOPIC) + 1, RUN_DIGITS))
+def run_of(topic: str, names: Mapping[str, str]) -> Column:
+    """Name the run that imports the file whose topic the column `topic` holds; `names` has it by the digest."""
+    again = {digest: name for digest, name in names.items() if name != import_run(digest)}
+    own = [F.when(F.col(topic) == file_topic(digest), F.lit(name)) for digest, name in again.items()]
+    return F.coalesce(*own, F.concat(F.lit(IMPORTED), F.substring(topic, len(_TOPIC) + 1, RUN_DIGITS)))
 
 
 def good_events(read: DataFrame, source: Source) -> DataFrame:

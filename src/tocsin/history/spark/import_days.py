@@ -19,8 +19,8 @@ from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings
 from tocsin.history.day_status import published_days
 from tocsin.history.day_versions import DayVersion
-from tocsin.history.landing_ledger import ImportedFile, landing_lock, read_ledger, sweep
-from tocsin.history.places import Places, import_run
+from tocsin.history.landing_ledger import ImportedFile, is_lost, landing_lock, read_ledger, sweep
+from tocsin.history.places import Places
 from tocsin.history.spark.import_files import Imported, ImportWork
 from tocsin.history.spark.sealed_days import sealed_events
 from tocsin.history.spark.shared_scratch import shared_scratch
@@ -44,14 +44,15 @@ def import_days(settings: Settings, catalog: Catalog, source: Source, origin: So
     flows = sorted(f"{spec.name} {spec.version}" for spec in catalog.flows.values() if flow_job(spec.name) in steps)
     with ExitStack() as stack:
         session = cache(lambda: stack.enter_context(running_batch(settings, job)))
+        versions = cache(lambda: published_days(settings, source))
         for day, version in published_days(settings, origin).items():
             made_of = repr([origin.name, str(day), version.version, flows])
             sha256 = hashlib.sha256(made_of.encode()).hexdigest()
-            run = import_run(sha256)
             with landing_lock(settings, source.name):
                 ledger = read_ledger(places)
+                run = ledger.import_of(sha256)
                 before = next((entry for entry in ledger.entries if entry.run == run), None)
-                if before is not None:
+                if before is not None and not is_lost(before, places, versions()):
                     yield Imported(before, None, {}, known=True)
                     continue
                 sweep(places, ledger)

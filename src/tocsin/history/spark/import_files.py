@@ -27,13 +27,14 @@ from tocsin.history.landing_ledger import (
     Entry,
     ImportedFile,
     LandedFile,
+    LandingLedger,
     is_lost,
     landing_lock,
     read_ledger,
     record,
     sweep,
 )
-from tocsin.history.places import Places, import_run
+from tocsin.history.places import Places
 from tocsin.history.spark.file_records import (
     as_read,
     file_digest,
@@ -48,7 +49,7 @@ from tocsin.history.spark.landing import DAY, RUN, figures_of, move_to_landing, 
 from tocsin.history.spark.shared_scratch import shared_scratch
 from tocsin.ingest.files.past_rows import FileForm, form_of, stage
 from tocsin.platform.progress import report_progress
-from tocsin.platform.storage.stored_path import StoredPath, move_in
+from tocsin.platform.storage.stored_path import StoredPath, move_in, remove_tree
 from tocsin.quality.suites.row_rules import RowRule
 from tocsin.spark.batch_session import running_batch
 from tocsin.spark.session import scratch_folder
@@ -171,13 +172,13 @@ class _Batch:
         ConfigError if it cannot be read, or is not what `form` says.
         """
         sha256 = file_digest(path)
-        run = import_run(sha256)
+        run = self._ledger.import_of(sha256)
         before = self._entries.get(run)
         if before is not None and _is_in(before, self._places, self._work.versions()):
             refused = self._places.refused(run)
             return Imported(before, refused if refused.exists() else None, {}, known=True)
         if run not in self._staged:
-            self._stage(path, form, sha256)
+            self._stage(path, form, sha256, run)
         return run
 
     def land(self) -> dict[str, Imported]:
@@ -190,9 +191,8 @@ class _Batch:
             landed |= {one.entry.run: one for one in landing.land(alike.folder, work.rules, alike.files)}
         return landed
 
-    def _stage(self, path: Path, form: FileForm, sha256: str) -> None:
-        origin, run = as_read(self._work.origin, form, path), import_run(sha256)
-        folder = self._folder()
+    def _stage(self, path: Path, form: FileForm, sha256: str, run: str) -> None:
+        origin, folder = as_read(self._work.origin, form, path), self._folder()
         staged = scratch_folder(self._work.settings, self._job) / f"{run}.parquet"
         try:
             rows = stage(path, form, origin.max_bytes, staged, partial(report_progress, f"rows read of {path}"))
@@ -231,15 +231,17 @@ class ImportWork:
 
     def land_rows(self, read: DataFrame, files: Sequence[ImportedFile], began: datetime) -> list[Imported]:
         """Land the good ones of parsed rows, as of `parsed_rows`; the rows of a single file may have any identity."""
-        run = F.lit(import_run(files[0].sha256)) if len(files) == 1 else run_of("raw_topic")
-        folder = self.folder / f"landing-{import_run(files[0].sha256)}"
+        ledger = read_ledger(self.places)
+        names = {file.sha256: ledger.import_of(file.sha256) for file in files}
+        run = F.lit(names[files[0].sha256]) if len(files) == 1 else run_of("raw_topic", names)
+        folder = self.folder / f"landing-{names[files[0].sha256]}"
         self._write(good_events(read, self.origin), run, folder / "good")
         bad = read.where("reasons != ''").withColumn(RUN, run)
         reasons, refused_days = self._refuse(bad, folder / "refused"), _refused_days(bad)
         figures = figures_of(self.spark, folder / "good", self.source.lateness)
         moved, landed = move_to_landing(folder / "good", self.places, figures), []
         for file in files:
-            name = import_run(file.sha256)
+            name = names[file.sha256]
             own, counts = tuple(moved.get(name, ())), refused_days.get(name, {})
             refused = {"refused": sum(counts.values()), "refused_days": _by_known_day(counts, own)}
             entry = Entry(
@@ -251,10 +253,19 @@ class ImportWork:
                 imported=file.model_copy(update=refused),
             )
             record(self.places, entry)
+            self._replace(ledger, entry)
             log.info("file imported", file=file.name, events=entry.events, refused=refused["refused"])
             has_refused = name in reasons
             landed.append(Imported(entry, self.places.refused(name) if has_refused else None, reasons.get(name, {})))
         return landed
+
+    def _replace(self, ledger: LandingLedger, entry: Entry) -> None:
+        """Take back what is left of imports of the same file that were withdrawn in part."""
+        for other in ledger.imports(entry.imported.sha256 if entry.imported else ""):
+            if other.run != entry.run and other.files:
+                record(self.places, other.without([file.day for file in other.files], entry.ended))
+                for file in other.files:
+                    remove_tree(self.places.landed(file.day, other.run))
 
     def _write(self, read: DataFrame, run: Column, folder: StoredPath) -> None:
         flows = FlowedEvents(self.spark, self.settings, read_catalog(self.settings.project))
@@ -302,9 +313,8 @@ def _by_known_day(counts: Mapping[date | None, int], files: Iterable[LandedFile]
 
 
 def _is_in(entry: Entry, places: Places, published: Mapping[date, DayVersion]) -> bool:
-    """Return whether `entry` has landed events, and none of them was withdrawn or lost since."""
-    is_withdrawn = entry.imported is not None and bool(entry.imported.withdrawn)
-    return entry.events > 0 and not is_withdrawn and not is_lost(entry, places, published)
+    """Return whether `entry` has landed events, and none of them was lost since."""
+    return entry.events > 0 and not is_lost(entry, places, published)
 
 
 def _with_shares(refused: Mapping[date, int], unknown: int, weights: Mapping[date, int]) -> dict[date, int]:

@@ -194,8 +194,8 @@ class Sealer:
         for entry in entries:
             for file in entry.of(day):
                 _check(self.places, file, entry)
-        files = [entry.imported for entry in ledger.entries if entry.run in ledger.withdrawn.get(day, ())]
-        withdrawn = tuple(file.sha256 for file in files if file is not None)
+        taken = ledger.withdrawn.get(day, {}).keys() & (base.runs if base else frozenset())
+        withdrawn = tuple(one.imported.sha256 for one in ledger.entries if one.run in taken and one.imported)
         return _Inputs(LandedDay(self.spark, self.places, self.source, day, entries), base, earlier, withdrawn)
 
     def _events(self, inputs: Mapping[date, _Inputs]) -> DataFrame:
