@@ -136,7 +136,7 @@ def told(spark: SparkSession, history: Settings, project: Path) -> dict[str, Tol
         "again": ["evaluate", "again", "--json", "--days", "1"],
         "sessions": ["evaluate", "sessions"],
         "labels": [*labelled(project), "--alerts-a-day", "0.4", "--out", str(project / "limits.png"), "--json"],
-        "labels in words": [*labelled(project), "--limits", "20,60"],
+        "labels in words": [*labelled(project), "--limits", "0.30000000000000004,60"],
         "scores": ["evaluate", "failed_logins", "--scores", str(project / "scores.parquet")],
         "scores of step": ["evaluate", "again", "--days", "1", "--scores", str(project / "again.parquet")],
         "nowhere": ["evaluate", "failed_logins", "--scores", str(project / "nowhere" / "scores.parquet")],
@@ -229,6 +229,7 @@ def test_limits_are_compared_with_labels_in_words(told: dict[str, Told]) -> None
     assert one.code == 0, one.err
     rows = [line.split() for line in one.out.splitlines()]
     assert rows[rows.index([]) :].count(["60", "3", "1", "33.3%", "50.0%", "70", "s"]) == 1, one.out
+    assert ["0.30000000000000004"] in [row[:1] for row in rows], "0.3 is below it, and would find more"
     assert "compared with 2 incidents and 0 verdicts" in one.out
     assert "1 label left out: outside of these days" in one.err
     assert "1 of those labelled have no score on these days, so no limit finds them: nobody" in one.err

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 MOST_SCORES = 262_144
-"""So many of the highest scores are looked at one by one, or all above the lowest declared limit if these are more."""
+"""So many of the highest scores are looked at one by one, or all above the lowest limit if these are more."""
 _TOP = 10
 
 
@@ -142,7 +142,8 @@ def run_evaluation(settings: Settings, request: EvaluationRequest) -> Evaluation
         run = score_days(settings, spec.name, request.days, path := Path(own) / "scores.parquet")
         table = parquet.read_table(path)
     (trial,) = run.trials
-    days, windows, limits = sorted(trial.events), highest_scores(table, spec), declared_limits(spec.levels)
+    days, limits = sorted(trial.events), declared_limits(spec.levels)
+    windows = highest_scores(table, spec, request.limits)
     labels = Labels([one for one in [*incidents, *verdicts] if is_within(one, days)], request.incidents is not None)
     chosen, ladder = _ladder(windows, request, spec, len(days))
     qualities = evaluate(windows, labels, ladder, spec.dedup_period, len(days))
@@ -184,13 +185,16 @@ def _ladder(
     return chosen, sorted({*limits, *([] if chosen is None else [chosen])})
 
 
-def highest_scores(table: pa.Table, spec: DetectorSpec) -> list[ScoredWindow]:
-    """Give the `MOST_SCORES` highest of the scores in `table`, as `score_days` writes it, or all findings of `spec`."""
+def highest_scores(table: pa.Table, spec: DetectorSpec, limits: Iterable[float] = ()) -> list[ScoredWindow]:
+    """Give the `MOST_SCORES` highest of the scores in `table`, as `score_days` writes it, and all that limits find.
+
+    These limits are those of `spec` and `limits`.
+    """
     from pyarrow import compute
 
     if table.num_rows > MOST_SCORES:
         places = compute.select_k_unstable(table, MOST_SCORES, [("score", "descending")])
-        lowest = min(compute.min(table["score"].take(places)).as_py(), spec.levels.lowest)
+        lowest = min(compute.min(table["score"].take(places)).as_py(), spec.levels.lowest, *limits)
         table = table.filter(compute.field("score") >= lowest)
     entities = zip(*(table[name].to_pylist() for name in spec.entity), strict=True)
     key = cache(lambda values: dedup_key(dict(zip(spec.entity, values, strict=True)), spec))

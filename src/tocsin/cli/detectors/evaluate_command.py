@@ -196,7 +196,7 @@ def _worth(rung: LimitQuality) -> tuple[str, ...]:
 
 def _figure(limit: float) -> str:
     """Write a limit so that it can be declared: rounded, other scores would be above it."""
-    return f"{limit:.15g}"
+    return repr(limit).removesuffix(".0")
 
 
 def _tell_labels(labels: LabelCount) -> None:

@@ -35,12 +35,15 @@ def table(*scores: float) -> pa.Table:
     return pa.table(names | {"window_end": [END] * len(scores), "score": list(scores)})
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(50, [5, 9, 60]), (5, [5, 9, 60]), (4, [4, 5, 9, 60])])
+@pytest.mark.parametrize(
+    ("limit", "others", "expected"),
+    [(50, (), [5, 9, 60]), (5, (), [5, 9, 60]), (4, (), [4, 5, 9, 60]), (50, (7, 3), [4, 5, 9, 60])],
+)
 def test_the_highest_scores_are_taken_and_all_findings(
-    monkeypatch: pytest.MonkeyPatch, limit: float, expected: list[float]
+    monkeypatch: pytest.MonkeyPatch, limit: float, others: tuple[float, ...], expected: list[float]
 ) -> None:
     monkeypatch.setattr(evaluation_run, "MOST_SCORES", 3)
-    found = highest_scores(table(1, 9, 60, 4, 5), replace(SPEC, levels=Levels(email=limit)))
+    found = highest_scores(table(1, 9, 60, 4, 5), replace(SPEC, levels=Levels(email=limit)), others)
     assert sorted(window.score for window in found) == expected
     assert {(window.key, window.start, window.end) for window in found} >= {('{"user_id":"u2"}', NOON, END)}
 
