@@ -158,6 +158,10 @@ class Catalog:
         """Detectors that read `source`, perhaps beside others, and are in a stage that runs."""
         return [spec for spec in self.detectors.values() if source in spec.sources and spec.stage.runs]
 
+    def backfilled_of(self, source: str) -> list[DetectorSpec]:
+        """Those of `detectors_of` that also run on days of history."""
+        return [spec for spec in self.detectors_of(source) if not spec.stream_only]
+
     def upstream(self, source: str) -> list[Feeder]:
         """List the jobs through which events of `source` come, the last one first: its flow, those before, ingests.
 

@@ -166,6 +166,7 @@ def test_a_detector_of_several_sources_stands_behind_each(project: Path) -> None
     catalog = read_catalog(project)
     assert [source.name for source in catalog.sources_of(catalog.detector("of_both"))] == ["words", "logins"]
     assert "of_both" in {spec.name for spec in catalog.detectors_of("words")}
+    assert [spec.name for spec in catalog.backfilled_of("logins")] == ["failed_logins"]
     assert catalog.downstream("logins") == ["detector:failed_logins", "detector:of_both"], "each once"
     (fault,) = catalog.broken["detectors/of_none"].faults
     assert str(fault).endswith("of_none.py: source: source 'word' does not exist; did you mean 'words'?")

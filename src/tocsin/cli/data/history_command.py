@@ -79,7 +79,7 @@ def publish(
             found = accept(settings, declared, day.date(), by, reason)
     accepted = "" if version else f", accepted by {by}"
     line(f"{found.version} counts for {day:%Y-%m-%d}: {counted(found.facts.rows, 'event')}{accepted}")
-    if detectors := [spec.name for spec in catalog.detectors_of(source) if spec.sources == (source,)]:
+    if detectors := [spec.name for spec in catalog.backfilled_of(source)]:
         names = " --detector ".join(detectors)
         line(f"the next night runs the detectors over it; at once: tocsin backfill --detector {names}")
 

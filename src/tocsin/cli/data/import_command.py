@@ -73,7 +73,7 @@ def import_(
         if has_landed and (seal or backfill):
             is_good &= seal_and_tell(settings, declared, reads=False)
         if has_landed and backfill:
-            is_good &= run_due(settings, [spec.name for spec in catalog.detectors_of(source)])
+            is_good &= run_due(settings, [spec.name for spec in catalog.backfilled_of(source)])
     if not is_good:
         raise typer.Exit(1)
 

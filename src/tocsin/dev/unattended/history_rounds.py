@@ -99,8 +99,7 @@ class HistoryRounds:
             self._step("history", "seal", "--source", source.name)
             for table in catalog.history_tables(source.name):
                 self._step("table", "--refresh", table.name)
-            specs = [spec for spec in catalog.detectors_of(source.name) if spec.sources == (source.name,)]
-            if specs:
+            if specs := catalog.backfilled_of(source.name):
                 self._step("backfill", "--yes", *(word for spec in specs for word in ("--detector", spec.name)))
 
     def _is_due(self, source: Source, night: datetime) -> bool:
