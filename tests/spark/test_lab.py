@@ -75,5 +75,8 @@ def test_days_that_are_not_sealed_and_unknown_names_are_refused_before_spark_sta
     for function in (lab.events, lab.run, lab.scores):
         with pytest.raises(ConfigError, match="login_s"):
             function("login_s")
+    for function in (lab.events, lab.dataset):
+        with pytest.raises(ConfigError, match="0 is no number of days"):
+            function("logins", days=0)
     with pytest.raises(ConfigError, match="is after"):
         lab.scores("failed_logins", first=DAYS[1], last=DAYS[0])

@@ -11,7 +11,9 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tocsin.declare.catalog import read_catalog
 from tocsin.declare.declaration import read_spec
+from tocsin.declare.feeding import models_table
 from tocsin.declare.model.detector import DetectorSpec
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.finding import Finding
@@ -49,6 +51,8 @@ class DayChoice:
 
     def __post_init__(self) -> None:
         """Raise ConfigError if there can be no such day."""
+        if self.most < 1:
+            raise ConfigError.one("days", f"{self.most} is no number of days")
         if self.first and self.last and self.first > self.last:
             raise ConfigError.one("--from", f"{self.first} is after {self.last}")
 
@@ -195,7 +199,7 @@ def _other(settings: Settings, spec: DetectorSpec, other: str | None) -> Detecto
     else:
         earlier = [one for one in kept_versions(settings, detector_job(spec.name)) if one.version != spec.version]
         if not earlier:
-            what = "no other version of it ran here; name a file: --with FILE"
+            what = "no other version of it ran here; name a file: --against FILE"
             raise ConfigError.one(spec.name, what)
         found = kept_detector(settings, spec.name, max(earlier, key=lambda one: one.last_at).version)
     if found.sources != spec.sources:
@@ -204,6 +208,12 @@ def _other(settings: Settings, spec: DetectorSpec, other: str | None) -> Detecto
             f"reads {', '.join(found.sources)}, and {spec.name} reads {', '.join(spec.sources)}",
             key="source",
         )
+    if found.model is not None:
+        catalog = read_catalog(settings.project)
+        table = catalog.tables.get(found.model_table)
+        if table is None or table.made_by != models_table(found, catalog.sources).made_by:
+            what = "would be judged by models that another version has trained; to compare it, put it into detectors/"
+            raise ConfigError.one(found.path, f'{what} under a name of its own, with stage="draft"', key="model")
     return found
 
 

@@ -92,6 +92,24 @@ def test_models_and_refusals_are_listed_and_one_is_held(models: Models) -> None:
     assert models.versions.held is not None
 
 
+@pytest.mark.parametrize(
+    ("file", "changed", "expected"),
+    [
+        ("drafts/made.py", ("email=1", "email=2"), "no published day can run"),
+        ("drafts/made.py", ("return 1", "return 2"), "judged by models that another version has trained"),
+        ("drafts/other.py", ("email=1", "email=2"), "judged by models that another version has trained"),
+        ("detectors/other.py", ("return 1", "return 2"), "no published day can run"),
+    ],
+)
+def test_versions_are_compared_by_models_that_they_have_trained(
+    models: Models, file: str, changed: tuple[str, str], expected: str
+) -> None:
+    draft = models.settings.project / file
+    draft.parent.mkdir(exist_ok=True)
+    draft.write_text((models.settings.project / "detectors/made.py").read_text().replace(*changed))
+    assert expected in str(invoke(("evaluate", "made", "--against", str(draft))).exception)
+
+
 def test_reverting_needs_a_model_before_whose_file_is_whole(models: Models) -> None:
     models.add(OLD, 5)
     assert "there is no model before" in fault("hold", "made", "--previous")
