@@ -102,6 +102,8 @@ class Gate:
         elif scope["type"] != "http":
             await self._app(scope, receive, send)
         else:
+            if scope["method"] == "HEAD":  # routes know GET alone; the server leaves out the body
+                scope = {**scope, "method": "GET"}
             await (await self._choose(Request(scope)))(scope, receive, _with_headers(send))
 
     async def _choose(self, request: Request) -> _App:

@@ -262,6 +262,7 @@ def test_every_route_asks_for_a_login_and_every_action_for_a_role(pages: Pages) 
                 actions += 1
                 assert (path, post(reader, "/alerts", path).status_code) == (path, 403)
     assert actions == 4
+    assert {reader.head(path).status_code for path in ("/alerts", "/static/page.css", "/views", "/login")} == {200}
     assert {method for _, method in routes} == {"GET", "POST"}
     files = ("app.py", "..%2fapp.py", "%2e%2e/app.py", "..%2f..%2f..%2fsettings.py", "/etc/passwd")
     assert {pages.log_in("ann").get(f"/static/{file}").status_code for file in files} == {404}
