@@ -4,6 +4,7 @@
 `ask_tasks.py due DAYS`: whether a backfill has something to do when `tocsin backfill --plan` writes DAYS.
 `ask_tasks.py announced OUTCOMES`: the partition keys of the events that a run of `history__logins` makes, and what a
     DAG of others takes from them; OUTCOMES is a JSON array of subjects and whether their day was published.
+`ask_tasks.py restart JOB`: why a restart that is asked for fails; empty if it does not.
 `ask_tasks.py runs DAG...`: the runs that a look starts for two incidents; of each DAG there is a run already.
 """
 
@@ -17,11 +18,11 @@ from typing import Any
 from unittest import mock
 
 from airflow.sdk import DAG, Asset, PartitionedAssetTimetable
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.serialization.serialized_objects import DagSerialization
 
-from tocsin.airflow.dags import supervisor_dag
+from tocsin.airflow.dags import job_dags, supervisor_dag
 from tocsin.airflow.tasks import backfill_task
 from tocsin.airflow.tasks.announcement import announce
 from tocsin.history.seal_outcomes import DayOutcome
@@ -54,6 +55,14 @@ def runs(*there: str) -> list[dict[str, Any]]:
     return found
 
 
+def restart(job: str) -> str:
+    try:
+        job_dags.act((job,), dag_run=SimpleNamespace(conf={}), params={"action": "restart"})
+    except AirflowFailException as error:
+        return str(error)
+    return ""
+
+
 def announced(outcomes: list[tuple[str, bool]]) -> dict[str, Any]:
     asset = Asset("history__logins")
     days = [DayOutcome(name, date(2026, 1, 31 - n), good, "", None) for n, (name, good) in enumerate(outcomes)]
@@ -76,6 +85,8 @@ if __name__ == "__main__":
     what, *words = sys.argv[1:]
     if what == "asked":
         print(json.dumps([backfill_task.requested_day(context(*run)) for run in json.loads(words[0])]))
+    elif what == "restart":
+        print(json.dumps(restart(*words)))
     elif what == "announced":
         print(json.dumps(announced(json.loads(words[0]))))
     else:

@@ -260,6 +260,23 @@ def test_an_incident_is_shown_by_one_run_of_the_dag_of_its_job(interpreter: Inte
     assert interpreter.ask("ask_tasks.py", "runs", "platform", **state) == [detector]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("", "", ""),
+        ('stage="live"', 'stage="draft"', "detector:failed_logins is not restarted: draft"),
+        ("def detect(", "def detect(:", "detector:failed_logins is not restarted: broken: The job is not started. "),
+    ],
+)
+def test_what_could_not_be_started_again_is_not_stopped(
+    project: Project, interpreter: Interpreter, old: str, new: str, why: str
+) -> None:
+    project.declare("failed_logins", old, new)
+    own = {"TOCSIN_PROJECT": str(project.folder), "TOCSIN_STATE": str(project.folder / "state")}
+    said = interpreter.ask("ask_tasks.py", "restart", "detector:failed_logins", **own)
+    assert (said.startswith(why), bool(said)) == (True, bool(why))
+
+
 @pytest.fixture
 def ends(interpreter: Interpreter, tmp_path: Path) -> Ends:
     """Tells what `end_program.py` says of each exit code."""

@@ -59,8 +59,8 @@ class Mails:
     def fail(self, run_id: str = "mine") -> None:
         self._run("catch_up", run_id, json.dumps(OWNERS))
 
-    def fail_to_seal(self, run_id: str = "mine") -> None:
-        self._run("seal", run_id, json.dumps({"logins": ANN}))
+    def fail_to_seal(self, run_id: str = "mine", to: str = ANN) -> None:
+        self._run("seal", run_id, json.dumps({"logins": to}))
 
     def declare(self) -> None:
         copy_project(self.folder, "detectors", "sources")
@@ -184,8 +184,9 @@ def test_a_night_names_the_days_that_it_lost_the_rules_that_broke_and_their_repo
 
 def test_a_night_that_has_come_to_no_day_says_why_and_nothing_of_the_night_before(mails: Mails) -> None:
     mails.refuse(DAY, run_id="the night before")
-    mails.fail_to_seal()
-    (mail,) = mails.send()
+    mails.fail_to_seal(to=f"{ANN}, {BOB}")
+    mail, other = mails.send()
+    assert {mail["To"], other["To"]} == {ANN, BOB}, "as of a job that is nobody's"
     assert mail["Subject"] == "[tocsin] history__logins: seal failed"
     assert "Error code is: &lt;2&gt;" in html(mail)
     assert "2026-01-31" not in html(mail)

@@ -16,6 +16,7 @@ from tocsin.declare.model.names import DETECTOR, FLOW, JobName
 from tocsin.declare.settings import load_settings
 from tocsin.supervise.dag_specs import DagSpec, dag_specs
 from tocsin.supervise.installed_jobs import InstalledJobs
+from tocsin.supervise.job_status import Severity
 from tocsin.supervise.switches import read_switches, switched_jobs
 
 RESTART, STATUS = "restart", "status"
@@ -86,7 +87,8 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
     """Do what the run asks for, with the one of `jobs` that its param `job` names; without that param with the first.
 
     Raises:
-        AirflowFailException: the run is about an incident; its failure is what notifies people.
+        AirflowFailException: the run is about an incident, its failure is what notifies people; or the job could not
+            be started again.
         TransientError, OSError: see `Supervisor.restart`.
     """
     event = (context["dag_run"].conf or {}).get("event")
@@ -96,6 +98,9 @@ def act(jobs: tuple[str, ...], **context: Any) -> None:
     job, settings = params.get("job", jobs[0]), load_settings()
     installation = InstalledJobs(settings)
     if params["action"] == RESTART:
+        status = installation.status(job)
+        if status.fault is not None or status.standing is Severity.OFF:  # stopped it would not be started again
+            raise AirflowFailException(f"{job} is not restarted: {status.health}: {status.reason}".rstrip(": "))
         ran = installation.supervisor.restart(job)
         log.info("restart requested" if ran else "start requested, back-off cleared", job=job)
     else:

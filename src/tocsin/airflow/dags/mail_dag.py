@@ -16,7 +16,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from tocsin.airflow.addresses import address_of
 from tocsin.alerts.notify.channel import SENDING_SECONDS
 from tocsin.alerts.notify.mail.compose import Notice
-from tocsin.alerts.notify.notices import PATIENCE_SECONDS, NoticeFiles, list_overdue, post, send_overdue
+from tocsin.alerts.notify.notices import PATIENCE_SECONDS, NoticeFiles, list_overdue, operators, post, send_overdue
+from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import TocsinError, TransientError
 from tocsin.declare.model.names import MAILS_DAG
 from tocsin.declare.settings import load_settings
@@ -135,12 +136,15 @@ def failure(context: Any, what: str = "", **more: Any) -> Notice:
 
 
 def mail(context: Any, to: str, notice: Notice) -> None:
-    """Let the message leave; where no file can be written, as the disk is full, it is sent at once.
+    """Let the message to those in `to`, or to operators, leave; where no file can be written, it is sent at once.
 
     Raises:
         TransientError: it can neither be stored nor leave.
     """
-    if not post(notice, _name(context, to), [to], load_settings()):
+    settings = load_settings()
+    people = [address for address in map(str.strip, to.split(",")) if address]
+    people = people or operators(read_catalog(settings.project), settings)
+    if post(notice, _name(context, to), people, settings) < set(people):
         raise TransientError(f"{to}: the message could neither be stored nor sent; the log says why")
 
 
