@@ -190,7 +190,7 @@ class DatedVersions:
         if not taken:
             return None
         complete_at = _begin(spans[-1][0].day + _DAY)
-        return self._folder.publish_rows(pa.concat_tables(taken), complete_at)
+        return self._folder.publish_rows(pa.concat_tables(taken), complete_at, self.spec.made_by)
 
     def spans(self) -> list[tuple[DatedVersion, datetime | None]]:
         """List the versions with the moment from which on a later one holds: never two at once."""
@@ -230,8 +230,10 @@ class DatedVersions:
 
     def _holds_from(self, day: date, now: datetime) -> datetime:
         """Choose since when a version that is made now holds: where it would change what jobs have joined, later."""
-        known = self.read()
-        if self._folder.current() is None or (known and day < known[0].day):
+        known, in_force = self.read(), self._folder.current()
+        # Rows in force by another query, which this one's replace, say nothing of the days before now any more.
+        is_first = in_force is None or in_force.made_by not in ("", self.spec.made_by)
+        if is_first or (known and day < known[0].day):
             return _begin(day)
         return max(_begin(day), now + self.spec.settle - self.spec.punctual)
 

@@ -47,7 +47,7 @@ class PublishedRows:
         number: of its folder, counted up.
         complete_at: it says of every record that was appended by then, UTC.
         declared: hash of the declaration that it was made by.
-        made_by: `VersionStore.id` of the versions that it shows; "" if it was made of none.
+        made_by: `VersionStore.id` of the versions that it shows, or `TableSpec.made_by`; "" if it was made of none.
     """
 
     number: int

@@ -1,7 +1,7 @@
 """Versions by day: each so many days one, and what is put back in force or held by hand."""
 
 import os
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -66,6 +66,19 @@ def test_what_still_holds_is_not_forgotten_and_two_never_hold_at_once(tmp_path: 
     spans = versions.spans()
     assert spans[0] == (last, spans[-1][0].holds_from)
     assert spans[1][1] is not None and spans[1][1] < spans[1][0].holds_from
+
+
+def test_each_event_of_yesterday_and_today_finds_a_row_of_a_changed_query(tmp_path: Path) -> None:
+    settings, now = Settings(state=tmp_path), datetime.now(UTC)
+    for sql in ("SELECT 1", "SELECT 2"):
+        spec = SPEC.model_copy(update={"trains": "", "every": 1, "sql": sql})
+        versions, rows = DatedVersions(settings, spec), pa.table({"detector": ["made"], "hash": [sql]})
+        for day in lacking(spec, [], now.date(), [now.date() - 9 * ONE]):
+            versions.add(day, rows, [day], now)
+        versions.publish()
+    held = read_rows_of(TableFolder(settings, spec).place(TableFolder(settings, spec).current() or pytest.fail()))
+    spans = sorted((row["valid_from"], row["hash"]) for row in held.to_pylist())
+    assert spans == [(datetime.combine(now + days * ONE, time(), UTC), "SELECT 2") for days in (-9, -1, 0, 1)]
 
 
 def test_a_model_is_not_put_in_force_for_other_code_and_the_rows_before_it_stay(tmp_path: Path) -> None:
