@@ -18,6 +18,9 @@ from tocsin.declare.validation import Address, Duration
 LOOPBACK = "127.0.0.1"
 OPERATOR = "operator"
 """The role of who operates the jobs. The others are the kinds of jobs."""
+_DATABASE = re.compile(
+    r"(sqlite|postgresql)(\+\w+)?://([^:/]*(:[^@]*)?@)?(\[[^/?]+\]|[^/:?]+)?(:\d+)?([/?].*)?"  # as SQLAlchemy reads it
+)
 AirflowRole = Literal["viewer", "user", "op", "admin"]
 
 
@@ -190,7 +193,7 @@ class AlertSettings(SettingBlock):
         """
         if self.database_file is None:
             return f"sqlite:///{state / 'alerts.db'}"
-        return secret_in(self.database_file, "alerts.database_file")
+        return _database_in(self.database_file, "alerts.database_file")
 
 
 class ConditionSettings(SettingBlock):
@@ -304,7 +307,7 @@ class AirflowSettings(SettingBlock):
         """SQLAlchemy address of the metadata DB; `folder` is Airflow's own."""
         if self.database_file is None:
             return f"sqlite:///{folder / 'airflow.db'}"
-        return secret_in(self.database_file, "airflow.database_file")
+        return _database_in(self.database_file, "airflow.database_file")
 
 
 def secret_in(path: Path | None, key: str) -> str:
@@ -313,6 +316,14 @@ def secret_in(path: Path | None, key: str) -> str:
         return Path(path or "").read_text(encoding="utf-8").strip()
     except OSError as error:
         raise ConfigError.one(str(path), f"cannot be read: {error.strerror}", key=key) from error
+
+
+def _database_in(path: Path, key: str) -> str:
+    address = secret_in(path, key)
+    if not _DATABASE.fullmatch(address):  # which may hold a password
+        what = "must hold an address such as postgresql://user:password@host:5432/database, and nothing else"
+        raise ConfigError.one(str(path), what, key=key)
+    return address
 
 
 def _quoted(text: str) -> str:
@@ -339,7 +350,7 @@ class HistorySettings(SettingBlock):
         """
         if self.catalog_file is None:
             return f"sqlite:///{folder / 'catalog.db'}"
-        return secret_in(self.catalog_file, "history.catalog_file")
+        return _database_in(self.catalog_file, "history.catalog_file")
 
 
 class ViewSettings(SettingBlock, extra="allow"):

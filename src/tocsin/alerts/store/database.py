@@ -170,7 +170,7 @@ def _url(address: str) -> URL:
         url = make_url(address)
         backend = url.get_backend_name()
     except exc.ArgumentError as error:
-        raise ConfigError.one(address, f"is no database address: {error}", key="alerts.database_file") from error
+        raise ConfigError.one("alerts DB", "has no address that can be read", key="alerts.database_file") from error
     if backend == "postgresql":
         return url.set(drivername="postgresql+psycopg")
     if backend != "sqlite":

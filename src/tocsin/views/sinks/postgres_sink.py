@@ -42,8 +42,11 @@ class PostgresSink:
         """Write to an address such as postgresql://user@host/database; see `Sink`."""
         try:
             psycopg.conninfo.conninfo_to_dict(address)
-        except psycopg.Error as error:
-            raise ConfigError.one("views.postgres", f"is no address of a PostgreSQL: {error}") from error
+        except psycopg.Error:
+            what = (
+                "is no address of a PostgreSQL, such as postgresql://user:password@host/database; in a password %, / "
+            )
+            raise ConfigError.one("views.postgres", f"{what}and @ are written as %25, %2F and %40") from None
         self.refused = 0
         self._address, self._consumer, self._spec = address, consumer, spec
         self._unique = [*(["time_window"] if spec.window else []), *spec.key]

@@ -58,8 +58,11 @@ class RedisSink:
         options: dict[str, Any] = {"socket_timeout": _SECONDS, "socket_connect_timeout": _SECONDS}
         try:
             self._client = redis.Redis.from_url(address, **options)
-        except ValueError as error:
-            raise ConfigError.one("views.redis", f"is no address of a Redis: {error}") from error
+        except ValueError:  # which may repeat a part of the password
+            what = (
+                "is no address of a Redis, such as redis://:password@host:6379/0; in a password %, / and @ are written "
+            )
+            raise ConfigError.one("views.redis", f"{what}as %25, %2F and %40") from None
         self._script = self._client.register_script(_SCRIPT)
 
     def offsets(self) -> Offsets | None:

@@ -348,6 +348,17 @@ def test_a_sink_without_an_address_is_not_written() -> None:
         open_sink(view_spec(sink="influx"), Settings(), is_shared=True)
 
 
+@pytest.mark.parametrize(
+    "views",
+    [{"postgres": "postgresql://u:se%cret@host/db"}, {"postgres": "u:se%cret@h"}, {"redis": "redis://:se%cret/@h"}],
+)
+def test_a_faulty_address_is_refused_without_its_password(views: dict[str, str]) -> None:
+    (kind,) = views
+    with pytest.raises(ConfigError, match=r"such as .* in a password %, / and @ are written as") as caught:
+        open_sink(view_spec(sink=kind), Settings(views=ViewSettings.model_validate(views)))
+    assert "cret" not in str(caught.value)
+
+
 def test_a_kind_of_sink_is_a_record_and_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     declare_words(tmp_path, sink="memory")
     (tmp_path / "tocsin.toml").write_text(f'[views]\nmemory_file = "{tmp_path}/secret"\n')
