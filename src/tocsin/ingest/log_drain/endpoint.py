@@ -18,12 +18,21 @@ import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import json_format
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as Protobuf
+from google.protobuf.message_factory import GetMessageClass
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.common.v1 import common_pb2
+from opentelemetry.proto.logs.v1 import logs_pb2
+from opentelemetry.proto.resource.v1 import resource_pb2
 
 from tocsin.declare.catalog import Catalog
 from tocsin.declare.model.durations import EPOCH
@@ -259,10 +268,12 @@ def _digest(password: bytes) -> bytes:
     return hashlib.sha256(password).digest()
 
 
+_BYTES = ("bytes_value", "trace_id", "span_id")
+"""Fields that are no text."""
 _NAMES = ("host_name", "service_name", "service_instance_id")
 _SEVERITIES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 """Names of the ranges of severity numbers: 1 to 4, 5 to 8, and so on."""
-_LONE_SURROGATE = re.compile(LONE_SURROGATE.encode())
+_LONE_SURROGATE = re.compile(LONE_SURROGATE)
 
 
 def read_export(body: bytes, is_json: bool, source: Source) -> Iterator[bytes]:
@@ -277,10 +288,11 @@ def read_export(body: bytes, is_json: bool, source: Source) -> Iterator[bytes]:
     request = ExportLogsServiceRequest()
     try:
         if is_json:
-            json_format.Parse(_LONE_SURROGATE.sub(rb"\1\\ufffd", body), request, ignore_unknown_fields=True)
+            text = _LONE_SURROGATE.sub(r"\1\\ufffd", body.decode("utf-8-sig", "replace"))
+            json_format.Parse(text, request, ignore_unknown_fields=True)
         else:
-            request.ParseFromString(body)
-    except (DecodeError, json_format.ParseError, UnicodeDecodeError, RecursionError, ValueError) as error:
+            _read_protobuf(body, request)
+    except (DecodeError, json_format.ParseError, RecursionError, ValueError) as error:
         raise BadRequest(400, f"no logs in OTLP: {str(error)[:200]}") from error
     for of_resource in request.resource_logs:
         shared = _fields(of_resource.resource.attributes)
@@ -290,6 +302,38 @@ def read_export(body: bytes, is_json: bool, source: Source) -> Iterator[bytes]:
             of_records |= _said(scope_name=scope.name, scope_version=scope.version)
             for record in of_scope.log_records:
                 yield _record(record, of_records, source)
+
+
+def _read_protobuf(body: bytes, request: Protobuf) -> None:
+    """Read `body` into `request`, with U+FFFD for what is no UTF-8: for one such text protobuf refuses all of it."""
+    try:
+        request.ParseFromString(body)
+    except DecodeError:
+        lenient = _lenient_type().FromString(body)
+        _replace_invalid(lenient)
+        request.ParseFromString(lenient.SerializeToString())
+
+
+@cache
+def _lenient_type() -> type[Protobuf]:
+    """Make the type of a request in which texts are bytes."""
+    pool = DescriptorPool()
+    for part in (common_pb2, resource_pb2, logs_pb2, logs_service_pb2):
+        file = FileDescriptorProto.FromString(part.DESCRIPTOR.serialized_pb)
+        for field in (field for message in file.message_type for field in message.field):
+            field.type = field.TYPE_BYTES if field.type == field.TYPE_STRING else field.type
+        pool.Add(file)
+    made: type[Protobuf] = GetMessageClass(pool.FindMessageTypeByName(ExportLogsServiceRequest.DESCRIPTOR.full_name))
+    return made
+
+
+def _replace_invalid(message: Protobuf) -> None:
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in value if field.is_repeated else [value]:
+                _replace_invalid(inner)
+        elif isinstance(value, bytes) and field.name not in _BYTES:
+            setattr(message, field.name, value.decode("utf-8", "replace").encode())
 
 
 def _record(record: Any, shared: dict[str, Any], source: Source) -> bytes:

@@ -90,6 +90,22 @@ def test_names_that_differ_only_by_dots_stay_apart() -> None:
     assert json.loads(found).items() >= (apart | {"a_b": 7, "e_f": "e.f"}).items()
 
 
+@pytest.mark.parametrize("is_json", [True, False])
+def test_text_that_is_no_utf8_spoils_no_batch(is_json: bool) -> None:
+    attributes = [{"key": "kXX", "value": {"bytesValue": "WFg="}}]  # XX
+    body = export(
+        record({"stringValue": "aXX"}, attributes=attributes, traceId="WFhY" * 5 + "WA=="), record({"intValue": "7"})
+    )
+    if not is_json:
+        body = json_format.Parse(body, ExportLogsServiceRequest(), ignore_unknown_fields=True).SerializeToString()
+    bad, good = read_export(body.replace(b"XX", b"\xff\xfe"), is_json, source(Format.JSON))
+    said = {"body": "a\ufffd\ufffd", "k\ufffd\ufffd": "5858", "trace_id": "58" * 16}
+    if not is_json:
+        said |= {"k\ufffd\ufffd": "fffe", "trace_id": "fffe" * 8}
+    assert json.loads(bad).items() >= said.items()
+    assert json.loads(good)["body"] == 7
+
+
 def test_half_a_character_spoils_no_batch() -> None:
     texts = ("\ud83d", "\U0001f600", r"\ud83d", "\ude00\ud83d\ud83d\ude00")
     found = read_export(export(*(record({"stringValue": text}) for text in texts)), True, source(Format.JSON))
