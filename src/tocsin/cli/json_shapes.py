@@ -120,7 +120,7 @@ class TableShape(BaseModel, frozen=True):
 
     Attributes:
         made_of: `source`, `view`, `topic`, `file` or `history`, and which.
-        rows: versions of rows in force; null while there are none.
+        rows: versions of its rows, those that have ended too; null while there are none.
         complete_until: all that came in by then is in them; of history, all events before it find a row. UTC.
     """
 

@@ -208,7 +208,7 @@ _Refresh = Annotated[bool, typer.Option("--refresh", help="Make the versions tha
 
 
 def tables(name: _Table = None, refresh: _Refresh = False, json: Json = False) -> None:
-    """List the tables: what each is made of, its rows in force, and until when they are known. Or refresh them.
+    """List the tables: what each is made of, versions of its rows, and until when these are known. Or refresh them.
 
     Airflow refreshes each night, after sealing; that starts Spark. Exit code 1 when one could not be made; what was in
     force then stays.
@@ -247,7 +247,7 @@ def _list_tables(*, json: bool) -> None:
     def row(shape: TableShape) -> tuple[object, ...]:
         return shape.name, shape.made_of, shape.rows, utc(shape.complete_until), shape.owner, shape.title
 
-    columns = ("TABLE", "MADE OF", "ROWS", "COMPLETE UNTIL", "OWNER", "WHAT")
+    columns = ("TABLE", "MADE OF", "VERSIONS", "COMPLETE UNTIL", "OWNER", "WHAT")
     write_list(shown, columns, row, json=json, empty="no tables are declared; they are files in tables/")
 
 
