@@ -13,7 +13,7 @@ from tocsin.cli import options
 from tocsin.cli.output import as_json, counted, line
 from tocsin.cli.project import load_project, load_settings
 from tocsin.declare.model.detector import DetectorSpec, Stage
-from tocsin.declare.model.errors import ConfigError, Fault
+from tocsin.declare.model.errors import ConfigError, Fault, nearest
 from tocsin.declare.model.view import ViewSpec
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ def _faults_of_receivers(settings: Settings, catalog: Catalog) -> list[Fault]:
     faults = []
     own = (PROJECT_FILE, "alerts.urgent_recipients")
     named = [(*own, recipient) for recipient in settings.alerts.urgent_recipients]
+    named += [(PROJECT_FILE, "alerts.heartbeat", settings.alerts.heartbeat)] if settings.alerts.heartbeat else []
     for folder in ("sources", "tables", "flows", "detectors", "views"):
         form = "toml" if folder in ("sources", "tables") else "py"
         named += [(f"{folder}/{name}.{form}", "owner", spec.owner) for name, spec in getattr(catalog, folder).items()]
@@ -192,12 +193,17 @@ def open_project() -> tuple[Settings, Catalog]:
 
 
 def _faults_of_settings(settings: Settings, catalog: Catalog) -> list[Fault]:
-    """A finding that goes before its day would be missing in the eyes of parity."""
     from tocsin.declare.settings import PROJECT_FILE
 
+    where, found = str(settings.project / PROJECT_FILE), []
+    known = {*catalog.sources, *(name.removeprefix("sources/") for name in catalog.broken)}
+    for name in sorted(settings.drain.only.keys() - known):
+        what = f"'{name}' is no source, so no line is left out by it"
+        found.append(Fault(where, what, key="drain.only", nearest=nearest(name, known)))
     longest = max(catalog.sources.values(), key=lambda source: source.history_days, default=None)
-    if longest is None or longest.history_days <= settings.alerts.history_days:
-        return []
-    what = f"must be at least {longest.history_days}, the history_days of source '{longest.name}', not "
-    what += f"{settings.alerts.history_days}: `tocsin parity` needs the findings of every day that is kept"
-    return [Fault(str(settings.project / PROJECT_FILE), what, key="alerts.history_days")]
+    if longest is not None and longest.history_days > settings.alerts.history_days:
+        # A finding that goes before its day would be missing in the eyes of parity.
+        what = f"must be at least {longest.history_days}, the history_days of source '{longest.name}', not "
+        what += f"{settings.alerts.history_days}: `tocsin parity` needs the findings of every day that is kept"
+        found.append(Fault(where, what, key="alerts.history_days"))
+    return found

@@ -89,13 +89,18 @@ def test_findings_are_kept_no_shorter_than_the_days_of_their_source(project: Pat
 
 def test_receivers_that_the_settings_do_not_know_are_faults(project: Path) -> None:
     settings = "[receivers.webhook.siem]\nurl = 'https://siem.example.com'\nsecret_file = 's'\n"
-    (project / "tocsin.toml").write_text(f"{settings}[alerts]\nurgent_recipients = ['webhook:siem', 'pagerduty:ops']")
+    (project / "tocsin.toml").write_text(
+        f"{settings}[alerts]\nurgent_recipients = ['webhook:siem', 'pagerduty:ops']\n"
+        "heartbeat = 'webhook:seim'\n[drain]\nonly = {login = 'app/web'}"
+    )
     source = project / "sources" / "logins.toml"
     source.write_text(source.read_text().replace("a@example.com", "webhook:siam"))
     (project / "routes.toml").write_text("[[route]]\nto = ['webhook:siem', 'apprise:chat']")
     code, told = call("check")
     assert code == 1
     assert f"{project}/tocsin.toml: alerts.urgent_recipients: 'pagerduty:ops' has no block" in told
+    assert f"{project}/tocsin.toml: alerts.heartbeat: 'webhook:seim' has no block" in told
+    assert f"{project}/tocsin.toml: drain.only: 'login' is no source, so no line is left out by it" in told
     assert f"{source}: owner: 'webhook:siam' has no block" in told
     assert "did you mean 'webhook:siem'?" in told
     assert f"{project}/routes.toml:2: route 1, to: 'apprise:chat' has no block [receivers.apprise.chat]" in told
