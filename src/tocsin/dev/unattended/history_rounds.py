@@ -17,6 +17,7 @@ from tocsin.alerts.notify.mail.compose import Notice
 from tocsin.alerts.notify.notices import operators, put
 from tocsin.declare.catalog import Catalog, read_catalog
 from tocsin.declare.model.durations import span
+from tocsin.declare.model.errors import TocsinError
 from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings
 from tocsin.history.landing_ledger import read_ledger
@@ -103,7 +104,10 @@ class HistoryRounds:
                 self._step("backfill", "--yes", *(word for spec in specs for word in ("--detector", spec.name)))
 
     def _is_due(self, source: Source, night: datetime) -> bool:
-        last = read_ledger(Places.of(self._settings, source.name)).last
+        try:
+            last = read_ledger(Places.of(self._settings, source.name)).last
+        except (TocsinError, OSError):  # the step fails by it, and people hear of that
+            return True
         return last is None or last.began < night
 
     def _step(self, *words: str) -> None:
