@@ -178,7 +178,7 @@ def process_reader(settings: Settings) -> Callable[[], Sequence[Process] | None]
 # What a job inherits. Nothing else: an Airflow task, a Python path or a Spark of the user must not reach it.
 # JDK_JAVA_OPTIONS is Java's own way to give an option to every JVM.
 _INHERITED = (
-    *("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *("PATH", "HOME", "USER", "LANG", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
     *("TOCSIN_HOME", "JDK_JAVA_OPTIONS"),
 )
 _INHERITED_ON_CLUSTERS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "KUBECONFIG")  # they say where YARN and Kubernetes are
@@ -222,6 +222,7 @@ def job_environment(settings: Settings, java_home: Path) -> dict[str, str]:
         "PYSPARK_DRIVER_PYTHON": python,
         "PYTHONUNBUFFERED": "1",
         "TZ": "UTC",
+        "LC_ALL": "C.UTF-8",  # else Java opens no path that is not ASCII where systemd or a container sets none
         **setting_variables(settings),
     }
 

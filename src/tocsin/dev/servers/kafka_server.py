@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -117,12 +118,13 @@ class Kafka:
         (self.folder / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
 
     def _properties(self, data: Path) -> str:
-        return _PROPERTIES.format(
-            host=LOOPBACK, port=self.port, controller_port=self.controller_port, data=data.absolute()
-        )
+        escaped = json.dumps(str(data.absolute()))[1:-1]  # Java reads the file as Latin-1, with escapes as in JSON
+        return _PROPERTIES.format(host=LOOPBACK, port=self.port, controller_port=self.controller_port, data=escaped)
 
     def _format(self) -> None:
         """Format beside the place and then rename, so that an interrupted format leaves nothing half done."""
+        if "," in str(self.folder.absolute()):
+            raise ConfigError.one(self.folder, "Kafka takes a comma in its path for the end of one; set TOCSIN_STATE")
         draft = self.folder / "data.new"
         shutil.rmtree(draft, ignore_errors=True)
         configuration = self.folder / "format.properties"
@@ -183,4 +185,5 @@ def temporary_broker(folder: Path, purpose: str) -> Iterator[KafkaSettings]:
 def _environment() -> dict[str, str]:
     """Of the broker: nothing that a user's shell sets for another Kafka or Java."""
     names = ("PATH", "HOME", "TMPDIR", "LANG")
-    return {name: os.environ[name] for name in names if name in os.environ} | {"TZ": "UTC", "MALLOC_ARENA_MAX": "2"}
+    own = {"TZ": "UTC", "MALLOC_ARENA_MAX": "2", "LC_ALL": "C.UTF-8"}  # in which Java reads and writes names of files
+    return {name: os.environ[name] for name in names if name in os.environ} | own
