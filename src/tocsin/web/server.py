@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import threading
 from pathlib import Path
 
@@ -42,7 +43,9 @@ def read_token(settings: Settings) -> str:
         read_or_make_secret(path)
     try:
         if path.stat().st_mode & _OTHERS:
-            raise ConfigError.one(path, f"can be read by others; run: chmod 600 {path}", key="web.token_file")
+            raise ConfigError.one(
+                path, f"can be read by others; run: chmod 600 {shlex.quote(str(path))}", key="web.token_file"
+            )
         token = path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise ConfigError.one(path, f"cannot be read: {error.strerror}", key="web.token_file") from error

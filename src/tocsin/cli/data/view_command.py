@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -86,7 +87,8 @@ def _tell_addresses(settings: Settings) -> None:
         note(f"nothing serves them on port {settings.web.port}; start it: tocsin dev up, or python -m tocsin.job web")
         return
     line(f"\npage   {page_address(settings)}")
-    line(f'REST   curl -H "Authorization: Bearer $(cat {token_file(settings)})" {settings.local_web_address}/views')
+    token = shlex.quote(str(token_file(settings)))
+    line(f'REST   curl -H "Authorization: Bearer $(cat {token})" {settings.local_web_address}/views')
 
 
 def _show(view: str, prefix: str, window: str | None, limit: int, *, json: bool) -> None:

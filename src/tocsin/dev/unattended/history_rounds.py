@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import subprocess
 import sys
 import threading
@@ -151,7 +152,7 @@ class HistoryRounds:
         notice = Notice(
             subject=f"[tocsin] history: `{words.split(' --', maxsplit=1)[0]}` {what}",
             paragraphs=(sentence, "Nothing is half done: the next round begins again with what is missing."),
-            commands=["tocsin history list", f"tail -n 100 {path}"],
+            commands=["tocsin history list", f"tail -n 100 {shlex.quote(str(path))}"],
             output=tail(path, _LINES),
             output_of=f"The end of its log ({path})",
         )

@@ -14,6 +14,7 @@ import hmac
 import json
 import math
 import re
+import shlex
 import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
@@ -244,7 +245,7 @@ def read_passwords(path: Path) -> dict[str, str]:
     """
     try:
         if path.stat().st_mode & _OTHERS:
-            raise ConfigError.one(path, f"can be read by others; run: chmod 600 {path}", key=_KEY)
+            raise ConfigError.one(path, f"can be read by others; run: chmod 600 {shlex.quote(str(path))}", key=_KEY)
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         what = getattr(error, "strerror", None) or "is not UTF-8"

@@ -6,6 +6,7 @@ its incident, so a process that ends anywhere on the way loses no mail and write
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -176,7 +177,7 @@ def mail_no_room(error: OSError, settings: Settings) -> bool:
     notice = Notice(
         subject=f"[tocsin] state folder: {Condition.NO_ROOM}",
         paragraphs=paragraphs,
-        commands=[f"df -h {settings.state}", "tocsin doctor"],
+        commands=[f"df -h {shlex.quote(str(settings.state))}", "tocsin doctor"],
     )
     to = operators(read_catalog(settings.project), settings)
     return post(notice, f"no-room__{int(time.time() // CALM_SECONDS)}", to, settings) >= set(to)

@@ -181,11 +181,11 @@ def test_changes_are_sent_while_they_happen(api: Api, word: str) -> None:
 
 
 def test_the_token_is_made_once_and_is_for_its_owner(tmp_path: Path) -> None:
-    settings = Settings(project=tmp_path, state=tmp_path)
+    settings = Settings(project=tmp_path, state=tmp_path / "my state")
     token = read_token(settings)
     assert len(token) > 20
     assert read_token(settings) == token
     assert token_file(settings).stat().st_mode & 0o777 == 0o600
     token_file(settings).chmod(0o644)
-    with pytest.raises(ConfigError, match="chmod 600"):
+    with pytest.raises(ConfigError, match=r"chmod 600 '.*/my state/web.token'"):
         read_token(settings)

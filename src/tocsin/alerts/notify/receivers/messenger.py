@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from pathlib import Path
 
 import apprise
@@ -42,7 +43,7 @@ class AppriseChannel(NamedTargetChannel[AppriseTarget]):
 
 def _service(url: str, file: Path, asset: apprise.AppriseAsset) -> apprise.NotifyBase:
     if file.stat().st_mode & _OTHERS:
-        raise ConfigError.one(file, f"can be read by others; run: chmod 600 {file}")
+        raise ConfigError.one(file, f"can be read by others; run: chmod 600 {shlex.quote(str(file))}")
     service = apprise.Apprise.instantiate(url, asset=asset)
     if service is None or "\n" in url:
         raise ConfigError.one(file, "must hold one URL that Apprise knows (github.com/caronc/apprise/wiki)")
