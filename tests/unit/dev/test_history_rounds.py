@@ -65,7 +65,7 @@ def test_a_source_has_its_night_once_kafka_was_read_behind_it_and_each_hour_unti
     record(Places.of(rounds._settings, "logins"), entry)
     assert ran(rounds, NOON) == []
     assert ran(rounds, NIGHT + timedelta(days=1)) == [SEAL, BACKFILL]
-    (Places.of(rounds._settings, "logins").ledger / "run-1.json").write_text("torn")
+    next(rounds._settings.state.rglob("run-1.json")).write_text("torn")
     assert ran(rounds, NOON) == [SEAL, BACKFILL], "whose failure is mailed; other sources have their night"
 
 
