@@ -28,6 +28,9 @@ SLACK = timedelta(seconds=2)
 FEW_RECORDS = 20_000
 """So many are read within the first real-time batch, and during it no watermark moves."""
 
+FEW_A_SECOND = 400
+"""So many more a second of a long batch: what a killed job reads again, at 290 records a second, ends no query."""
+
 _CHUNK = 1000
 _MARGIN = timedelta(seconds=120)
 _FEEDER_FRESH = timedelta(seconds=30)

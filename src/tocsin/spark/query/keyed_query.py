@@ -39,7 +39,7 @@ from tocsin.spark.events import (
 )
 from tocsin.spark.query import gaps
 from tocsin.spark.query.checkpoint import Checkpoint
-from tocsin.spark.query.drain import FEW_RECORDS, Decision, FeederLag, WatermarkDelay
+from tocsin.spark.query.drain import FEW_A_SECOND, FEW_RECORDS, Decision, FeederLag, WatermarkDelay
 from tocsin.spark.query.poison import Poison, Read, SetAside
 from tocsin.spark.query.stream_tables import StreamTables
 from tocsin.spark.query.work import MICRO_BATCH, REAL_TIME, Choice, Run
@@ -79,7 +79,7 @@ class KeyedQuery(ABC, Generic[_Plan]):
         self.batch_seconds = settings.spark.batch_seconds(joins_tables=bool(declared.tables))
         self.tables = StreamTables(settings, declared, self.sources, self.batch_seconds)
         self._shortest = min(source.lateness for source in self.sources)
-        few = min(FEW_RECORDS, settings.spark.drain_offsets_per_trigger)
+        few = min(max(FEW_RECORDS, FEW_A_SECOND * self.batch_seconds), settings.spark.drain_offsets_per_trigger)
         self._delay = WatermarkDelay(self._shortest, self._feeder_lag, few)
         self._fed = self.topics()  # how far behind others are does not count
         self._session: SparkSession | None = None
