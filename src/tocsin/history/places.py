@@ -101,6 +101,9 @@ def writing_history(settings: Settings) -> Iterator[None]:
     """Turn an OSError (disk full or read-only) into a TransientError: a file of history is whole or not there."""
     try:
         yield
+    except ConnectionError as error:  # of Py4J: a call to a JVM that is gone
+        what = f"the JVM of Spark has ended ({error.strerror or error}), perhaps for lack of memory"
+        raise TransientError(f"{what}; published days are complete: run this again") from error
     except OSError as error:
         what = f"{history_root(settings)} cannot be used: {error.strerror or error}"
         raise TransientError(f"{what}; published days are complete: make room and run this again") from error

@@ -260,6 +260,8 @@ def consumer_group(settings: Settings, job: str) -> str:
 def read_topics(reader: Any, settings: Settings, job: str, topics: Sequence[str], **options: str) -> DataFrame:
     """Read `topics` by `reader`, `spark.read` or `spark.readStream`, for `job`."""
     own = kafka_options(settings) | {"groupIdPrefix": consumer_group(settings, job), "subscribe": ",".join(topics)}
+    # Behind each poll Spark asks the broker twice for the ends of the partition; by default a poll has 500 records.
+    own["kafka.max.poll.records"] = "10000"
     records: DataFrame = reader.format("kafka").options(**own, **options).load()
     return records
 

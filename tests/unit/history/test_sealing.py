@@ -1,4 +1,5 @@
 import contextlib
+import errno
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ import pytest
 from tests.rig.samples.backfills import attempt
 from tests.rig.samples.history import DAY, day_rows, entry, judged, version
 from tests.rig.samples.sealed_days import LOGINS
+from tocsin.declare.model.errors import TransientError
 from tocsin.declare.model.source import Source
 from tocsin.declare.setting_blocks import HistorySettings
 from tocsin.declare.settings import Settings
@@ -21,7 +23,7 @@ from tocsin.history.backfill.spark.backfill_run import BackfillOutcome
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import DayVersion
 from tocsin.history.landing_ledger import record
-from tocsin.history.places import Places, begin
+from tocsin.history.places import Places, begin, writing_history
 from tocsin.history.seal_outcomes import seal_outcomes
 from tocsin.history.sealing import SealingOutcome, seal
 from tocsin.history.spark.seal import SealedDay, tasks
@@ -31,6 +33,18 @@ from tocsin.platform.process_exit import ExitCode
 from tocsin.quality.verdict_files import INDEX, Records, VerdictRecord
 
 BEFORE = DAY - timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device; .* make room and run this again"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "the JVM of Spark has ended .* run this"),
+    ],
+)
+def test_what_keeps_a_file_from_being_written_is_said_with_what_to_do(error: OSError, said: str) -> None:
+    with pytest.raises(TransientError, match=said), writing_history(Settings()):
+        raise error
 
 
 @pytest.mark.parametrize(
