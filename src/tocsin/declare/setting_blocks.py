@@ -311,11 +311,14 @@ class AirflowSettings(SettingBlock):
 
 
 def secret_in(path: Path | None, key: str) -> str:
-    """Read what the file that `key` names holds; ConfigError if it cannot be read."""
+    """Read what the file that `key` names holds; ConfigError if it cannot be read, or is empty as one being written."""
     try:
-        return Path(path or "").read_text(encoding="utf-8").strip()
+        text = Path(path or "").read_text(encoding="utf-8").strip()
     except OSError as error:
         raise ConfigError.one(str(path), f"cannot be read: {error.strerror}", key=key) from error
+    if not text:
+        raise ConfigError.one(str(path), "is empty", key=key)
+    return text
 
 
 def _database_in(path: Path, key: str) -> str:

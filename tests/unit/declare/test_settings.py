@@ -214,7 +214,7 @@ def test_the_address_of_the_alerts_db_may_be_in_a_file(tmp_path: Path) -> None:
     assert load_settings(tmp_path).alerts_database == "postgresql://tocsin:secret@db/alerts"
     for text in ("", "DB=postgresql://u:secret@db/a", "postgresql://u:secret@db:port/a", "mysql://u:secret@db/a"):
         (tmp_path / "address").write_text(text)
-        with pytest.raises(ConfigError, match=r"alerts\.database_file: must hold an address such as") as caught:
+        with pytest.raises(ConfigError, match=r"database_file: (is empty|must hold an address such as)") as caught:
             _ = load_settings(tmp_path).alerts_database
         assert "secret" not in str(caught.value)
     (tmp_path / "address").unlink()

@@ -144,11 +144,12 @@ def test_a_receiver_that_is_not_there_is_away_or_has_failed(tmp_path: Path, reci
 
 
 @pytest.mark.parametrize("recipient", KINDS)
+@pytest.mark.parametrize("is_there", [True, False])
 def test_a_secret_that_cannot_be_read_keeps_the_message_and_says_where(
-    settings: Settings, receiver: WebReceiver, recipient: str
+    settings: Settings, receiver: WebReceiver, recipient: str, is_there: bool
 ) -> None:
     for name in ("secret", "routing_key", "chat"):
-        (settings.project / name).unlink()
+        (settings.project / name).write_text("\n") if is_there else (settings.project / name).unlink()
     with Channels(settings) as channels:
         delivery = channels.send(plain(recipient))
         unknown = channels.send(plain(f"{recipient}x"))
