@@ -75,7 +75,7 @@ def recreate(kafka: KafkaSettings, topic: str, partitions: int) -> None:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker for all tests of a run. Take topics of your own: `KafkaSettings.topic_prefix`."""
-    one = Broker(tmp_path_factory.mktemp("broker"))
+    one = Broker(tmp_path_factory.mktemp("bröker 1"))
     try:
         one.start()
         yield one
