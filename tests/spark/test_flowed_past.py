@@ -16,6 +16,9 @@ from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.settings import Settings
 from tocsin.history.care import withdraw
+from tocsin.history.history_retention import tidy
+from tocsin.history.landing_ledger import read_ledger
+from tocsin.history.places import Places
 from tocsin.history.spark.import_days import import_days
 from tocsin.history.spark.import_files import import_files
 from tocsin.history.spark.sealed_days import sealed_events
@@ -102,6 +105,13 @@ def test_a_file_of_raw_lines_becomes_days_of_a_source_that_a_flow_feeds(
     assert done.entry.imported is not None
     file = f"file:{done.entry.imported.sha256[:32]}"
     assert {row.raw_topic for row in rows} == {f"flow:worded/{n}:flow:templates/:{file}" for n in range(4)}
+    (project / "later.log").write_text("2026-10-01T12:02:00Z billing timeout after 1 ms", encoding="utf-8")
+    list(import_files(history.settings, history.source, [project / "later.log"], records=catalog.origin("words")))
+    assert history.seal(spark, day=DAY).version.facts.rows == 14 + 4
+    with history.table() as table:
+        tidy(history.settings, history.source, table)
+    withdraw(history.settings, history.source, project / "lines.log")
+    assert history.seal(spark, day=DAY).version.facts.rows == 4
 
 
 def test_sealed_days_go_through_flows_that_are_new(spark: SparkSession, starts: list[str], project: Path) -> None:
@@ -119,13 +129,17 @@ def test_sealed_days_go_through_flows_that_are_new(spark: SparkSession, starts: 
     withdraw(history.settings, words, DAY)
     (back,) = import_days(history.settings, catalog, words, lines)
     assert (back.entry.events, back.known) == (14, False)
+    (project / "flows/worded.py").write_text(WORDS_MADE.replace("word != ''", "word NOT IN ('', 'ms')"))
+    (changed,) = import_days(history.settings, read_catalog(project), words, lines)
+    ledger = read_ledger(Places.of(history.settings, words.name))
+    assert (changed.entry.events, [*ledger.runs(DAY)]) == (11, [changed.entry.run]), "it takes the place of the former"
     made = History(project / "state", words)
     made.settings = history.settings
     (of_file,) = import_files(made.settings, words, [project / "lines.log"], records=lines)
     assert not isinstance(of_file, ConfigError)
-    assert of_file.entry.events == 14
+    assert of_file.entry.events == 11
     version = made.seal(spark, day=DAY).version
-    assert (version.facts.rows, version.facts.duplicates) == (14, 14), "both ways give the same identities"
+    assert (version.facts.rows, version.facts.duplicates) == (11, 11), "both ways give the same identities"
 
 
 def test_of_which_source_a_file_is_must_be_said_where_flows_begin_with_several(project: Path) -> None:

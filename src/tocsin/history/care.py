@@ -16,13 +16,13 @@ from tocsin.declare.settings import Settings
 from tocsin.history.day_status import known, statuses
 from tocsin.history.day_table import DayTable
 from tocsin.history.day_versions import DayVersion, paths
-from tocsin.history.landing_ledger import Entry, LandedFile, LandingLedger, landing_lock, read_ledger, record
+from tocsin.history.landing_ledger import Entry, LandedFile, LandingLedger, landing_lock, read_ledger, take_back
 from tocsin.history.parquet_files import digest
 from tocsin.history.parquet_files import fault as fault_of
 from tocsin.history.places import Places
 from tocsin.history.verdict_index import write_index
 from tocsin.platform.lock import try_lead
-from tocsin.platform.storage.stored_path import find_all, remove_tree
+from tocsin.platform.storage.stored_path import find_all
 from tocsin.quality.data_drift import weekdays_before
 from tocsin.quality.report_page import day_page
 from tocsin.quality.verdict import Acceptance
@@ -206,9 +206,7 @@ def withdraw(settings: Settings, source: Source, what: date | Path) -> Withdrawn
     ):
         chosen = _chosen(read_ledger(places), source.name, what)
         for entry, days in chosen:
-            record(places, entry.without(days, now))
-            for day in days:
-                remove_tree(places.landed(day, entry.run))
+            take_back(places, entry, days, now)
         left = read_ledger(places)
         days = sorted({day for _, own in chosen for day in own})
         emptied = tuple(day for day in days if not left.runs(day))

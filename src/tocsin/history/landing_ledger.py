@@ -287,6 +287,14 @@ def record(places: Places, entry: Entry) -> None:
     write_whole(places.ledger / f"{entry.run}.json", entry.model_dump_json(indent=1, exclude_defaults=True))
 
 
+def take_back(places: Places, entry: Entry, days: Iterable[date], now: datetime) -> None:
+    """Take back what the import `entry` brought in for `days`. OSError if the ledger cannot be written."""
+    gone = set(days)
+    record(places, entry.without(gone, now))
+    for day in gone:
+        remove_tree(places.landed(day, entry.run))
+
+
 def is_lost(entry: Entry, places: Places, published: Mapping[date, DayVersion]) -> bool:
     """Return whether a day of `entry` is neither landed nor in the version that is published for it."""
 

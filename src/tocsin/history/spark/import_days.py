@@ -19,7 +19,7 @@ from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings
 from tocsin.history.day_status import published_days
 from tocsin.history.day_versions import DayVersion
-from tocsin.history.landing_ledger import ImportedFile, is_lost, landing_lock, read_ledger, sweep
+from tocsin.history.landing_ledger import ImportedFile, is_lost, landing_lock, read_ledger, sweep, take_back
 from tocsin.history.places import Places
 from tocsin.history.spark.import_files import Imported, ImportWork
 from tocsin.history.spark.sealed_days import sealed_events
@@ -31,7 +31,7 @@ def import_days(settings: Settings, catalog: Catalog, source: Source, origin: So
     """Land what flows make of each published day of `origin` as events of `source`; what came of each, day by day.
 
     They have the identities of the stream's, so what has landed from there too counts once. A day is made again when
-    it was sealed anew, or a flow on the way has changed.
+    it was sealed anew, or a flow on the way has changed, and replaces what was made of it before.
 
     Raises:
         ConfigError: a flow on the way cannot be planned; a retry does not help.
@@ -58,7 +58,16 @@ def import_days(settings: Settings, catalog: Catalog, source: Source, origin: So
                 sweep(places, ledger)
                 with shared_scratch(session(), settings, job) as folder:
                     work = ImportWork(settings, session(), places, source, origin, folder)
-                    yield _land(work, day, version, sha256)
+                    landed = _land(work, day, version, sha256)
+                for other in ledger.entries:
+                    is_before = other.imported is not None and other.imported.name == _name(origin, day)
+                    if is_before and other.run != run and other.files:
+                        take_back(places, other, {file.day for file in other.files}, landed.entry.ended)
+                yield landed
+
+
+def _name(origin: Source, day: date) -> str:
+    return f"{origin.name} {day}"
 
 
 def _land(work: ImportWork, day: date, version: DayVersion, sha256: str) -> Imported:
@@ -72,6 +81,6 @@ def _land(work: ImportWork, day: date, version: DayVersion, sha256: str) -> Impo
         F.lit(None).cast("binary").alias("value"),
         F.lit(0).alias("offset"),
     )
-    file = ImportedFile(name=f"{origin.name} {day}", sha256=sha256, rows=version.facts.rows, refused=0)
+    file = ImportedFile(name=_name(origin, day), sha256=sha256, rows=version.facts.rows, refused=0)
     (landed,) = work.land_rows(rows, [file], datetime.now(UTC))
     return landed

@@ -33,6 +33,7 @@ from tocsin.history.landing_ledger import (
     read_ledger,
     record,
     sweep,
+    take_back,
 )
 from tocsin.history.places import Places
 from tocsin.history.spark.file_records import (
@@ -49,7 +50,7 @@ from tocsin.history.spark.landing import DAY, RUN, figures_of, move_to_landing, 
 from tocsin.history.spark.shared_scratch import shared_scratch
 from tocsin.ingest.files.past_rows import FileForm, form_of, stage
 from tocsin.platform.progress import report_progress
-from tocsin.platform.storage.stored_path import StoredPath, move_in, remove_tree
+from tocsin.platform.storage.stored_path import StoredPath, move_in
 from tocsin.quality.suites.row_rules import RowRule
 from tocsin.spark.batch_session import running_batch
 from tocsin.spark.session import scratch_folder
@@ -263,9 +264,7 @@ class ImportWork:
         """Take back what is left of imports of the same file that were withdrawn in part."""
         for other in ledger.imports(entry.imported.sha256 if entry.imported else ""):
             if other.run != entry.run and other.files:
-                record(self.places, other.without([file.day for file in other.files], entry.ended))
-                for file in other.files:
-                    remove_tree(self.places.landed(file.day, other.run))
+                take_back(self.places, other, [file.day for file in other.files], entry.ended)
 
     def _write(self, read: DataFrame, run: Column, folder: StoredPath) -> None:
         flows = FlowedEvents(self.spark, self.settings, read_catalog(self.settings.project))

@@ -208,7 +208,8 @@ class Sealer:
         for day, one in inputs.items():
             if one.withdrawn:
                 topics = [file_topic(sha256) for sha256 in one.withdrawn]
-                sealed = sealed.where(~((F.col(DAY) == F.lit(day)) & F.col("raw_topic").isin(topics)))
+                topic = F.right(F.col("raw_topic"), F.lit(len(topics[0])))  # a flow writes its name before it
+                sealed = sealed.where(~((F.col(DAY) == F.lit(day)) & topic.isin(topics)))
         sealed = sealed.drop(DAY)
         return sealed if landed is None else sealed.unionByName(landed)
 
