@@ -114,8 +114,10 @@ def hold(detector: _Detector, previous: _Previous = False, reason: _Reason = "by
     if previous:
         model = revert(settings, table, reason)
         line(f"model {model.text} judges windows that begin from {utc(model.since)} on")
+    elif (versions := DatedVersions(settings, table)).read():
+        versions.hold(reason, datetime.now(UTC))
     else:
-        DatedVersions(settings, table).hold(reason, datetime.now(UTC))
+        raise ConfigError.one(detector, f"has no model yet; train the first one: tocsin model train {detector}")
     line(f"the model of {detector} stays in force until: tocsin model train {detector}")
 
 

@@ -109,7 +109,7 @@ def _reason(ledger: BackfillLedger, day: date, made: Made, rules: str | None) ->
         return None
     if attempt is not None and attempt.end is End.FAILED:
         return AGAIN
-    if published is None:
+    if published is None or _is_alike(published.made, made):
         return MISSING if attempt is None else f"held, then {_change(attempt.made, made)}"
     return _change(published.made, made)
 

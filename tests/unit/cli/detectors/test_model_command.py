@@ -82,6 +82,7 @@ def test_the_newest_is_shown_and_compared_unless_one_is_named(models: Models) ->
 
 def test_models_and_refusals_are_listed_and_one_is_held(models: Models) -> None:
     assert "no model yet" in said("show", "made")
+    assert "no model yet" in fault("hold", "made")
     digest = models.add(NEW, 9)
     models.versions.refuse(TODAY, "it drifts", datetime.now(UTC))
     first, refused = json.loads(said("show", "made", "--json"))

@@ -92,6 +92,8 @@ def test_a_held_day_waits_until_something_has_changed() -> None:
     newer = replace(SPEC, version="2" * 12)
     assert plan(held, newer, Sealed(SEALED), [DAY]).days == {DAY: f"held, then run by version {SPEC.version}"}
     assert plan(held, SPEC, Sealed({DAY: "v2"}), [DAY]).days == {DAY: "held, then sealed again since"}
+    before = held.model_copy(update={"published": {DAY: published(made_of(DAY, newer, Sealed(SEALED)))}})
+    assert plan(before, newer, Sealed(SEALED), [DAY]).days == {DAY: f"held, then run by version {SPEC.version}"}
 
 
 def test_a_held_day_runs_again_once_the_rules_that_held_it_have_changed() -> None:
