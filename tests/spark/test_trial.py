@@ -6,11 +6,13 @@ What they must say is counted from the bursts.
 import hashlib
 import itertools
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from tests.spark.conftest import sharing
 from tests.spark.sealing import login
 from tocsin.declare.settings import Settings
 from tocsin.history.backfill.backfill_ledger import Backfills, End
+from tocsin.history.backfill.spark import day_findings
 from tocsin.history.places import begin
 
 DAYS = [datetime.now(UTC).date() - timedelta(days=back) for back in (4, 3, 2)]
@@ -54,6 +57,8 @@ class Seen:
 @detector(source="logins", entity="user_id", window=None, forget_after="3 days", levels=Levels(email=0),
           owner="a@example.com", runbook="https://example.com", stage="live")
 def step(key: str, state: Seen, event: Event) -> tuple[Seen, list[StepFinding]]:
+    if key == "worst" and state.last == event.event_time:
+        raise ValueError(key)
     days = 0 if state.last is None else (event.event_time.date() - state.last.date()).days
     return Seen(event.event_time), [StepFinding(days)] if days else []
 '''
@@ -113,6 +118,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert sessions != text
     (folder / "detectors" / "sessions.py").write_text(sessions)
     (folder / "detectors" / "again.py").write_text(AGAIN)
+    fails = text.replace('F.count("*")', 'F.udf(lambda count: count // 0, "long")(F.count("*"))')
+    (folder / "detectors" / "fails.py").write_text(fails.replace('source="logins"', 'source="logins", score="final"'))
     return folder
 
 
@@ -135,6 +142,7 @@ def told(spark: SparkSession, history: Settings, project: Path) -> dict[str, Tol
         "window": [*AGAINST, str(project / "drafts" / "window.py"), "--json"],
         "again": ["evaluate", "again", "--json", "--days", "1"],
         "sessions": ["evaluate", "sessions"],
+        "fails": ["evaluate", "fails", "--days", "1"],
         "labels": [*labelled(project), "--alerts-a-day", "0.4", "--out", str(project / "limits.png"), "--json"],
         "labels in words": [*labelled(project), "--limits", "0.30000000000000004,60"],
         "scores": ["evaluate", "failed_logins", "--scores", str(project / "scores.parquet")],
@@ -143,7 +151,9 @@ def told(spark: SparkSession, history: Settings, project: Path) -> dict[str, Tol
         "backfill": ["backfill", *both, "--yes"],
         "plan": ["backfill", *both, "--plan"],
     }
+    tell_count = SimpleNamespace(warning=lambda what, **own: print(f"{what}: {own['count']}", file=sys.stderr))
     with sharing(spark), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(day_findings, "log", tell_count)
         patch.setenv("TOCSIN_PROJECT", str(project))
         patch.setenv("TOCSIN_STATE", str(history.state))
         return {name: tell(history.state, words) for name, words in commands.items()}
@@ -289,6 +299,11 @@ def test_a_session_window_is_refused_in_words(told: dict[str, Told], project: Pa
     assert "use a window of a fixed length" in one.err
 
 
+def test_a_failure_of_its_code_is_said_in_a_line(told: dict[str, Told], project: Path) -> None:
+    what = "ZeroDivisionError: integer division or modulo by zero"
+    assert told["fails"].err.splitlines()[-1] == f"{project / 'detectors' / 'fails.py'}: {what}"
+
+
 def test_trials_keep_nothing(told: dict[str, Told]) -> None:
     kept = {name: one.changed for name, one in told.items() if name not in ("backfill", "plan")}
     assert not any(kept.values()), kept
@@ -318,3 +333,4 @@ def test_a_day_of_a_detector_with_step_reads_the_days_before(told: dict[str, Tol
     assert [day["day"] for day in found["days"]] == [str(DAYS[2])]
     assert {one["entity"]["user_id"]: one["highest_score"] for one in found["top"]} == expected
     assert expected == {"limit": 2, "worst": 1}
+    assert told["again"].err == f"events left out by step: {SUCCESSES - 1}\n", "all but the first of `worst`"

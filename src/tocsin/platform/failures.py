@@ -177,7 +177,7 @@ def is_disk(error: BaseException) -> bool:
 
 
 def in_a_line(error: BaseException) -> str:
-    """Say in one line why a batch failed: the first condition that Spark names, or the cause in Java.
+    """Say in one line why a batch failed: what a Python worker raised, the first condition that Spark names, or Java's.
 
     Such as `[FAILED_READ_FILE.NO_HINT] Encountered error while reading file ...`, which stands behind some lines that
     only tell that a job was aborted; or `java.lang.OutOfMemoryError: Java heap space`.
@@ -187,6 +187,8 @@ def in_a_line(error: BaseException) -> str:
         return text
     if missing := missing_in_workers(text):
         return missing
+    if raised_last := _raised_last(text):
+        return raised_last
     if named := _CONDITION.search(text):
         return named[0][:_MOST]
     if text.startswith(_BY_PY4J) and (causes := _causes(text)):

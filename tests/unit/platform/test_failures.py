@@ -62,6 +62,7 @@ def test_a_failure_is_told_by_the_condition_that_spark_names() -> None:
     assert in_a_line(RuntimeError(ABORTED)) == f"{said}SQLSTATE: KD001"
     assert in_a_line(ValueError("out of range\nand more")) == "ValueError: out of range"
     assert in_a_line(ValueError()) == "ValueError: no message"
+    assert in_a_line(RuntimeError(f"{WORKER}KeyError: 'x'")) == "KeyError: 'x'"
     assert in_a_line(TocsinError("day 3\nis gone")) == "day 3\nis gone", "ours is told whole"
 
 

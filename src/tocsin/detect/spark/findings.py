@@ -71,7 +71,7 @@ def make_findings(rows: DataFrame, spec: DetectorSpec, emission: Emission) -> Da
     observation `written` as `too_long`.
     """
     if spec.has_step:
-        return _bounded(_found_by_step(rows, emission))
+        return _bounded(_emitted_by_step(rows, emission))
     named, score, valid = _judged(spec)
     counted = rows.observe(
         OBSERVATION,
@@ -86,14 +86,15 @@ def make_findings(rows: DataFrame, spec: DetectorSpec, emission: Emission) -> Da
     return _bounded(written)
 
 
-def make_scores(rows: DataFrame, spec: DetectorSpec) -> DataFrame:
+def make_scores(rows: DataFrame, spec: DetectorSpec, observed: Observation | None = None) -> DataFrame:
     """Make of each of `rows` above a limit the columns of its entity, as text, `window_start`, `window_end`, `score`.
 
     Without windows both times are that of the event. Rows whose entity or score is null or not finite are left out.
+    `observed` is as for `Emission`.
     """
     if spec.has_step:
         fields = "entity map<string, string>, score double, event_time_max timestamp"
-        found = rows.where(F.col("key").isNotNull()).select(F.from_json("value", fields).alias("found"))
+        found = _found_by_step(rows, observed).select(F.from_json("value", fields).alias("found"))
         entity = [F.col("found.entity").getItem(name).alias(name) for name in spec.entity]
         times = [F.col("found.event_time_max").alias(edge) for edge in SCORE_TIMES]
         return found.select(*entity, *times, "found.score")
@@ -115,16 +116,20 @@ def _judged(spec: DetectorSpec) -> tuple[Column, Column, Column]:
     return any_null([F.col(name) for name in spec.entity]), score, F.coalesce(valid, F.lit(False))
 
 
-def _found_by_step(rows: DataFrame, emission: Emission) -> DataFrame:
+def _found_by_step(rows: DataFrame, observed: Observation | None) -> DataFrame:
     failed = F.col("fault").isNotNull()
     faults = F.slice(F.collect_list(F.when(F.col("fault") != UNTOLD, F.struct("place", "fault"))), 1, MOST_FAULTS)
     counted = rows.observe(
-        emission.observed or STEPS,
+        observed or STEPS,
         F.count_if("unscored").alias("null_score"),
         F.count_if(failed).alias("failed_in_step"),
         F.to_json(faults).alias(FAULTS),
     )
-    found = counted.where(F.col("key").isNotNull())
+    return counted.where(F.col("key").isNotNull())
+
+
+def _emitted_by_step(rows: DataFrame, emission: Emission) -> DataFrame:
+    found = _found_by_step(rows, emission.observed)
     if emission.publish_from is not None:
         found = found.where(F.col("at") >= F.unix_micros(F.lit(emission.publish_from)))
     for since, until in emission.incomplete:

@@ -70,7 +70,7 @@ def score_range(
     spark: SparkSession, read: EventReader, spec: DetectorSpec, sources: Sequence[Source], wanted: Range
 ) -> DataFrame:
     """Make of what `find_in_range` looks at the scores above the limits of `spec`: see `make_scores`. Errors alike."""
-    return make_scores(_rows_in_range(spark, read, spec, sources, wanted), spec)
+    return make_scores(_rows_in_range(spark, read, spec, sources, wanted), spec, wanted.observed)
 
 
 def _rows_in_range(

@@ -23,7 +23,7 @@ from tocsin.declare.settings import Settings
 from tocsin.detect.spark.findings import SCORE_TIMES
 from tocsin.history.backfill.backfill_planning import Sealed, obstacle
 from tocsin.history.backfill.backfill_status import declared, without_table
-from tocsin.history.backfill.spark.day_findings import ROWS_AT_ONCE, Days
+from tocsin.history.backfill.spark.day_findings import ROWS_AT_ONCE, Days, blaming
 from tocsin.history.backfill.trial_report import Diff, OpenPart, changes
 from tocsin.history.day_status import why_not
 from tocsin.history.seal_planning import chunks
@@ -120,7 +120,8 @@ def score_days(settings: Settings, name: str, choice: DayChoice, target: Path) -
         trial.spec = declared_spec
         for number, chunk in enumerate(opened.parts):
             began, folder = time.monotonic(), opened.folder / f"scores-{number}"
-            trial.cpu_seconds += opened.days.write_scores(opened.spark, spec, chunk, folder)
+            with blaming(spec):
+                trial.cpu_seconds += opened.days.write_scores(opened.spark, spec, chunk, folder)
             file.add(folder)
             trial.events |= {day: opened.days.rows[day] for day in chunk}
             trial.seconds += time.monotonic() - began
@@ -223,13 +224,15 @@ def try_out(settings: Settings, source: Source, specs: Sequence[DetectorSpec], c
     Raises:
         ConfigError: there is no such day, or a query is not one that runs, or not on days.
         TransientError: the catalogue of history, or Kafka for the current day, does not answer; a retry helps.
-        TocsinError: there are more findings than can be handled; fewer days, or higher limits, help.
+        TocsinError: the detector's code fails on these events, or there are more findings than can be handled; fewer
+            days, or higher limits, help.
     """
     with _opened(settings, source, specs, choice) as opened:
         for chunk in opened.parts:
             for trial in opened.run.trials:
                 began = time.monotonic()
-                found = opened.days.findings(opened.spark, trial.spec, chunk, RUN_ID)
+                with blaming(trial.spec):
+                    found = opened.days.findings(opened.spark, trial.spec, chunk, RUN_ID)
                 trial.found |= found.by_day
                 trial.events |= {day: opened.days.rows[day] for day in found.by_day}
                 trial.cpu_seconds += found.cpu_seconds

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 
 import psutil
 import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 
 from tocsin.declare.model.detector import DetectorSpec
@@ -26,6 +29,7 @@ from tocsin.history.places import Places, begin, end
 from tocsin.history.spark.open_day import OpenDay, read_open_day
 from tocsin.history.spark.sealed_days import sealed_events, with_tick
 from tocsin.history.spark.table_versions import tables_of_days
+from tocsin.platform.failures import in_a_line
 from tocsin.platform.storage.stored_path import StoredPath
 from tocsin.spark.engine import jvm
 
@@ -82,12 +86,10 @@ class Days:
         fewer days, or higher limits, help.
         """
         before = _cpu_seconds()
-        watched = Observation()
-        wanted = replace(self._range(days, spec), run_id=run_id, observed=watched)
+        wanted = replace(self._range(days, spec), run_id=run_id, observed=(watched := Observation()))
         records = find_in_range(spark, self._reader(days, spec), spec, [self.source], wanted)
         rows = records.limit(MOST_FINDINGS + 1).collect()
-        if spec.has_step and (failed := watched.get["failed_in_step"]):
-            log.warning("events left out by step", detector=spec.name, count=failed, first=watched.get[FAULTS])
+        _tell_failed(spec, watched)
         if len(rows) > MOST_FINDINGS:
             what = f"{days[0]} to {days[-1]} hold more than {MOST_FINDINGS:,} findings; raise its limits"
             raise TocsinError(f"{spec.path}: {what}")
@@ -104,8 +106,9 @@ class Days:
         ConfigError if the detector's query does not run.
         """
         before = _cpu_seconds()
-        reader, wanted = self._reader(days, spec), self._range(days, spec)
+        reader, wanted = self._reader(days, spec), replace(self._range(days, spec), observed=(watched := Observation()))
         score_range(spark, reader, spec, [self.source], wanted).write.parquet(str(folder))
+        _tell_failed(spec, watched)
         return _cpu_seconds() - before
 
     def _reader(self, days: Sequence[date], spec: DetectorSpec) -> EventReader:
@@ -132,6 +135,20 @@ class Days:
             until = self.open.until if spec.window is None else closed_before(spec, self.open.until)
             first, last = self.open.since, min(last, max(until, self.open.since))
         return Range(start=first, end=last, run_id="", is_first=not any(day < days[0] for day in self._sealed))
+
+
+def _tell_failed(spec: DetectorSpec, watched: Observation) -> None:
+    if spec.has_step and (failed := watched.get["failed_in_step"]):
+        log.warning("events left out by step", detector=spec.name, count=failed, first=watched.get[FAULTS])
+
+
+@contextmanager
+def blaming(spec: DetectorSpec) -> Iterator[None]:
+    """Raise a TocsinError that names the file of `spec` where its query fails in the block."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise TocsinError(f"{spec.path}: {in_a_line(error)}") from error
 
 
 def _cpu_seconds() -> float:
