@@ -163,7 +163,7 @@ class DetectJob:
     def __init__(self, folder: Path, broker: Broker, storage: StorageSettings | None = None, **spark: Any) -> None:
         self.settings = Settings(
             project=folder / "project",
-            state=folder / "state",
+            state=folder / "a home of Zoë",  # as the home of somebody may be called
             instance="local" if storage is None else "tests",
             storage=storage or StorageSettings(),
             kafka=broker.kafka.model_copy(update={"topic_prefix": f"{uuid.uuid4().hex[:8]}."}),

@@ -11,6 +11,7 @@ import ssl
 import struct
 import subprocess
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -226,6 +227,11 @@ def archive_path(paths: Paths, java_home: Path) -> Path:
 def log_and_archive() -> list[str]:
     """Give the options of Spark's JVM for its log, and for the archive of its classes if there is one."""
     return [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *use_archive(here())]
+
+
+def in_words(options: Iterable[str]) -> str:
+    """Write options of a JVM as Spark takes them: in quotes, since a path may have a blank."""
+    return " ".join('"' + re.sub(r'(["\\])', r"\\\1", option) + '"' for option in options)
 
 
 def use_archive(paths: Paths) -> list[str]:

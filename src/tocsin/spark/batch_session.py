@@ -22,7 +22,7 @@ from tocsin.declare.setting_blocks import LOOPBACK
 from tocsin.declare.settings import Settings
 from tocsin.platform.fork_server import CHILD, FOLDERS
 from tocsin.platform.storage.s3_store import prepare_s3a
-from tocsin.setup.java import find_java, log_and_archive
+from tocsin.setup.java import find_java, in_words, log_and_archive
 from tocsin.setup.paths import here
 from tocsin.spark.engine import cluster
 from tocsin.spark.engine.attachment import LOG, Attachment, engine_code
@@ -180,7 +180,7 @@ def batch_session(settings: Settings, job: str, master: str) -> SparkSession:
         builder = builder.master(MASTER)
         options |= {"spark.driver.memory": "1g", "spark.driver.extraClassPath": connector()}
         # With G1 a sealed day of a million events took 57 and 59 CPU-seconds, with Serial 51 and 51.
-        options["spark.driver.extraJavaOptions"] = " ".join(["-XX:+UseSerialGC", *log_and_archive()])
+        options["spark.driver.extraJavaOptions"] = in_words(["-XX:+UseSerialGC", *log_and_archive()])
         if not has_executors:
             options |= LOCAL_FILES
     if spark.master != LOCAL:

@@ -23,7 +23,7 @@ from tocsin.declare.model.sizes import FINDING_BYTES
 from tocsin.declare.setting_blocks import LOOPBACK
 from tocsin.declare.settings import Settings
 from tocsin.platform.storage.s3_store import prepare_s3a
-from tocsin.setup.java import find_java, log_and_archive
+from tocsin.setup.java import find_java, in_words, log_and_archive
 from tocsin.setup.paths import here
 from tocsin.spark.engine import cluster, jvm
 
@@ -102,7 +102,7 @@ def engine_session(settings: Settings, job: str, latency: str, java: Sequence[st
     """
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK
     scratch, engine, storage = scratch_folder(settings, job), settings.engine, settings.storage
-    exhausted = f'-XX:OnOutOfMemoryError="kill -{EXHAUSTED.value} {os.getpid()}"'
+    exhausted = f"-XX:OnOutOfMemoryError=kill -{EXHAUSTED.value} {os.getpid()}"
     options = (
         _jvm(settings, scratch, engine.most_heap_mb, [exhausted, *java])
         | engine_options(settings, scratch)
@@ -284,7 +284,7 @@ def _jvm(settings: Settings, scratch: Path, heap_mb: int, more: Sequence[str]) -
     return {
         "spark.driver.memory": f"{heap_mb}m",
         "spark.driver.extraClassPath": connector(),
-        "spark.driver.extraJavaOptions": " ".join(options),
+        "spark.driver.extraJavaOptions": in_words(options),
     }
 
 

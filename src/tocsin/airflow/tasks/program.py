@@ -19,7 +19,7 @@ from tocsin.declare.settings import load_settings
 from tocsin.platform import fork_server
 from tocsin.platform.process_exit import ExitCode
 from tocsin.platform.storage.s3_store import prepare_s3a
-from tocsin.setup.java import log_and_archive
+from tocsin.setup.java import in_words, log_and_archive
 from tocsin.setup.paths import here
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Program(SparkSubmitOperator):
         os.environ[fork_server.VARIABLE] = str(settings.state / fork_server.FOLDERS)
         storage = settings.storage
         prepare_s3a(storage, storage.remote_uri, Path())  # by the environment; the program gives its session options
-        self.conf = {"spark.driver.extraJavaOptions": " ".join(log_and_archive())}
+        self.conf = {"spark.driver.extraJavaOptions": in_words(log_and_archive())}
         try:
             super().execute(context)
         except AirflowException as error:
