@@ -261,7 +261,7 @@ def read_topics(reader: Any, settings: Settings, job: str, topics: Sequence[str]
     """Read `topics` by `reader`, `spark.read` or `spark.readStream`, for `job`."""
     own = kafka_options(settings) | {"groupIdPrefix": consumer_group(settings, job), "subscribe": ",".join(topics)}
     # Behind each poll Spark asks the broker twice for the ends of the partition; by default a poll has 500 records.
-    own["kafka.max.poll.records"] = "10000"
+    own["kafka.max.poll.records"] = "5000"
     records: DataFrame = reader.format("kafka").options(**own, **options).load()
     return records
 
