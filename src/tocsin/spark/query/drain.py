@@ -29,7 +29,7 @@ FEW_RECORDS = 20_000
 """So many are read within the first real-time batch, and during it no watermark moves."""
 
 FEW_A_SECOND = 400
-"""So many more a second of a long batch: what a killed job reads again, at 290 records a second, ends no query."""
+"""Of a long batch so many a second are few: all that a killed job reads again at 290 records a second."""
 
 _CHUNK = 1000
 _MARGIN = timedelta(seconds=120)
