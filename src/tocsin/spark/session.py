@@ -49,6 +49,12 @@ Hadoop's own class starts two processes `chmod` for each file, some twenty for a
 LOCAL_PYTHON = {"spark.python.daemon.module": "tocsin.spark.python_daemon"}
 """Options by which a JVM without executors elsewhere forks its Python workers; an executor may have no Tocsin yet."""
 
+LONG_POLLS = {"kafka.max.poll.records": "5000"}
+"""Options of a Kafka source by which a batch reads: behind each poll, by default of 500 records, Spark asks the broker
+twice for the ends of the partition, and drops what it had fetched beyond. Measured on a million records: 1.8 instead of
+3.2 CPU-seconds, and 0.3 instead of 1.1 in the broker. In real-time mode what was polled must soon be processed, too.
+"""
+
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 """Options of the JVM that only prints the command of the session's: 0.4 CPU-s instead of 0.6."""
 
@@ -260,8 +266,6 @@ def consumer_group(settings: Settings, job: str) -> str:
 def read_topics(reader: Any, settings: Settings, job: str, topics: Sequence[str], **options: str) -> DataFrame:
     """Read `topics` by `reader`, `spark.read` or `spark.readStream`, for `job`."""
     own = kafka_options(settings) | {"groupIdPrefix": consumer_group(settings, job), "subscribe": ",".join(topics)}
-    # Behind each poll Spark asks the broker twice for the ends of the partition; by default a poll has 500 records.
-    own["kafka.max.poll.records"] = "5000"
     records: DataFrame = reader.format("kafka").options(**own, **options).load()
     return records
 

@@ -48,7 +48,7 @@ from tocsin.platform.kafka.topics import QUARANTINE_DAYS
 from tocsin.platform.storage.stored_path import ObjectPath, StoredPath, move_in, remove_tree, size_of
 from tocsin.quality.day_facts import Hole
 from tocsin.spark.events import event_columns
-from tocsin.spark.session import read_topics
+from tocsin.spark.session import LONG_POLLS, read_topics
 
 RUN, DAY = "tocsin_run", "tocsin_day"
 """The columns by which `write_by_day` makes folders; what has no day is no event."""
@@ -307,7 +307,7 @@ def _records(spark: SparkSession, settings: Settings, job: str, wanted: TopicRan
         name: json.dumps({wanted.topic: {str(partition): offset for partition, offset in offsets.items()}})
         for name, offsets in (("startingOffsets", wanted.starts), ("endingOffsets", wanted.ends))
     }
-    return read_topics(spark.read, settings, job, [wanted.topic], failOnDataLoss="true", **places)
+    return read_topics(spark.read, settings, job, [wanted.topic], failOnDataLoss="true", **LONG_POLLS, **places)
 
 
 def _rows(records: DataFrame, source: Source, run: str) -> DataFrame:

@@ -33,7 +33,7 @@ from tocsin.spark.query.progress import BatchProgress
 from tocsin.spark.query.stream_tables import StreamTables
 from tocsin.spark.query.work import MICRO_BATCH, REAL_TIME, Choice, Run, Started
 from tocsin.spark.query_plan import QueryPlan, set_trigger, shortage_of
-from tocsin.spark.session import read_topics
+from tocsin.spark.session import LONG_POLLS, read_topics
 
 _LOOK_SECONDS = 1.0
 _LEAST_SECONDS = 5
@@ -164,7 +164,7 @@ class StreamJob:
         gathered = LATENCIES[self._settings.spark.latency].fetch
         options = spec.source | {"failOnDataLoss": str(not choice.skips_removed).lower()}
         if choice.mode == MICRO_BATCH:
-            options["maxOffsetsPerTrigger"] = str(self._settings.spark.drain_offsets_per_trigger)
+            options |= LONG_POLLS | {"maxOffsetsPerTrigger": str(self._settings.spark.drain_offsets_per_trigger)}
 
         def read(topics: Sequence[str]) -> DataFrame:
             start = checkpoint.start(place for place in run.places if partition_of(place)[0] in topics)
