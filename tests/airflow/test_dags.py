@@ -1,6 +1,7 @@
 """The DAG files, read by Airflow itself."""
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from datetime import date
@@ -298,7 +299,7 @@ def test_a_program_uses_the_archive_of_classes_once_there_is_one(ends: Ends, tmp
     archive.parent.mkdir()
     archive.touch()
     command, *_ = ends("0", **places)["0"]
-    assert [word for word in command if f"-XX:SharedArchiveFile={archive}" in word.split()]
+    assert [word for word in command if f"-XX:SharedArchiveFile={archive}" in shlex.split(word)]
 
 
 def test_a_warning_is_no_failure_and_what_a_retry_does_not_mend_is_not_retried(ends: Ends) -> None:
