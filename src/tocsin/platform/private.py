@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from pathlib import Path
 
 from tocsin.declare.model.errors import ConfigError
@@ -31,6 +32,12 @@ def begin(state: Path) -> None:
 def mark(state: Path) -> None:
     """Mark the folder `state` as ours; an OSError if it cannot be written."""
     (state / MARKER).write_text("The state of a Tocsin installation.\n", encoding="utf-8")
+
+
+def refuse_shared(path: Path, key: str | None = None) -> None:
+    """Raise a ConfigError, of the setting `key`, if others can read the secret in `path`; an OSError without it."""
+    if path.stat().st_mode & UMASK:
+        raise ConfigError.one(path, f"can be read by others; run: chmod 600 {shlex.quote(str(path))}", key=key)
 
 
 def protect(state: Path) -> None:

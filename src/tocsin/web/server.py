@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shlex
 import threading
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.job_report import JobState
 from tocsin.declare.settings import Settings
 from tocsin.job import Job
+from tocsin.platform import private
 from tocsin.platform.http_server import serve_until_stopped
 from tocsin.platform.kafka.reporter import Reporter
 from tocsin.platform.state_file import read_or_make_secret
@@ -23,7 +23,7 @@ from tocsin.web.app import pages
 from tocsin.web.login import LoginAccess, add_login
 from tocsin.web.site import Here
 
-_REPORT_SECONDS, _OTHERS = 2.0, 0o077
+_REPORT_SECONDS = 2.0
 
 
 def token_file(settings: Settings) -> Path:
@@ -42,10 +42,7 @@ def read_token(settings: Settings) -> str:
     if settings.web.token_file is None and not path.exists():
         read_or_make_secret(path)
     try:
-        if path.stat().st_mode & _OTHERS:
-            raise ConfigError.one(
-                path, f"can be read by others; run: chmod 600 {shlex.quote(str(path))}", key="web.token_file"
-            )
+        private.refuse_shared(path, "web.token_file")
         token = path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise ConfigError.one(path, f"cannot be read: {error.strerror}", key="web.token_file") from error

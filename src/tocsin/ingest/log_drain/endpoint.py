@@ -14,7 +14,6 @@ import hmac
 import json
 import math
 import re
-import shlex
 import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
@@ -42,6 +41,7 @@ from tocsin.declare.model.source import Format, Source
 from tocsin.declare.setting_blocks import DrainSettings
 from tocsin.ingest.line_forms import LONE_SURROGATE, syslog_header
 from tocsin.ingest.log_drain.batch import BadRequest, Batch, identity_of, number_records, read_frames, read_lines
+from tocsin.platform import private
 
 MAX_BODY_BYTES = 20_971_520
 """Of one request, packed or unpacked: a batch of the OpenTelemetry collector has 8,192 records."""
@@ -215,7 +215,6 @@ def _read_otlp(body: bytes, is_json: bool, source: Source, identity: str) -> Bat
 
 
 _KEY = "drain.credentials_file"
-_OTHERS = 0o077
 
 
 class Credentials:
@@ -244,8 +243,7 @@ def read_passwords(path: Path) -> dict[str, str]:
     ConfigError if the file cannot be read, others can read it, or a line is none of ours or names a source again.
     """
     try:
-        if path.stat().st_mode & _OTHERS:
-            raise ConfigError.one(path, f"can be read by others; run: chmod 600 {shlex.quote(str(path))}", key=_KEY)
+        private.refuse_shared(path, _KEY)
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         what = getattr(error, "strerror", None) or "is not UTF-8"

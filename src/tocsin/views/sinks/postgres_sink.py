@@ -21,7 +21,7 @@ from pydantic_core import to_json
 from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.model.view import ViewSpec
 from tocsin.platform.kafka.reader import Offsets
-from tocsin.views.sinks.sink import SinkBatch, SinkLost, chunks
+from tocsin.views.sinks.sink import IN_A_PASSWORD, SinkBatch, SinkLost, chunks
 from tocsin.views.stored_row import StoredRow
 
 _OFFSETS = "tocsin_view_offsets"
@@ -43,10 +43,8 @@ class PostgresSink:
         try:
             psycopg.conninfo.conninfo_to_dict(address)
         except psycopg.Error:
-            what = (
-                "is no address of a PostgreSQL, such as postgresql://user:password@host/database; in a password %, / "
-            )
-            raise ConfigError.one("views.postgres", f"{what}and @ are written as %25, %2F and %40") from None
+            what = "is no address of a PostgreSQL, such as postgresql://user:password@host/database"
+            raise ConfigError.one("views.postgres", f"{what}; {IN_A_PASSWORD}") from None
         self.refused = 0
         self._address, self._consumer, self._spec = address, consumer, spec
         self._unique = [*(["time_window"] if spec.window else []), *spec.key]

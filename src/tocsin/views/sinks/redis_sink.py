@@ -18,7 +18,7 @@ from pydantic_core import to_json
 from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.model.view import ViewSpec
 from tocsin.platform.kafka.reader import Offsets
-from tocsin.views.sinks.sink import SinkBatch, SinkLost, chunks
+from tocsin.views.sinks.sink import IN_A_PASSWORD, SinkBatch, SinkLost, chunks
 from tocsin.views.stored_row import StoredRow
 
 _SECONDS = 5.0
@@ -59,10 +59,8 @@ class RedisSink:
         try:
             self._client = redis.Redis.from_url(address, **options)
         except ValueError:  # which may repeat a part of the password
-            what = (
-                "is no address of a Redis, such as redis://:password@host:6379/0; in a password %, / and @ are written "
-            )
-            raise ConfigError.one("views.redis", f"{what}as %25, %2F and %40") from None
+            what = "is no address of a Redis, such as redis://:password@host:6379/0"
+            raise ConfigError.one("views.redis", f"{what}; {IN_A_PASSWORD}") from None
         self._script = self._client.register_script(_SCRIPT)
 
     def offsets(self) -> Offsets | None:

@@ -16,6 +16,9 @@ from tocsin.declare.sinks import SINKS
 from tocsin.platform.kafka.reader import Offsets
 from tocsin.views.stored_row import StoredRow
 
+IN_A_PASSWORD = "in a password %, / and @ are written as %25, %2F and %40"
+"""What to say of an address that cannot be read. Not the address: it may hold a password."""
+
 
 class SinkLost(TocsinError):
     """The sink does not have what was applied to it last: it was emptied, restored or removed. It must be filled."""

@@ -18,7 +18,6 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from tocsin.declare.catalog import Catalog
-from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.job_report import JobState
 from tocsin.declare.model.names import INDEXER
 from tocsin.declare.setting_blocks import secret_in
@@ -60,10 +59,7 @@ def run(job: Job) -> None:
 
 def _token(settings: Settings) -> str | None:
     file = settings.metrics.token_file
-    token = None if file is None else secret_in(file, "metrics.token_file")
-    if token == "":
-        raise ConfigError.one(str(file), "is empty: it must hold the token", key="metrics.token_file")
-    return token
+    return None if file is None else secret_in(file, "metrics.token_file")
 
 
 async def _report(reporter: Reporter, stop: threading.Event) -> None:

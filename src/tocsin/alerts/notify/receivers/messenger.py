@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 from pathlib import Path
 
 import apprise
@@ -13,10 +12,10 @@ from tocsin.alerts.notify.receivers.named_target import NamedTargetChannel
 from tocsin.declare.blocks.receiver_settings import AppriseTarget
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.sizes import printable
+from tocsin.platform import private
 
 # It logs a URL that it cannot read, with its password; of messages a `Delivery` says the same.
 logging.getLogger("apprise").propagate = False
-_OTHERS = 0o077
 _SECONDS = 60.0
 
 
@@ -42,8 +41,7 @@ class AppriseChannel(NamedTargetChannel[AppriseTarget]):
 
 
 def _service(url: str, file: Path, asset: apprise.AppriseAsset) -> apprise.NotifyBase:
-    if file.stat().st_mode & _OTHERS:
-        raise ConfigError.one(file, f"can be read by others; run: chmod 600 {shlex.quote(str(file))}")
+    private.refuse_shared(file)
     service = apprise.Apprise.instantiate(url, asset=asset)
     if service is None or "\n" in url:
         raise ConfigError.one(file, "must hold one URL that Apprise knows (github.com/caronc/apprise/wiki)")
