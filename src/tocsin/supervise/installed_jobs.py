@@ -30,7 +30,7 @@ from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.log_files import rotate
 from tocsin.supervise.runners.runner import Labels, Launch, Process, Runner, instance_of
 from tocsin.supervise.supervisor import JobGroup, Supervisor
-from tocsin.supervise.switches import ask_switches, read_switches, switched_jobs, turned_since
+from tocsin.supervise.switches import TRUSTED_SECONDS, ask_switches, read_switches, switched_jobs, turned_since
 
 _GROUP = "jobs"
 # Longer than a job takes to stop by itself (13 seconds) and than it is given before it is ended (20).
@@ -40,8 +40,6 @@ _WAIT_SECONDS = 3.0
 _PAUSE_SECONDS = 0.5
 # An older incident has had its run, which housekeeping may have removed.
 _SHOWN_SECONDS = 86_400.0
-# The switches of the last look are taken for those of now for so long; there is a look each minute.
-_TRUSTED_SECONDS = 150.0
 # How often the same difference is sent.
 _SHORTEST, _FIRST, _LONGEST = 3.0, 6.0, 60.0
 
@@ -103,7 +101,7 @@ class InstalledJobs:
         paused), or where the jobs are in another container. Raises OSError as `look`.
         """
         switches = read_switches(self.settings.state)
-        is_late = not 0 <= time.time() - switches.read_at < _TRUSTED_SECONDS
+        is_late = not 0 <= time.time() - switches.read_at < TRUSTED_SECONDS
         if is_late or turned_since(self.settings.state, switches) or not self.runner.shares_files():
             return False
         on, pasts = switches.apply(self._declared), self.supervisor.pasts()

@@ -20,7 +20,8 @@ from tocsin.platform.heartbeat import seconds_since_look
 from tocsin.supervise.job_kinds import names
 from tocsin.supervise.job_states import UNREADABLE, Desired
 
-_LOOK_SECONDS = 150.0  # a look of Airflow's reads them first, and takes a minute at most
+TRUSTED_SECONDS = 150.0
+"""So long the switches of Airflow's last look are taken for those of now: it looks each minute, reading them first."""
 
 log = structlog.get_logger()
 
@@ -79,7 +80,7 @@ def read_switches(state: Path) -> Switches:
 def followed_switches(state: Path) -> Switches:
     """Read the switches that whoever looked at the jobs last went by: none, where that was not Airflow."""
     switches, looked = read_switches(state), seconds_since_look(state)
-    is_followed = looked is None or time.time() - looked - switches.read_at < _LOOK_SECONDS
+    is_followed = looked is None or time.time() - looked - switches.read_at < TRUSTED_SECONDS
     return switches if is_followed else Switches()
 
 
