@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import time
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Self
 
 import psutil
+
+from tocsin.platform.fork_server import Begun
 
 _STOP_SECONDS = 20.0
 _TAIL_LINES = 25
@@ -39,14 +42,18 @@ class Program:
         log: Path,
         environment: Mapping[str, str] | None = None,
         others: Callable[[], list[psutil.Process]] = list,
+        begin: Callable[[Sequence[int]], Begun | None] = lambda files: None,
     ) -> None:
-        """Start `command`, with the environment of this process if none is given; `others` work for it elsewhere."""
+        """Start `command`, with the environment of this process if none is given; `others` work for it elsewhere.
+
+        `begin` starts it with three standard files; None if it is to be started by its command.
+        """
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log, self.started_at, self._others = log, time.time(), others
-        with log.open("ab") as out:
-            self._child = subprocess.Popen(
+        with open(os.devnull, "rb") as nothing, log.open("ab") as out:
+            self._child = begin([nothing.fileno(), out.fileno(), out.fileno()]) or subprocess.Popen(
                 [str(part) for part in command],
-                stdin=subprocess.DEVNULL,
+                stdin=nothing,
                 stdout=out,
                 stderr=out,
                 env=environment,
@@ -62,9 +69,9 @@ class Program:
 
     def check(self) -> None:
         """Raise RuntimeError with the end of the log when the program has ended."""
-        if self._child.poll() is not None:
+        if (code := self._child.poll()) is not None:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
-            raise RuntimeError(f"ended with {self._child.returncode}; the end of {self.log}:\n{tail}")
+            raise RuntimeError(f"ended with {code}; the end of {self.log}:\n{tail}")
 
     def members(self) -> list[psutil.Process]:
         """The program and its children of any depth, and the others that work for it."""
@@ -91,9 +98,10 @@ class Program:
         began = time.monotonic()
         members = self.members()
         if self._child.poll() is None:
-            self._child.send_signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._child.wait(_STOP_SECONDS)
+            os.kill(self.pid, signal.SIGTERM)
+        for _ in waiting(_STOP_SECONDS, 0.02):
+            if self._child.poll() is not None:
+                break
         for process in members:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -27,6 +28,7 @@ from tocsin.platform.kafka.topics import ensure_topics
 from tocsin.setup.java import Java, find_java
 from tocsin.setup.paths import here
 from tocsin.supervise.installed_jobs import job_launch
+from tocsin.supervise.runners.job_children import JobChildren
 from tocsin.supervise.runners.runner import Labels
 
 _SOURCE = "logins"
@@ -80,12 +82,14 @@ class Rig:
         folder: everything that the measurements write.
         java: to run things with; a JDK.
         broker: the broker's process.
+        children: starts jobs.
     """
 
     kafka: KafkaSettings
     folder: Path
     java: Java
     broker: Program
+    children: JobChildren
 
     @property
     def servers(self) -> str:
@@ -150,7 +154,8 @@ class Rig:
     def job(self, site: Site, job: str, others: Callable[[], list[psutil.Process]] = list) -> Program:
         """Start one of Tocsin's jobs, as supervision does; `others` work for it elsewhere."""
         launch = job_launch(site.settings, Labels(f"bench-{site.name}", job, "bench"), self.java.home)
-        return Program(launch.command, launch.log, launch.environment, others)
+        begin = partial(self.children.start, launch, launch.environment)
+        return Program(launch.command, launch.log, launch.environment, others, begin)
 
     def _keep_times(self, topic: str, partitions: int) -> None:
         client = AdminClient(self.kafka.for_librdkafka())
@@ -177,4 +182,5 @@ def opened(folder: Path) -> Iterator[Rig]:
     launch = kafka.launch("bench")
     with Program(launch.command, launch.log, launch.environment) as broker:
         await_that(lambda: kafka.waiting_for() is None, 60, "the broker", broker)
-        yield Rig(kafka.client, folder, java, broker)
+        children = JobChildren(folder / "job_servers", tied=True)
+        yield Rig(kafka.client, folder, java, broker, children)

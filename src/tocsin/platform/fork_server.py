@@ -1,8 +1,8 @@
-"""Run programs in children of a process that has imported their modules already: a server, and its client.
+"""Run programs in children of a process that has imported their modules already: a server, and its clients.
 
-The client hands a command, with its environment, folder and standard files, to a server, and ends as the program does.
-Whoever kills it kills the program, too. `python -I -S fork_server.py COMMAND...` is a client that becomes COMMAND when
-no server in the folders of `TOCSIN_BATCHES` takes it.
+A client hands a command, with its environment, folder and standard files, to a server, and learns how it ends. This
+file is one, too: `python -I -S fork_server.py COMMAND...` ends as the program does, takes it along when it is killed,
+and becomes COMMAND when no server in the folders of `TOCSIN_BATCHES` takes it.
 
 Standard library only, and little of it: the start of the client is most of what a short program costs.
 """
@@ -17,7 +17,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 SOCKET, FOLDERS, VARIABLE = "programs.sock", "batches", "TOCSIN_BATCHES"
@@ -26,20 +26,44 @@ SOCKET, FOLDERS, VARIABLE = "programs.sock", "batches", "TOCSIN_BATCHES"
 CHILD = "TOCSIN_CHILD"
 """The variable that a program has which a server runs."""
 _ANSWER_SECONDS = 30.0
-_BEGINS = "begins\n"
+_BEGINS = "begins"
+Choose = Callable[[Sequence[str]], Callable[[], int | None] | None]
+"""Finds in a client's command, with environment and folder of the client, what a child is to run: a function that
+returns an exit code, or None for success. None if it must not run here."""
 
 
-def serve(listener: socket.socket, parent: int, choose: Callable[[Sequence[str]], Sequence[str]]) -> None:
+def listen(path: Path) -> socket.socket:
+    """Listen at `path`, where a server that has ended may have left its socket."""
+    path.unlink(missing_ok=True)
+    listener, folder = socket.socket(socket.AF_UNIX), os.open(path.parent, os.O_RDONLY)
+    listener.bind(f"/proc/self/fd/{folder}/{path.name}")  # the name of a socket has at most 107 bytes
+    os.close(folder)
+    listener.listen(256)
+    return listener
+
+
+def serve(
+    listener: socket.socket,
+    choose: Choose,
+    *,
+    parent: int | None = None,
+    idle_seconds: float | None = None,
+    tied: bool = True,
+) -> None:
     """Run a program for each connection until the pipe `parent` ends, and then until the last program has ended.
 
-    Each runs in a child. There `choose` finds the program and its arguments in the client's command, with environment
-    and folder of the client; none if it must not run here. This process must have no threads.
+    Each runs in a child, as `choose` says. If `tied` it is killed when its client ends, or this process. With
+    `idle_seconds` this process ends when it has had no program for so long. It must have no threads.
     """
     poll, running = select.poll(), dict[int, tuple[int, socket.socket]]()
     poll.register(listener, select.POLLIN)
-    poll.register(parent, 0)  # its end is reported in any case
+    if parent is not None:
+        poll.register(parent, 0)  # its end is reported in any case
     while listener.fileno() >= 0 or running:
-        descriptor, _ = poll.poll()[0]  # one at a time: the next may have the number of one that is closed here
+        idle = None if running or idle_seconds is None else 1000 * idle_seconds
+        if not (events := poll.poll(idle)):
+            return
+        descriptor, _ = events[0]  # one at a time: the next may have the number of one that is closed here
         if descriptor == parent:
             poll.unregister(parent)
             poll.unregister(listener)
@@ -47,37 +71,41 @@ def serve(listener: socket.socket, parent: int, choose: Callable[[Sequence[str]]
         elif descriptor == listener.fileno():
             connection, _ = listener.accept()
             with contextlib.suppress(OSError):  # no room for a child: the client sees the connection end
-                child = _fork(connection, choose)
+                child = _fork(connection, choose, tied=tied)
                 running[handle := os.pidfd_open(child)] = child, connection
                 poll.register(handle, select.POLLIN)
-                poll.register(connection, select.POLLRDHUP)
+                if tied:
+                    poll.register(connection, select.POLLRDHUP)
         elif descriptor in running:
             child, connection = running.pop(descriptor)
-            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             poll.unregister(descriptor)
             os.close(descriptor)
-            if connection.fileno() >= 0:
+            if tied and connection.fileno() >= 0:
                 poll.unregister(connection)
-                with connection, contextlib.suppress(OSError):
-                    connection.send(f"{code}\n".encode())
+            _tell_end(child, connection)
         else:  # a client has ended
             child, connection = next(pair for pair in running.values() if pair[1].fileno() == descriptor)
             poll.unregister(connection)
             connection.close()
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child, signal.SIGKILL)
+            for kill in (os.kill, os.killpg):  # it may not have a group of its own yet
+                with contextlib.suppress(ProcessLookupError):
+                    kill(child, signal.SIGKILL)
 
 
-def _fork(connection: socket.socket, choose: Callable[[Sequence[str]], Sequence[str]]) -> int:
+def _tell_end(child: int, connection: socket.socket) -> None:
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with connection, contextlib.suppress(OSError):  # the client has ended, or does not want to know
+        connection.send(f"{code}\n".encode())
+
+
+def _fork(connection: socket.socket, choose: Choose, *, tied: bool) -> int:
     server, child = os.getpid(), os.fork()
     if child:
-        with contextlib.suppress(OSError):  # the child was quicker
-            os.setpgid(child, child)
         return child
-    os.setpgid(0, 0)
+    os.setsid()
     os.closerange(3, connection.fileno())
     os.closerange(connection.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-    code = _run(server, connection, choose)
+    code = _run(connection, choose, server if tied else None)
     with contextlib.suppress(OSError):
         atexit._run_exitfuncs()  # which leave nothing behind among the temporary files
         sys.stdout.flush()
@@ -85,34 +113,33 @@ def _fork(connection: socket.socket, choose: Callable[[Sequence[str]], Sequence[
     os._exit(code)
 
 
-def _run(server: int, connection: socket.socket, choose: Callable[[Sequence[str]], Sequence[str]]) -> int:
-    """Run what the client wants; returns the exit code."""
-    import runpy  # noqa: PLC0415 - a client has no use for these
-    import tempfile  # noqa: PLC0415
+def _run(connection: socket.socket, choose: Choose, server: int | None) -> int:
+    """Run what the client wants, until `server` ends; returns the exit code."""
+    import tempfile  # noqa: PLC0415 - a client has no use for these
     import time  # noqa: PLC0415
     import traceback  # noqa: PLC0415
 
     from tocsin.platform.child_process import end_with  # noqa: PLC0415
 
     try:
-        end_with(server)
+        if server is not None:
+            end_with(server)
         connection.settimeout(_ANSWER_SECONDS)
         _, files, *_ = socket.recv_fds(connection, 1, 3)
         asked = json.loads(connection.makefile().readline())
         os.environ.clear()
-        os.environ.update(asked["environment"] | {CHILD: "1"})
+        os.environ.update(asked["environment"])
         os.chdir(asked["folder"])
         time.tzset()
         tempfile.tempdir = None  # it is that of the server
-        if not (program := choose(asked["command"])):
+        if (run := choose(asked["command"])) is None:
             return 0
         for number, file in enumerate(files):
             os.dup2(file, number)
             os.close(file)
-        connection.sendall(_BEGINS.encode())
+        connection.sendall(f"{_BEGINS} {os.getpid()}\n".encode())
         connection.close()
-        sys.argv, sys.path[0] = [*program], str(Path(program[0]).parent)
-        runpy.run_path(sys.argv[0], run_name="__main__")
+        return run() or 0
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
@@ -120,29 +147,79 @@ def _run(server: int, connection: socket.socket, choose: Callable[[Sequence[str]
     except BaseException:
         traceback.print_exc()
         return 1
-    return 0
 
 
-def _ask(path: Path, command: Sequence[str]) -> int | None:
-    """Let the server at `path` run a program; returns its exit code, or None if it has not begun."""
-    folder = os.open(path.parent, os.O_RDONLY)  # the name of a socket has at most 107 bytes
-    with socket.socket(socket.AF_UNIX) as server:
+def run_program(program: Sequence[str]) -> None:
+    """Run a file of Python with arguments, as in a process of its own; it knows by `CHILD` that it has none."""
+    import runpy  # noqa: PLC0415 - a client has no use for it
+
+    os.environ[CHILD] = "1"
+    sys.argv, sys.path[0] = [*program], str(Path(program[0]).parent)
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+class Begun:
+    """A program that a server runs, as its client sees it. A `tied` one ends when this object is gone.
+
+    Attributes:
+        pid: of the child.
+        is_lost: whether the server has ended before the program, or with it.
+    """
+
+    def __init__(self, server: socket.socket, pid: int) -> None:
+        self.pid, self.is_lost, self._server = pid, False, server
+        self._code: int | None = None
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """Wait for the end; returns the exit code, minus the number of a signal, 1 if lost, None while it runs."""
+        if self._code is None and select.select([self._server], [], [], seconds)[0]:
+            with self._server:
+                answer = _line(self._server)
+            self._code, self.is_lost = int(answer or 1), not answer
+        return self._code
+
+    def poll(self) -> int | None:
+        """Return as `wait`, at once."""
+        return self.wait(0)
+
+    def close(self) -> None:
+        """Take no more notice of the program: a `tied` one is killed."""
+        self._server.close()
+
+
+def begin(
+    path: Path, command: Sequence[str], environment: Mapping[str, str], folder: Path, files: Sequence[int]
+) -> Begun | None:
+    """Let the server at `path` run `command` with three standard `files`; None if there is none, or it does not."""
+    server = socket.socket(socket.AF_UNIX)
+    try:
+        parent = os.open(path.parent, os.O_RDONLY)  # the name of a socket has at most 107 bytes
         try:
-            server.connect(f"/proc/self/fd/{folder}/{path.name}")
-            socket.send_fds(server, [b"+"], [0, 1, 2])
-            asked = {"command": command, "environment": dict(os.environ), "folder": str(Path.cwd())}
-            server.sendall(f"{json.dumps(asked)}\n".encode())
-            answers = server.makefile()
-            if answers.readline() != _BEGINS:
-                return None
-        except OSError:
-            return None
+            server.connect(f"/proc/self/fd/{parent}/{path.name}")
         finally:
-            os.close(folder)
-        code = answers.readline()
-    if not code:
-        print("the process that ran the program has ended", file=sys.stderr)
-    return int(code or 1)
+            os.close(parent)
+        server.settimeout(_ANSWER_SECONDS)
+        socket.send_fds(server, [b"+"], files)
+        asked = {"command": command, "environment": dict(environment), "folder": str(folder)}
+        server.sendall(f"{json.dumps(asked)}\n".encode())
+    except OSError:
+        server.close()
+        return None
+    begins, _, pid = _line(server).partition(" ")
+    if begins != _BEGINS:
+        server.close()
+        return None
+    server.settimeout(None)
+    return Begun(server, int(pid))
+
+
+def _line(server: socket.socket) -> str:
+    """Read a line and nothing beyond it; empty when the server has ended, or does not answer."""
+    line = b""
+    with contextlib.suppress(OSError):
+        while (byte := server.recv(1)) not in (b"", b"\n"):
+            line += byte
+    return line.decode()
 
 
 def main() -> None:
@@ -150,7 +227,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the program ends with this process
     command, folder = sys.argv[1:], os.environ.get(VARIABLE)
     for path in Path(folder).glob(f"*/{SOCKET}") if folder else ():
-        if (code := _ask(path, command)) is not None:
+        if begun := begin(path, command, os.environ, Path.cwd(), [0, 1, 2]):
+            code = begun.wait() or 0
+            if begun.is_lost:
+                print("the process that ran the program has ended", file=sys.stderr)
             if code < 0:  # killed by this signal
                 os.kill(os.getpid(), -code)
             sys.exit(code)

@@ -26,6 +26,7 @@ from tocsin.supervise.incidents.watch import Watch
 from tocsin.supervise.job_kinds import desired_jobs, forget_code
 from tocsin.supervise.job_states import UNREADABLE, Desired, Start
 from tocsin.supervise.job_status import JobStatus, look
+from tocsin.supervise.runners.job_children import FOLDER
 from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.log_files import rotate
 from tocsin.supervise.runners.runner import Labels, Launch, Process, Runner, instance_of
@@ -159,7 +160,8 @@ class Sender:
 def runner_of(settings: Settings, *, tethered: bool = False, detached: bool = False) -> Runner:
     """Return what runs the jobs of `settings`; the others, see `LocalRunner`, mean nothing to a cluster."""
     if settings.runner.kind == "local":
-        return LocalRunner(instance_of(settings), settings.log, tethered=tethered, detached=detached)
+        servers = settings.state / FOLDER
+        return LocalRunner(instance_of(settings), settings.log, tethered=tethered, detached=detached, servers=servers)
     from tocsin.supervise.runners.cluster_runner import ClusterRunner  # noqa: PLC0415 - most installations have no cluster
 
     return ClusterRunner(settings)

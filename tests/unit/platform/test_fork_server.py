@@ -15,13 +15,14 @@ from tests.rig.waiting import await_that
 from tocsin.platform import fork_server
 
 SERVES = """
-import os, socket, sys
-from tocsin.platform.fork_server import serve
-listener = socket.socket(socket.AF_UNIX)
-listener.bind(sys.argv[1])
-listener.listen()
+import os, sys
+from functools import partial
+from pathlib import Path
+from tocsin.platform.fork_server import listen, run_program, serve
+listener = listen(Path(sys.argv[1]))
 print("listens", flush=True)
-serve(listener, 0, lambda command: command[1:] if os.environ["TAKEN"] else ())
+ends = {"parent": 0} if sys.argv[2] == "tied" else {"idle_seconds": 0.5, "tied": False}
+serve(listener, lambda command: partial(run_program, command[1:]) if os.environ["TAKEN"] else None, **ends)
 """
 PROGRAM = """
 import atexit, os, subprocess, sys, time
@@ -44,10 +45,10 @@ os.kill(os.getpid(), 9) if sys.argv[1] == "-9" else sys.exit(int(sys.argv[1]))
 Starts = Callable[..., "subprocess.Popen[str]"]
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+@pytest.fixture(params=["tied"])
+def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
     (folder := tmp_path / ("long" * 30) / "code").mkdir(parents=True)
-    command = [sys.executable, "-c", SERVES, fork_server.SOCKET]
+    command = [sys.executable, "-c", SERVES, fork_server.SOCKET, request.param]
     with subprocess.Popen(command, cwd=folder, stdin=-1, stdout=-1, text=True) as server:
         assert server.stdout
         assert server.stdout.readline() == "listens\n"
@@ -130,6 +131,35 @@ def test_a_program_that_its_server_does_not_take_is_run_by_its_command(start: St
     client = start(0, TAKEN="")
     assert client.communicate("")[0] == f"instead {tmp_path / 'program.py'} 0 a b\n"
     assert client.returncode == 5
+
+
+@pytest.mark.parametrize("server", ["free"], indirect=True)
+def test_programs_of_a_server_that_is_not_tied_outlive_client_and_server_which_ends_when_it_has_none(
+    start: Starts, server: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    clients = [start(7, WAIT=str(tmp_path / name)) for name in ("first", "second")]
+    pids = [_pids(client, tmp_path / f"{name}.pids") for client, name in zip(clients, ("first", "second"), strict=True)]
+    for client in clients:
+        client.kill()
+    (tmp_path / "first").touch()
+    await_that(lambda: not any(map(_runs, pids[0])), 30)
+    assert server.poll() is None, "it has the second"
+    (tmp_path / "second").touch()
+    assert server.wait(30) == 0
+    assert not any(map(_runs, pids[1]))
+
+
+@pytest.mark.parametrize("server", ["free"], indirect=True)
+def test_a_program_of_a_server_that_is_not_tied_goes_on_without_it(
+    start: Starts, server: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    client = start(7, WAIT=str(tmp_path / "ends"))
+    pid, child = _pids(client, tmp_path / "ends.pids")
+    server.kill()
+    assert client.wait() == 1
+    assert _runs(pid)
+    (tmp_path / "ends").touch()
+    await_that(lambda: not _runs(pid) and not _runs(child), 30)
 
 
 def _pids(client: subprocess.Popen[str], file: Path) -> list[int]:

@@ -11,10 +11,10 @@ long as the code is still the same.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -36,15 +36,14 @@ from tocsin.platform.process_exit import ExitCode, on_signals
 from tocsin.setup.java import find_java
 from tocsin.setup.paths import here
 from tocsin.spark.engine import jvm
-from tocsin.spark.engine.attachment import Attachment, attach, hashed_code, short_path
+from tocsin.spark.engine.attachment import Attachment, attach, hashed_code
 from tocsin.spark.engine.engine_job import Engine
 from tocsin.spark.entry import offer_to_the_kernel
 from tocsin.spark.session import clean_scratch, prepare_python
 
-ENGINE_LOG = "engine.log"
-"""The file in the folder of an engine that has what it writes."""
+ENGINE_LOG, LOCK = "engine.log", "lock"
+"""The files in the folder of an engine: what it writes, and what it locks."""
 _START_SECONDS, _LOOK_SECONDS = 60.0, 0.1
-_LOCK = "lock"
 _LABELS = ("TOCSIN_LABELS", "TOCSIN_LEADER")
 
 
@@ -103,8 +102,8 @@ def run_until_idle(
     offer_to_the_kernel()
     private.protect(own.state)
     name, stop = f"{pool}-1", threading.Event()
-    with hold(own.state / _LOCK):
-        _remove_dead(own.state.parent)
+    with hold(own.state / LOCK):
+        remove_dead(own.state.parent)
         if programs is not None:
             _fork(own.state, programs, sys.argv[-1])
         try:
@@ -125,9 +124,9 @@ def run_until_idle(
             own.state.parent.rmdir()
 
 
-def _remove_dead(folders: Path) -> None:
-    """Remove what killed engines have left: after an upgrade none has the name of theirs any more, and clears it."""
-    for lock in folders.glob(f"*/{_LOCK}"):
+def remove_dead(folders: Path) -> None:
+    """Remove what killed engines, or servers of jobs, have left: after an upgrade none has that name any more."""
+    for lock in folders.glob(f"*/{LOCK}"):
         with contextlib.suppress(LockHeld, OSError), hold(lock):
             shutil.rmtree(lock.parent, ignore_errors=True)
 
@@ -160,12 +159,13 @@ def _serve(folder: Path, programs: Programs, code: str, parent: int) -> int:
     if _code() != code:  # it has changed since this process was started
         return ExitCode.FAILED
     gc.freeze()  # children share these objects as long as nobody writes to them
-    (path := folder / fork_server.SOCKET).unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX) as listener:
-        with short_path(path) as name:
-            listener.bind(name)
-        listener.listen(256)
-        fork_server.serve(listener, parent, lambda command: programs.choose(command) if _code() == code else ())
+
+    def choose(command: Sequence[str]) -> Callable[[], int | None] | None:
+        program = programs.choose(command) if _code() == code else ()
+        return functools.partial(fork_server.run_program, program) if program else None
+
+    with fork_server.listen(folder / fork_server.SOCKET) as listener:
+        fork_server.serve(listener, choose, parent=parent)
     return ExitCode.OK
 
 

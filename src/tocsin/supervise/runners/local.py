@@ -16,11 +16,14 @@ import psutil
 import structlog
 
 from tocsin.platform import child_process, private, process_exit
+from tocsin.platform.fork_server import Begun
 from tocsin.supervise.runners import runner
+from tocsin.supervise.runners.job_children import JobChildren
 from tocsin.supervise.runners.log_files import rotate, tail
 from tocsin.supervise.runners.runner import Labels, Launch, Process
 
 _SAME_START_SECONDS = 1.0
+_Child = subprocess.Popen[bytes] | Begun
 
 log = structlog.get_logger()
 
@@ -29,9 +32,17 @@ class LocalRunner:
     """Starts each process in a session of its own, found again by its labels in the live process list."""
 
     def __init__(
-        self, instance: str, log: Callable[[str], Path], *, tethered: bool = False, detached: bool = False
+        self,
+        instance: str,
+        log: Callable[[str], Path],
+        *,
+        tethered: bool = False,
+        detached: bool = False,
+        servers: Path | None = None,
     ) -> None:
         """Run the processes labelled `instance`, see `runner.instance_of`; `log` gives the log file of a job.
+
+        With `servers`, a folder, jobs run in children of a server there: see `JobChildren`.
 
         If `tethered` they end with the caller (Linux); then call `start` from its main thread alone, since they end
         with the thread. Otherwise they outlive it; if `detached` they are not even its children, which whoever ends
@@ -40,8 +51,9 @@ class LocalRunner:
         self._processes, self._log = ProcessList(instance), log
         self._prefix = child_process.prefix if tethered else lambda: ["setsid", "--fork"] if detached else []
         self._detached = detached
-        self._children: dict[str, tuple[Labels, subprocess.Popen[bytes]]] = {}  # the last one of each job
-        self._leaving: list[tuple[Labels, subprocess.Popen[bytes]]] = []  # those that another was started beside
+        self._forks = JobChildren(servers, tied=tethered) if servers else None
+        self._children: dict[str, tuple[Labels, _Child]] = {}  # the last one of each job
+        self._leaving: list[tuple[Labels, _Child]] = []  # those that another was started beside
         self._listed: list[int] = []
 
     def start(self, launch: Launch) -> int:
@@ -51,20 +63,26 @@ class LocalRunner:
             self._leaving.append(before)
         launch.log.parent.mkdir(parents=True, exist_ok=True)
         rotate(launch.log)
-        environment = process_exit.variables(self._exit(launch.labels.job))
-        with launch.log.open("ab") as log:
-            child = subprocess.Popen(
+        exit_file = process_exit.variables(self._exit(launch.labels.job))
+        environment = {**launch.environment, **launch.labels.variable(), **exit_file}
+        with open(os.devnull, "rb") as nothing, launch.log.open("ab") as log:
+            files = [nothing.fileno(), log.fileno(), log.fileno()]
+            begun = self._forks.start(launch, environment, files) if self._forks else None
+            if begun and self._detached:
+                begun.close()
+            child: _Child = begun or subprocess.Popen(
                 [*self._prefix(), *launch.command],
-                stdin=subprocess.DEVNULL,
+                stdin=nothing,
                 stdout=log,
                 stderr=log,
                 cwd=launch.directory,
-                env={**launch.environment, **launch.labels.variable(), **environment},
+                env=environment,
                 start_new_session=True,
                 umask=private.UMASK,
             )
         if self._detached:
-            child.wait()  # it has forked the job
+            if not begun:
+                child.wait()  # it has forked the job
             return 0
         self._children[launch.labels.job] = (launch.labels, child)
         return child.pid

@@ -69,7 +69,7 @@ def test_what_killed_engines_have_left_goes_and_not_what_runs_or_is_about_to(tmp
         (tmp_path / name / "checkpoints").mkdir(parents=True)
     (tmp_path / "killed" / "lock").touch()
     with hold(tmp_path / "runs" / "lock"):
-        warm_engine._remove_dead(tmp_path)
+        warm_engine.remove_dead(tmp_path)
     assert {folder.name for folder in tmp_path.iterdir()} == {"runs", "starts"}
 
 
@@ -103,13 +103,13 @@ def test_programs_run_in_children_as_long_as_the_code_is_what_was_imported(
     monkeypatch.setattr(warm_engine, "_code", lambda: code[0])
     monkeypatch.setattr(warm_engine, "prepare_python", lambda: None)
     monkeypatch.setattr(warm_engine, "gc", SimpleNamespace(freeze=lambda: None))
-    monkeypatch.setattr(fork_server, "serve", lambda listener, parent, choose: served.append(choose))
+    monkeypatch.setattr(fork_server, "serve", lambda listener, choose, parent: served.append(choose))
     assert warm_engine._serve(tmp_path, programs, "older", 0) == ExitCode.FAILED, "it has changed while it was imported"
     assert served == []
     assert warm_engine._serve(tmp_path, programs, "old", 0) == ExitCode.OK
-    assert served[0](["backfill"]) == ["backfill"]
+    assert served[0](["backfill"]).args == (["backfill"],)
     code[0] = "new"
-    assert served[0](["backfill"]) == ()
+    assert served[0](["backfill"]) is None
 
 
 def test_the_code_of_programs_is_all_modules_and_what_is_installed(

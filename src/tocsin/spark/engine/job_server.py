@@ -1,0 +1,59 @@
+"""Run jobs in children of one process: `python -m tocsin.spark.engine.job_server`.
+
+A job begins half a second of CPU time earlier there, since what it imports is in memory, which all of them share. See
+`tocsin.supervise.runners.job_children`, which starts this program, and says in `TOCSIN_JOB_SERVER` how.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from pkgutil import resolve_name
+
+from setproctitle import getproctitle, setproctitle
+
+from tocsin import job
+from tocsin.declare.model.job_kinds import KINDS
+from tocsin.platform import fork_server
+from tocsin.platform.lock import hold
+from tocsin.platform.process_exit import ExitCode
+from tocsin.spark.engine.warm_engine import LOCK, remove_dead
+from tocsin.spark.session import prepare_python
+
+VARIABLE = "TOCSIN_JOB_SERVER"
+_IDLE_SECONDS = 60.0
+# What a query imports when it begins.
+_MORE = ("tocsin.spark.engine.attachment", "tocsin.spark.entry")
+
+
+def _serve(path: str, starter: int, *, tied: bool) -> int:
+    folder = Path(path).parent
+    with hold(folder / LOCK):
+        remove_dead(folder.parent)
+        for module in (*(kind.run for kind in KINDS.values() if kind.is_spark), *_MORE):
+            resolve_name(module)
+        prepare_python()
+        getproctitle()  # it finds the place of the command by that of the variables, which a child replaces
+        gc.freeze()  # children share these objects as long as nobody writes to them
+        with fork_server.listen(Path(path)) as listener:
+            os.write(starter, b"+")
+            parent = starter if tied else None
+            fork_server.serve(listener, _job, parent=parent, idle_seconds=_IDLE_SECONDS, tied=tied)
+        shutil.rmtree(folder, ignore_errors=True)
+    return ExitCode.OK
+
+
+def _job(command: Sequence[str]) -> Callable[[], int]:
+    sys.orig_argv[:], sys.argv[:] = command, [job.__file__, *command[3:]]
+    setproctitle(" ".join(command))  # supervision finds a job by the labels in its command
+    return functools.partial(job.main, list(command[3:]))
+
+
+if __name__ == "__main__":
+    sys.exit(job.exit_code_of(lambda: _serve(**json.loads(os.environ[VARIABLE]))))
