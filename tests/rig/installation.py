@@ -28,12 +28,15 @@ from tocsin.declare.settings import Settings
 from tocsin.platform.heartbeat import read_beat
 from tocsin.platform.kafka.topics import ensure_topics
 from tocsin.setup.java import find_java
+from tocsin.setup.paths import here
 from tocsin.supervise.installed_jobs import job_environment, job_launch
 from tocsin.supervise.job_states import Start
 from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.runner import Labels, Launch, Process, instance_of
 
 READY_SECONDS = 120.0
+SERVERS = here().root / ".tocsin" / "test_servers"
+"""One folder for all installations: their jobs run the same code."""
 STOP_SECONDS = 20.0
 
 
@@ -65,7 +68,7 @@ class Installation(Observed):
         self._java = find_java()
         self._instance = instance_of(self.settings)
         self._leaders: dict[str, int] = {}
-        self.runner = LocalRunner(self._instance, self.settings.log, tethered=True)
+        self.runner = LocalRunner(self._instance, self.settings.log, tethered=True, servers=SERVERS)
 
     def __enter__(self) -> Installation:
         self.sink.start()

@@ -27,7 +27,7 @@ from tocsin.spark.engine.warm_engine import LOCK, remove_dead
 from tocsin.spark.session import prepare_python
 
 VARIABLE = "TOCSIN_JOB_SERVER"
-_IDLE_SECONDS = 60.0
+_IDLE_SECONDS = 2.0
 # What a query imports when it begins.
 _MORE = ("tocsin.spark.engine.attachment", "tocsin.spark.entry")
 

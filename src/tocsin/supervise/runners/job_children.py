@@ -38,7 +38,7 @@ log = structlog.get_logger()
 class JobChildren:
     """Starts jobs in children of a server, and the server when there is none of the code of now.
 
-    That ends a minute after its last job, or with whoever has started it.
+    That ends two seconds after its last job; a tied one also with whoever has started it.
     """
 
     def __init__(self, folder: Path, *, tied: bool) -> None:
