@@ -29,8 +29,8 @@ _START_SECONDS = 15.0
 # then of its variables.
 _ROOM = 2048
 _HOW = "TOCSIN_JOB_SERVER"
-_ENDS: list[int] = []
-"""Of the connections to servers that this process has started: a tied one ends when they are closed."""
+_SERVERS: list[tuple[subprocess.Popen[bytes], int]] = []
+"""The servers that this process has started, each with the connection whose end a tied one does not survive."""
 
 log = structlog.get_logger()
 
@@ -70,12 +70,13 @@ class JobChildren:
         # Settings come with each job, and with labels the server would count as a part of one.
         own = {name: value for name, value in launch.environment.items() if not name.startswith("TOCSIN_")}
         ours, theirs = (end.detach() for end in socket.socketpair())  # each side sees the end of the other
+        prefix = [] if self._tied else ["setsid", "--fork"]  # nobody's child
         how = {"path": str(path), "starter": theirs, "tied": self._tied}
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with path.with_name(_LOG).open("ab") as log_file:
-                subprocess.run(
-                    ["setsid", "--fork", launch.command[0], "-m", "tocsin.spark.engine.job_server"],
+                program = subprocess.Popen(
+                    [*prefix, launch.command[0], "-m", "tocsin.spark.engine.job_server"],
                     stdin=subprocess.DEVNULL,
                     stdout=log_file,
                     stderr=log_file,
@@ -83,14 +84,18 @@ class JobChildren:
                     env=own | {_HOW: json.dumps(how), "TOCSIN_ROOM": "-" * _ROOM},
                     umask=private.UMASK,
                     pass_fds=[theirs],
-                    check=True,
+                    start_new_session=True,
                 )
-        except (OSError, subprocess.SubprocessError) as error:
+        except OSError as error:
             log.warning("the server of jobs does not start", error=str(error))
             return False
         finally:
             os.close(theirs)
-        _ENDS.append(ours)
+        if prefix:
+            program.wait()
+        for before, _ in _SERVERS:
+            before.poll()  # so that what has ended goes from the process list
+        _SERVERS.append((program, ours))
         return select.select([ours], [], [], _START_SECONDS)[0] != [] and os.read(ours, 1) != b""
 
     def _code(self, launch: Launch) -> str:
