@@ -43,25 +43,19 @@ def listen(path: Path) -> socket.socket:
 
 
 def serve(
-    listener: socket.socket,
-    choose: Choose,
-    *,
-    parent: int | None = None,
-    idle_seconds: float | None = None,
-    tied: bool = True,
+    listener: socket.socket, choose: Choose, *, parent: int | None = None, idle_seconds: float = -1, tied: bool = True
 ) -> None:
     """Run a program for each connection until the pipe `parent` ends, and then until the last program has ended.
 
     Each runs in a child, as `choose` says. If `tied` it is killed when its client ends, or this process. With
-    `idle_seconds` this process ends when it has had no program for so long. It must have no threads.
+    `idle_seconds` it returns when there was no program for so long. This process must have no threads.
     """
     poll, running = select.poll(), dict[int, tuple[int, socket.socket]]()
     poll.register(listener, select.POLLIN)
     if parent is not None:
         poll.register(parent, 0)  # its end is reported in any case
     while listener.fileno() >= 0 or running:
-        idle = None if running or idle_seconds is None else 1000 * idle_seconds
-        if not (events := poll.poll(idle)):
+        if not (events := poll.poll(-1 if running else 1000 * idle_seconds)):
             return
         descriptor, _ = events[0]  # one at a time: the next may have the number of one that is closed here
         if descriptor == parent:
@@ -87,9 +81,13 @@ def serve(
             child, connection = next(pair for pair in running.values() if pair[1].fileno() == descriptor)
             poll.unregister(connection)
             connection.close()
-            for kill in (os.kill, os.killpg):  # it may not have a group of its own yet
-                with contextlib.suppress(ProcessLookupError):
-                    kill(child, signal.SIGKILL)
+            _kill(child)
+
+
+def _kill(child: int) -> None:
+    for kill in (os.kill, os.killpg):  # it may not have a group of its own yet
+        with contextlib.suppress(ProcessLookupError):
+            kill(child, signal.SIGKILL)
 
 
 def _tell_end(child: int, connection: socket.socket) -> None:
