@@ -153,8 +153,8 @@ class SparkSettings(SettingBlock):
             CPU a job takes. A detector, flow or view may declare its own, `latency="10 ms"`.
         trigger_seconds: checkpoint cadence of a detector in real-time mode, 5 at least; 60 at most for one that joins
             tables, which it reads once in a batch. Longer is a better p99, and more replay after a crash.
-        ingest_trigger_seconds: the same for an ingest or a flow (5 at least), which counts its records, and those it
-            sets aside, at the end of each.
+        ingest_trigger_seconds: the same for an ingest or a flow (5 at least). At the end of a batch it counts records,
+            and says up to when all is processed: until then the last windows of a topic that falls silent stay open.
         heap_mb: JVM heap of a streaming job.
         memory_mb: the most that a streaming job may hold resident, Python and JVM together: one that takes more is
             restarted. 1500 more than the heap when None, and 150 more for each partition above eight. A detector or
@@ -169,7 +169,7 @@ class SparkSettings(SettingBlock):
     conf: Annotated[dict[str, str], AfterValidator(_conf)] = Field(default_factory=dict)
     latency: Latency = "100 ms"
     trigger_seconds: int = Field(default=300, ge=5, le=300)
-    ingest_trigger_seconds: int = Field(default=60, ge=5, le=300)
+    ingest_trigger_seconds: int = Field(default=30, ge=5, le=300)
     heap_mb: int = Field(default=512, ge=512)
     memory_mb: int | None = Field(default=None, ge=512)
     shuffle_partitions: int = Field(default=1, ge=1, le=64)
