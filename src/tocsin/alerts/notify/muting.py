@@ -31,6 +31,7 @@ from tocsin.declare.model.detector_guide import DetectorGuide
 
 _table = notifications.c
 _DELAYED = NotificationKind.DELAYED.value
+_CONTINUING = NotificationKind.CONTINUING.value
 _AT_ONCE = (NotificationKind.URGENT.value, NotificationKind.EMAIL.value)
 _ACKNOWLEDGED = "acknowledged"
 _NUMBERED = re.compile(r"(silence|alert) (\d+)\b")
@@ -165,13 +166,17 @@ def expire(connection: Connection, ids: Sequence[int], domain: str, now: datetim
     changes = {alert: change for alert, change in steps.items() if change}
     actions.write_changes(connection, changes, now)
     last = [row for row in rows if row.id in changes and not row.followed]
-    states = ("sent", "leaving", "pending", "muted")
+    # Of an alert that continues another there is but a line, which would wait a day for its summary.
+    is_line, is_own = _table.kind == _CONTINUING, _table.alert_id.in_([row.id for row in last])
+    mails = and_(_table.kind.in_(_AT_ONCE), _table.state.in_(("sent", "leaving", "pending", "muted")))
+    lines = and_(is_line, _table.state.in_(("sent", "leaving", "waiting", "muted")))
     own = select(_table.alert_id, _table.recipient, _table.finding_id, _table.window_end).where(
-        _table.alert_id.in_([row.id for row in last]), _table.kind.in_(_AT_ONCE), _table.state.in_(states)
+        is_own, or_(mails, lines)
     )
     before = connection.execute(own.order_by(_table.revision)).all()
-    muted = and_(_table.alert_id.in_([row.id for row in last]), _table.state == "muted", _table.kind.in_(_AT_ONCE))
-    connection.execute(update(notifications).where(muted).values(state="replaced"))
+    waits = or_(_table.state == "muted", and_(is_line, _table.state == "waiting"))
+    replaced = and_(is_own, waits, _table.kind.in_((*_AT_ONCE, _CONTINUING)))
+    connection.execute(update(notifications).where(replaced).values(state="replaced"))
     renewed = []
     for row in last:
         to = {known.recipient: known for known in before if known.alert_id == row.id}

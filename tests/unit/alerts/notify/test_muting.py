@@ -108,15 +108,21 @@ def test_an_acknowledged_alert_notifies_nobody_until_that_expires_and_then_once(
     assert history(scene)[2][0] == "expired"
 
 
-def test_an_acknowledgement_that_expires_notifies_again_those_who_were_notified(scene: Scene) -> None:
+@pytest.mark.parametrize("periods", [1, 2], ids=["one alert", "one that the next continues"])
+def test_an_acknowledgement_that_expires_notifies_again_those_who_were_notified(scene: Scene, periods: int) -> None:
     scene.index(60)
     scene.close_windows(NOON + MINUTE)
     scene.send()
-    act(scene, acknowledge)
+    act(scene, lambda connection: actions.acknowledge(connection, [1], ANN, ANN.at + periods * HOUR))
+    for hour in range(1, periods):
+        scene.now += HOUR
+        scene.index(60, at=NOON + hour * HOUR)
+        scene.send()
     scene.now += HOUR
     scene.notifier.tidy()
     scene.send()
-    assert [to for to, _ in scene.subjects] == [OWNER, OWNER]
+    assert [(to, subject[:11]) for to, subject in scene.subjects] == [(OWNER, "mallory: 60")] * 2
+    assert not {("continuing", "waiting", ""), ("continuing", "muted", "")} & states(scene)
     assert len({mail["Message-ID"] for mail in scene.server.mails}) == 2
 
 
