@@ -373,8 +373,10 @@ def refused_recipients(connection: Connection, now: datetime) -> dict[str, str]:
     return found
 
 
-def resend(connection: Connection, about: int | str, now: datetime) -> int:
-    """Send again what was refused about an alert, or by a recipient; returns how many notifications that are.
+def resend(connection: Connection, about: int | str | None, now: datetime) -> int:
+    """Send again what was refused about an alert, by a recipient, or, for None, by anybody within a week.
+
+    Returns how many notifications that are.
 
     What the recipient was notified of since, by another notification of the same alert, stays as it is.
     """
@@ -385,7 +387,9 @@ def resend(connection: Connection, about: int | str, now: datetime) -> int:
         newer.c.revision > _table.revision,
         newer.c.state.in_(("waiting", "pending", "leaving", "sent")),
     )
-    own = _table.alert_id == about if isinstance(about, int) else _table.recipient == about
+    own = _table.next_attempt_at > now - _REFUSALS_COUNT_FOR
+    if about is not None:
+        own = _table.alert_id == about if isinstance(about, int) else _table.recipient == about
     again = {"state": "leaving", "attempts": 0, "error": "", "refused_until": None, "next_attempt_at": now}
     refused = update(notifications).where(_table.state == "failed", own, not_(since))
     return connection.execute(refused.values(again)).rowcount

@@ -216,7 +216,7 @@ def silences(
 
 @app.command()
 def resend(
-    alert: Annotated[int | None, typer.Argument(help="Its number: what was refused about it.")] = None,
+    alert: Annotated[int | None, typer.Argument(max=_MOST, help="Its number: what was refused about it.")] = None,
     to: Annotated[str | None, typer.Option("--to", help="What this recipient has refused.")] = None,
     refused: Annotated[bool, typer.Option("--refused", help="What any recipient has refused within a week.")] = False,
     json: options.Json = False,
@@ -231,8 +231,7 @@ def resend(
     if sum((alert is not None, to is not None, refused)) != 1:
         raise typer.BadParameter("give an ALERT, --to RECIPIENT, or --refused")
     with _acting(None) as (connection, who):
-        found = list(outbox.refused_recipients(connection, who.at)) if refused else [alert or to]
-        count = sum(outbox.resend(connection, about, who.at) for about in found if about is not None)
+        count = outbox.resend(connection, to if alert is None else alert, who.at)
     told = f"{counted(count, 'notification')} will be sent again" if count else "nothing was refused"
     write(ResentShape(notifications=count), lambda _: line(told), json=json)
     if not count:

@@ -173,7 +173,8 @@ def test_a_database_that_is_locked_while_a_message_is_bound_costs_nothing(
     ]
 
 
-def test_what_was_refused_is_a_condition_and_is_sent_again(scene: Scene) -> None:
+@pytest.mark.parametrize("by", [OWNER, None], ids=["by one", "by anybody"])
+def test_what_was_refused_is_a_condition_and_is_sent_again(scene: Scene, by: str | None) -> None:
     scene.server.answer_recipient = lambda _: "550 5.1.1 no such user"
     found(scene, range(2))
     scene.send()
@@ -184,13 +185,17 @@ def test_what_was_refused_is_a_condition_and_is_sent_again(scene: Scene) -> None
         assert outbox.refused_recipients(connection, scene.now + timedelta(days=8)) == {}
     scene.server.answer_recipient = lambda _: "250 OK"
     scene.now += MINUTE
-    with scene.database.write() as connection:
-        assert outbox.resend(connection, "nobody@example.com", scene.now) == 0
-        assert outbox.resend(connection, 1, scene.now) == 1
-        assert outbox.resend(connection, OWNER, scene.now) == 1
-        assert outbox.resend(connection, OWNER, scene.now) == 0
+    found(scene, range(2, 5))
     scene.send()
-    assert scene.subjects == [(OWNER, "[URGENT] 2 alerts of failed_logins")]
+    with scene.database.write() as connection:
+        assert outbox.refused_recipients(connection, scene.now) == {}, "it takes others since"
+        assert outbox.resend(connection, "nobody@example.com", scene.now) == 0
+        assert outbox.resend(connection, None, scene.now + timedelta(days=8)) == 0
+        assert outbox.resend(connection, 1, scene.now) == 1
+        assert outbox.resend(connection, by, scene.now) == 1
+        assert outbox.resend(connection, by, scene.now) == 0
+    scene.send()
+    assert scene.subjects == [(OWNER, f"[URGENT] {count} alerts of failed_logins") for count in (3, 2)]
     with scene.database.read() as connection:
         assert outbox.refused_recipients(connection, scene.now) == {}
 
