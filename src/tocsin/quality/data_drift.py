@@ -76,16 +76,16 @@ def usual_figures(before: Iterable[Profile]) -> dict[str, Usual]:
 def band(name: str, values: Sequence[float]) -> Usual:
     """Compute what is usual of figure `name` with these values; a ratio's band is at least 0.02 wide to each side.
 
-    The band of a count is at least three times its square root wide.
+    The band of a count is at least three times its square root wide. Medians of a column may be negative.
     """
-    middle = median(values)
+    middle, metric = median(values), name.rpartition(".")[2]
     spread = DEVIATIONS * _ROBUST * median(abs(value - middle) for value in values)
     is_ratio = name.endswith("ratio")
     room = max(spread, _LEAST_RATIO if is_ratio else abs(middle) * _LEAST_SHARE)
-    if name.rpartition(".")[2] in _COUNTS:
+    if metric in _COUNTS:
         room = max(room, _SCATTER * sqrt(abs(middle)))
     low, high = middle - room, middle + room
-    return Usual(middle, max(low, 0.0) if middle >= 0 else low, min(high, 1.0) if is_ratio else high)
+    return Usual(middle, low if metric == "median" else max(low, 0.0), min(high, 1.0) if is_ratio else high)
 
 
 def drift_checks(profile: Profile, usual: dict[str, Usual], half: Severity = Severity.CRITICAL) -> list[Check]:

@@ -66,6 +66,7 @@ def test_a_source_that_varies_has_a_wider_band() -> None:
     usual = band("rows", counts)
     assert (usual.middle, usual.low, usual.high) == pytest.approx((2400, 2400 - 3.5 * 1.4826 * 300, 2400 + 1556.73))
     assert failed(profile(rows=3900), before(*counts)) == {}
+    assert band("celsius.median", (-8, -4, 1, 2, 3, 6, 9, 12)).low == pytest.approx(2.5 - 3.5 * 1.4826 * 5)
 
 
 def test_one_bad_week_does_not_move_what_is_usual() -> None:
