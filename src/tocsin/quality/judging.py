@@ -232,7 +232,8 @@ def outcomes(table: pd.DataFrame, rules: Sequence[Rule], *, index: str | None = 
     if not rules:
         return {}
     gx, suite_type = _load()
-    suite = suite_type(name="tocsin", expectations=[rule.as_gx() for rule in rules])
+    refused = {rule.name: RuleOutcome(passed=False, error=why) for rule in rules if (why := _refusal(suite_type, rule))}
+    suite = suite_type(name="tocsin", expectations=[rule.as_gx() for rule in rules if rule.name not in refused])
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
     asset = context.data_sources.add_pandas("memory").add_dataframe_asset("table")
@@ -243,7 +244,16 @@ def outcomes(table: pd.DataFrame, rules: Sequence[Rule], *, index: str | None = 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pandas' advice to Great Expectations, not to us
         results = batch.validate(suite, result_format=form).results
-    return {result.expectation_config.meta["name"]: _outcome(result, index) for result in results}
+    return refused | {result.expectation_config.meta["name"]: _outcome(result, index) for result in results}
+
+
+def _refusal(suite_type: Any, rule: Rule) -> str:
+    """Say why a rule cannot be run with its parameters filled in, such as limits that then cross; empty if it can."""
+    try:
+        suite_type(name="tocsin", expectations=[rule.as_gx()])
+    except ValueError as error:
+        return str(error).splitlines()[-1].strip()
+    return ""
 
 
 def _load() -> tuple[Any, Any]:

@@ -233,6 +233,15 @@ def test_a_flood_of_findings_is_stopped_by_the_days_before() -> None:
     ).passed
 
 
+def test_limits_that_cross_when_they_are_filled_in_fail_alone(tmp_path: Path) -> None:
+    limits: dict[str, Any] = {"min_value": 1, "max_value": {"$PARAMETER": "most_findings * 2"}}
+    unique = expect("column_values_to_be_unique", column="finding_id")
+    write(tmp_path, "findings", expect("table_row_count_to_be_between", **limits), unique)
+    count, other = finding_checks(read_suites(tmp_path, VISITS).findings, [finding()], DAY, [0])
+    assert (count.passed, other.passed) == (False, True)
+    assert "min_value (1) must be less than or equal to max_value (0)" in count.observed
+
+
 def test_ten_samples_at_most(tmp_path: Path) -> None:
     write(tmp_path, "findings", expect("column_values_to_be_in_set", column="level", value_set=["urgent"]))
     suite = read_suites(tmp_path, VISITS).findings
