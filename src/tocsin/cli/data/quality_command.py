@@ -56,8 +56,8 @@ def quality(
 
 
 def _list(records: Records, days: int, *, json: bool) -> None:
-    subjects = records.subjects()
-    found = [records.of_day(subject, day) for subject in subjects for day in records.days(subject)[:days]]
+    places = ((subject, day) for subject in records.subjects() for day in records.days(subject)[:days])
+    found = [record for place in places if (record := records.latest(*place)) is not None]
     found.sort(key=lambda record: (record.verdict.day, record.verdict.subject), reverse=True)
     columns = ("DAY", "SOURCE", "VERDICT", "CHECKS", "FAILED")
     summaries = [record.verdict.summary for record in found]
@@ -83,7 +83,7 @@ def _show_figures(records: Records, source: str, metric: str | None, days: int, 
     from tocsin.quality.suites.suite import shown
 
     chosen = records.days(records.check_subject(source))[:days]
-    profiles = [profile for day in chosen if (profile := records.of_day(source, day).profile) is not None]
+    profiles = [found.profile for day in chosen if (found := records.latest(source, day)) and found.profile]
     names = {name for profile in profiles for name in profile.figures}
     if metric is not None and metric not in names:
         near = nearest(metric, names)
