@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import smtplib
 import ssl
+from email.header import Header
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -122,7 +123,12 @@ def as_mail(message: Message, settings: SmtpSettings) -> EmailMessage:
     mail["From"] = Address(display_name="Tocsin", addr_spec=settings.sender)
     mail["To"] = message.recipient
     # Mail programs decode "=?utf-8?q?...?=" in a header, wherever it came from.
-    mail["Subject"] = printable(message.subject).replace("=?", "=\\u003f")
+    subject = printable(message.subject).replace("=?", "=\\u003f")
+    if subject.isascii():
+        mail["Subject"] = subject
+    else:
+        # A space where Python folds an encoded subject is lost (python/cpython#92081); this older class keeps it.
+        mail.set_raw("Subject", Header(subject, "utf-8", header_name="Subject").encode(linesep="\r\n"))
     mail["Date"] = format_datetime(message.date)
     mail["Message-ID"] = message.id
     mail["Auto-Submitted"] = "auto-generated"
@@ -140,7 +146,7 @@ def as_mail(message: Message, settings: SmtpSettings) -> EmailMessage:
         assert isinstance(html, EmailMessage)
         cid = f"<{PICTURE}>"
         html.add_related(message.picture, "image", "png", cid=cid, disposition="inline", filename="score.png")
-    if message.subject.isascii():
+    if subject.isascii():
         # Folding may put all of it on a second line, which readers show with a space before it.
         mail.policy = SMTP.clone(max_line_length=998)
     return mail
