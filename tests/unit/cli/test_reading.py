@@ -166,6 +166,15 @@ def test_the_exit_code_tells_on_request_whether_there_is_anything() -> None:
     assert call("findings", "--exit-code", "--detector", "other")[0] == 0
     assert call("alerts", "--exit-code")[0] == 1
     assert call("alerts", "--exit-code", "--state", "resolved")[0] == 0
+    summed = ("alerts", "--exit-code", "--by-detector", "--since", "2020-01-01")
+    assert (call(*summed)[0], call(*summed, "--state", "resolved")[0]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "words", [("1", "--exit-code"), ("--by-detector", "--limit", "5"), ("silences", "--by", "ann")]
+)
+def test_an_option_that_would_be_ignored_is_refused(words: tuple[str, ...]) -> None:
+    assert call("alerts", *words)[0] == 2
 
 
 @pytest.mark.usefixtures("stored")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tocsin.alerts.actions import ActionResult, Actor, Silence
     from tocsin.alerts.store.alert_rows import Alert, AlertDetails, Notification
     from tocsin.alerts.store.database import Database
-    from tocsin.alerts.store.queries import DetectorDigest
+    from tocsin.alerts.store.queries import AlertFilter, DetectorDigest
     from tocsin.cli.json_shapes import RoutedShape
     from tocsin.declare.model.alert_matcher import AlertLabels
     from tocsin.declare.model.finding import Finding
@@ -91,20 +91,19 @@ def alerts(
 
     Exit code 1 when there is none with this number.
     """
-    from tocsin.alerts.store.queries import AlertFilter, digest, list_alerts, show_alert
+    from tocsin.alerts.store.queries import AlertFilter, list_alerts, show_alert
 
     wanted = AlertFilter(
         state=state, detector=detector, owner=owner, level=level, entity=entity, since=options.since(since), limit=limit
     )
-    if alert is not None and (by_detector or wanted != AlertFilter()):
+    if alert is not None and (by_detector or exit_code or wanted != AlertFilter()):
         raise typer.BadParameter("shows one alert: leave out what chooses from the list", param_hint="ALERT")
     with reading_alerts() as database:
         if alert is not None:
             _write_alert(alert, show_alert(database, alert), json=json)
             return
         if by_detector:
-            write_list(digest(database, wanted), _DIGEST, _digest_row, json=json, empty="no alerts")
-            return
+            raise typer.Exit(_write_digest(database, wanted, json=json) and exit_code)
         found, muting = list_alerts(database, wanted), _read_silences(database)
     write_list(found, _COLUMNS, _row, json=json, empty="no alerts")
     note_left_out(found, limit, detector)
@@ -112,6 +111,15 @@ def alerts(
         note(f"every alert is silenced until {utc(one.ends_at)} by {one.owner}: {one.reason}", style="red")
     if exit_code and found:
         raise typer.Exit(1)
+
+
+def _write_digest(database: Database, wanted: AlertFilter, *, json: bool) -> bool:
+    from tocsin.alerts.store.queries import digest
+
+    options.refuse_beside("with --by-detector", limit=wanted.limit != 100)
+    found = digest(database, wanted)
+    write_list(found, _DIGEST, _digest_row, json=json, empty="no alerts")
+    return bool(found)
 
 
 def _write_alert(alert: int, details: AlertDetails | None, *, json: bool) -> None:
@@ -209,6 +217,7 @@ def silences(
         with _acting(by) as (connection, who):
             found = [actions.unsilence(connection, end, who)]
     else:
+        options.refuse_beside("without --end", by=by)
         with reading_alerts() as database:
             found = _read_silences(database, ended=ended)
     _write_silences(found, json=json)
@@ -411,7 +420,8 @@ def _show_route(shown: RoutedShape, spec: DetectorSpec) -> None:
     about = f" about {entity_text(shown.entity)}" if shown.entity else ", about no entity: say one with --entity"
     line(f"{shown.level} alert of {shown.detector}{about}; owner {shown.owner}; {utc(shown.at)}")
     if not (spec.stage is Stage.LIVE and spec.notify):
-        line(f"{shown.detector} notifies nobody now: its stage is {spec.stage.value}", style="yellow")
+        why = "it declares notify=False" if spec.stage is Stage.LIVE else f"its stage is {spec.stage.value}"
+        line(f"{shown.detector} notifies nobody now: {why}", style="yellow")
     line("")
     rows = [(each.route, "takes it" if each.takes else "no", each.why) for each in shown.tried]
     table(("ROUTE", "", "WHY"), rows, empty="")

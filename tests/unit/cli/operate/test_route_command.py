@@ -65,6 +65,17 @@ def test_each_route_says_why_it_takes_an_alert_or_not() -> None:
         assert part in shown
 
 
+@pytest.mark.usefixtures("receiver")
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [('stage="shadow"', "its stage is shadow"), ('stage="live", notify=False', "it declares notify=False")],
+)
+def test_a_detector_that_notifies_nobody_says_why(tmp_path: Path, key: str, why: str) -> None:
+    file = tmp_path / "detectors" / "failed_logins.py"
+    file.write_text(file.read_text().replace('stage="live"', key))
+    assert f"failed_logins notifies nobody now: {why}" in call("--detector", "failed_logins")
+
+
 def test_a_finding_goes_its_way_and_a_test_message_to_each_receiver(tmp_path: Path, receiver: WebReceiver) -> None:
     database = Database(f"sqlite:///{tmp_path}/.tocsin/state/alerts.db")
     database.migrate()
