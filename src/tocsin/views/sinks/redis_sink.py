@@ -1,8 +1,9 @@
 """Keep a view in Redis: one hash for each row, or the hashes that the view itself names.
 
-A view whose key is ("hash", "field") with the one value "value" is written as `HSET hash field value`. Any other has a
-hash for each row, `<table>:<key>` or `<table>:<key>:<start of its window>`, with a field for each value that is not
-null, and `final` if it has windows. One script applies a batch and remembers its offsets, so Redis has both or none.
+A view without windows whose key is ("hash", "field") with the one value "value" is written as `HSET hash field value`.
+Any other has a hash for each row, `<table>:<key>` or `<table>:<key>:<start of its window>`, with a field for each value
+that is not null, and `final` if it has windows. One script applies a batch and remembers its offsets, so Redis has both
+or none.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class RedisSink:
         """Write to an address such as redis://127.0.0.1:6379/0; `consumer` is the key of the offsets. See `Sink`."""
         self.refused = 0
         self._consumer, self._table = consumer, spec.table
-        self._names_hashes = spec.key == ("hash", "field")
+        self._names_hashes = spec.key == ("hash", "field") and spec.window is None
         self._expected = ""
         options: dict[str, Any] = {"socket_timeout": _SECONDS, "socket_connect_timeout": _SECONDS}
         try:
@@ -100,7 +101,7 @@ class RedisSink:
     def _puts(self, rows: Iterable[StoredRow]) -> list[str | int]:
         words: list[str | int] = []
         for row in rows:
-            if self._names_hashes:
+            if self._is_field(row):
                 words += ["F", str(row.key["hash"]), 2, str(row.key["field"]), _to_text(row.values["value"])]
             else:
                 fields = [word for name, value in _fields(row) for word in (name, value)]
@@ -110,11 +111,14 @@ class RedisSink:
     def _removals(self, rows: Iterable[StoredRow]) -> list[str | int]:
         words: list[str | int] = []
         for row in rows:
-            if self._names_hashes:
+            if self._is_field(row):
                 words += ["R", str(row.key["hash"]), 1, str(row.key["field"])]
             else:
                 words += ["D", self._key(row), 0]
         return words
+
+    def _is_field(self, row: StoredRow) -> bool:
+        return self._names_hashes and row.values.keys() == {"value"}
 
     def _key(self, row: StoredRow) -> str:
         window = "" if row.window_start is None else f":{row.window_start:%Y-%m-%dT%H:%M:%S.%fZ}".replace(".000000", "")

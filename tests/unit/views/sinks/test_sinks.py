@@ -14,7 +14,7 @@ import redis
 
 from tests.rig.samples.words import declare_words
 from tests.rig.sink_servers import SinkServer, emptied, running
-from tests.unit.views.view_scene import NOON, MemorySink, view_row, view_spec
+from tests.unit.views.view_scene import NOON, SECOND, MemorySink, view_row, view_spec
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.setting_blocks import ViewSettings
@@ -261,7 +261,13 @@ def test_redis_hashes_that_the_view_names(redis_server: SinkServer) -> None:
     assert server.client.hgetall("d1::service") == {"sum": "10.5"}
     assert server.client.hgetall("d1::statuses") == {"200": "3"}
     assert not server.client.exists("routes")
+    two = rows[1]._replace(values={"value": 1, "more": 2})
+    sink.apply(SinkBatch([two], [], {0: 3}))
     sink.close()
+    windowed = server.sink(key=("hash", "field"))
+    windowed.replace([rows[1]._replace(window_start=NOON + at * SECOND) for at in (0, 10)], [two], {0: 4})
+    windowed.close()
+    assert len(server.client.keys("windowed_counts:*")) == 2, "windows share no field, and the row of two values is gone"
     server.client.close()
 
 
