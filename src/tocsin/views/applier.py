@@ -295,15 +295,22 @@ class Applier:
         self._sink_offsets = ahead
 
     def _check(self, sink: Sink) -> Offsets:
-        """Return up to where the sink has applied the topic, after filling it if the file is further."""
+        """Return up to where the sink has applied the topic, after filling it if the file is further.
+
+        It is filled, too, when the view names another table than before: the offsets there say nothing of that one.
+        """
         in_sink, applied = sink.offsets(), self._store.offsets()
-        if in_sink is not None and all(in_sink.get(partition, 0) >= offset for partition, offset in applied.items()):
-            return in_sink
-        if applied:
-            _log.warning("filling the sink", sink=self._spec.sink, in_sink=in_sink, applied=applied)
-            self.counts["refills"] += 1
-        sink.replace(self._store.rows(self.current or ""), (), applied)
-        return applied
+        table, noted = self._spec.table, self._store.fact("table")
+        is_other = noted not in (None, table)
+        if in_sink is None or is_other or any(in_sink.get(part, 0) < offset for part, offset in applied.items()):
+            if applied:
+                _log.warning("filling the sink", sink=self._spec.sink, table=table, in_sink=in_sink, applied=applied)
+                self.counts["refills"] += 1
+            sink.replace(self._store.rows(self.current or ""), (), applied)
+            in_sink = applied
+        if noted != table:
+            self._store.note(table=table)
+        return in_sink
 
     def _stored_build(self, build: str) -> str:
         """Name the build under which the store has the rows of the topic."""

@@ -80,6 +80,11 @@ def test_a_sink_that_lost_what_it_had_is_filled(store: RowStore, offsets: Any) -
     applier.check_sink()
     assert sink.counts() == {"a": 1, "b": 1, "c": 1}
     assert applier.counts["refills"] == 2
+    renamed = Applier(view_spec(table="other"), store, sink)
+    sink.rows = {}
+    for _ in range(2):
+        renamed.check_sink()
+        assert (sink.counts(), renamed.counts["refills"]) == ({"a": 1, "b": 1, "c": 1}, 1)
 
 
 def test_what_is_no_row_is_counted_and_left_out(store: RowStore, path: Path) -> None:
