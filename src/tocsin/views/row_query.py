@@ -124,6 +124,11 @@ class ViewReader:
             rebuilding=noted.get("rebuilding", False),
         )
 
+    def build(self) -> str:
+        """Name the build that readers see; "" while there is none."""
+        with self._translate_errors():
+            return str(self._connection.execute(f"SELECT ifnull({CURRENT}, '')").fetchone()[0])
+
     def get(self, name: str, window: datetime | None = None) -> StoredRow | None:
         """Return the row called `name`, of the window that starts at `window`, else of the last one; None without.
 

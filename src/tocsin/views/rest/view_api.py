@@ -202,7 +202,8 @@ _MOST_EVENTS = 100
 class Follower:
     """One reader that follows a view, or its row `key`; it has everything up to `version` of the view.
 
-    It follows rows whose name begins with `prefix` alone, and those of the `window` that starts then.
+    It follows rows whose name begins with `prefix` alone, and those of the `window` that starts then. Once readers see
+    another `build` it gets all rows of that: they may have been written before `version`, while it was filling.
     """
 
     views: OpenViews
@@ -212,11 +213,14 @@ class Follower:
     prefix: str = ""
     window: datetime | None = None
     has_row: bool = False
+    build: str = ""
 
     def look(self) -> list[str]:
         """Return what has changed since the last look, as events."""
         try:
             reader = self.views.reader(self.view)
+            if (build := reader.build()) != self.build:
+                self.build, self.version = build, 0 if self.build else self.version
             own = None if self.key is None else reader.get(self.key, self.window)
             rows, self.version = reader.changes(self.version, own.name if own else self.key)  # `key` may be a value
         except (NoRowsYet, NoSuchName, TransientError):

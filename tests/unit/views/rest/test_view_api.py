@@ -14,7 +14,7 @@ from tests.unit.views.view_scene import NOON, record, view_row, view_spec
 from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.settings import Settings
 from tocsin.views.applier import Applier
-from tocsin.views.rest.view_api import OpenViews, view_api
+from tocsin.views.rest.view_api import Follower, OpenViews, view_api
 from tocsin.views.row_store import RowStore, store_path
 from tocsin.web.server import read_token, token_file
 
@@ -178,6 +178,19 @@ def test_changes_are_sent_while_they_happen(api: Api, word: str) -> None:
     assert [count for count in counts if count != 9] == [1, 5, 6, 7]
     assert "event: removed" in events[-1]
     assert api.app.state.followers.count == 0
+
+
+def test_who_comes_while_a_build_fills_gets_its_rows_at_the_switch(api: Api) -> None:
+    applier, views = api.fill(), OpenViews(api.settings)
+    applier.apply([record(view_row("w1", 7, build="b"), 10)])
+    fresh = views.reader("word_counts").freshness()
+    assert fresh is not None
+    follower = Follower(views, "word_counts", None, fresh.version)
+    assert follower.look() == []
+    applier.switch("b")
+    assert ['"count":7' in event for event in follower.look()] == [True]
+    assert follower.look() == []
+    views.close()
 
 
 def test_the_token_is_made_once_and_is_for_its_owner(tmp_path: Path) -> None:

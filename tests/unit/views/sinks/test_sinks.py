@@ -267,7 +267,9 @@ def test_redis_hashes_that_the_view_names(redis_server: SinkServer) -> None:
     windowed = server.sink(key=("hash", "field"))
     windowed.replace([rows[1]._replace(window_start=NOON + at * SECOND) for at in (0, 10)], [two], {0: 4})
     windowed.close()
-    assert len(server.client.keys("windowed_counts:*")) == 2, "windows share no field, and the row of two values is gone"
+    assert len(server.client.keys("windowed_counts:*")) == 2, (
+        "windows share no field, and the row of two values is gone"
+    )
     server.client.close()
 
 
