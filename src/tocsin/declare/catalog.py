@@ -20,6 +20,7 @@ from tocsin.declare.feeding import (
     faults_of_joins,
     faults_of_sources,
     faults_of_table,
+    faults_of_views,
     findings_source,
     models_table,
 )
@@ -236,6 +237,7 @@ def read_catalog(project: Path) -> Catalog:
     flows = _read_flows(project, sources, broken)
     detectors = _read_code(project / "detectors", read_spec, sources, broken)
     views = _read_code(project / "views", read_view, sources, broken)
+    _take_out(views, faults_of_views(views), project / "views", broken)
     tables |= {spec.model_table: models_table(spec, sources) for spec in detectors.values() if spec.model is not None}
     made = {name: faults_of_table(spec, project / "tables", sources, views) for name, spec in tables.items()}
     _take_out(tables, made, project / "tables", broken)

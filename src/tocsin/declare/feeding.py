@@ -17,6 +17,7 @@ from tocsin.declare.model.names import FLOW, INGEST, JobName, Names
 from tocsin.declare.model.source import ENVELOPE, Format, Source
 from tocsin.declare.model.table import TableSpec
 from tocsin.declare.model.view import ViewSpec
+from tocsin.declare.sinks import SINKS
 
 _FINDING_COLUMNS = {
     "finding_id": "string", "detector": "string", "level": "string", "window_start": "timestamp",
@@ -169,6 +170,20 @@ def faults_of_table(
         what = f"view '{spec.view}' has several rows of one key on its topic; a table needs one with window=None, "
         what += "without keep and total"
         found.append(Fault(where, what, key="view"))
+    return found
+
+
+def faults_of_views(views: Mapping[str, ViewSpec]) -> dict[str, list[Fault]]:
+    """Find the views that write one table of a sink, where rows of one would take the place of the other's."""
+    found: dict[str, list[Fault]] = {}
+    for name, spec in views.items():
+        rivals = [
+            other for other, view in views.items()
+            if other != name and view.stage.runs and (view.sink, view.table) == (spec.sink, spec.table)
+        ]  # fmt: skip
+        if rivals and spec.stage.runs and spec.sink in SINKS and not SINKS[spec.sink].is_mixed:
+            what = f"'{spec.table}' in {spec.sink} is also that of view {', '.join(rivals)}; name another"
+            found[name] = [Fault(str(spec.path), what, key="table")]
     return found
 
 

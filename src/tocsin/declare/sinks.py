@@ -17,12 +17,14 @@ class SinkKind:
         sink: `module:class`, made from an address, the name under which it remembers offsets, and a `ViewSpec`; it
             checks the address. A text, since views are read where the libraries of sinks are missing.
         is_shared: whether several jobs may write the rows of one view.
+        is_mixed: whether several views may write one table: keys of other columns are other series there.
         taken, taken_by_windows: names that no column may have, in any view, or in one with windows.
         longest_name: of a column, in bytes; None without a limit.
     """
 
     sink: str
     is_shared: bool = True
+    is_mixed: bool = False
     taken: tuple[str, ...] = ()
     taken_by_windows: tuple[str, ...] = ("final",)
     longest_name: int | None = None
@@ -45,7 +47,7 @@ SINKS: dict[str, SinkKind] = {
     ),
     "redis": SinkKind("tocsin.views.sinks.redis_sink:RedisSink"),
     # It remembers no offsets.
-    "influx": SinkKind("tocsin.views.sinks.influx_sink:InfluxSink", is_shared=False, taken=("time",)),
+    "influx": SinkKind("tocsin.views.sinks.influx_sink:InfluxSink", is_shared=False, is_mixed=True, taken=("time",)),
 }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.samples.words import declare_words
 from tocsin.declare.catalog import read_catalog
 from tocsin.declare.model.detector import Levels
 from tocsin.declare.model.durations import parse_duration, spark_interval
@@ -213,3 +214,17 @@ def test_a_broken_flow_does_not_take_its_source_away(project: Path) -> None:
     catalog = read_catalog(project)
     assert set(catalog.broken) == {"flows/flow_0"}
     assert catalog.upstream("words") == []
+
+
+@pytest.mark.parametrize(
+    ("sink", "stage", "refused"),
+    [("redis", "live", True), ("postgres", "shadow", True), ("redis", "draft", False), ("influx", "live", False),
+     ("sqlite", "live", False)],
+)  # fmt: skip
+def test_one_view_writes_a_table(tmp_path: Path, sink: str, stage: str, refused: bool) -> None:
+    declare_words(tmp_path, sink=sink, table="counts")
+    declare_words(tmp_path, "copied", sink=sink, table="counts", stage=stage)
+    declare_words(tmp_path, "counts", sink="topic")
+    broken = read_catalog(tmp_path).broken
+    assert broken.keys() == ({"views/word_counts", "views/copied"} if refused else set())
+    assert not refused or "is also that of view copied; name another" in str(broken["views/word_counts"])
