@@ -230,7 +230,7 @@ def resend(
     refused: Annotated[bool, typer.Option("--refused", help="What any recipient has refused within a week.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Send again what was refused for good, once the address or the receiver is mended.
+    """Send again what was refused for good, to the same addresses, once these take it.
 
     Whoever was notified of the alert since gets nothing again. Exit code 1 when there is nothing to send.
     """

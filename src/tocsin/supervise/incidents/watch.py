@@ -213,8 +213,9 @@ _ADVICE = {
     Condition.WAITING: "Nothing is lost while Kafka keeps the records. Jobs go on by themselves once it is there.",
     Condition.IGNORING: "Detectors do not see these records. Make the patterns of `ignore` in the source's file "
     "narrower, unless nearly all records are of no use.",
-    Condition.REFUSED: "Mend the addresses in the detectors' files, `routes.toml` or the settings, or the receivers "
-    "themselves. The first command then sends what was refused.",
+    Condition.REFUSED: "Where the receivers are at fault, mend them; the first command then sends them what they "
+    "refused. Where an address is wrong, mend it in the detector's file, `routes.toml` or the settings: the next "
+    "finding of each alert notifies it. What it missed until then `tocsin alerts` lists.",
     Condition.UNDECLARED: "The findings are stored, and become alerts as soon as a file in `detectors/` of this "
     "installation declares their detector. If they come from another installation, give each its own topics.",
     Condition.ISOLATED: "It goes on alone. If its own JVM dies too, the job is the cause: it tells so as a crash loop "
