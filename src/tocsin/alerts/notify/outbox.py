@@ -85,6 +85,7 @@ class Group:
     Attributes:
         name: of their detector; `_EMAILS` or `_SUMMARY` for those of several.
         is_due: whether those of several detectors leave now; None for a group of one.
+        lines: of a summary, what it lists.
     """
 
     recipient: str
@@ -94,6 +95,7 @@ class Group:
     state: GroupState
     is_due: bool | None = None
     interval: timedelta = grouping.WAIT
+    lines: tuple[NotificationKind, ...] = SUMMARIZED
 
     def decide(self, gathered: int, urgent: int, now: datetime) -> Departure | None:
         """Choose what leaves, of so many alerts; see `grouping`."""
@@ -243,7 +245,9 @@ def _groups(connection: Connection, now: datetime, group_interval: timedelta) ->
         (late, oldest), (more, until) = delayed.get(to, (0, None)), continuing.get(to, (0, None))
         state = states[to, _SUMMARY]
         has_come = grouping.is_due(state.last_sent_at, oldest, until, now)
-        groups.append(Group(to, _SUMMARY, late + more, 0, state, has_come))
+        # Those of what is late leave each hour, where what continues would be listed each hour, too.
+        lines = SUMMARIZED if until is not None and until <= now else (NotificationKind.DELAYED,)
+        groups.append(Group(to, _SUMMARY, late + more, 0, state, has_come, lines=lines))
     return groups
 
 
@@ -266,7 +270,7 @@ def rows_of(connection: Connection, group: Group) -> list[Row[Any, Any, Any, Any
     """List all that has gathered in a group, the oldest first: `id`, `alert_id`, `kind` and `message_id`."""
     own = select(_table.id, _table.alert_id, _table.kind, _table.message_id).where(_table.recipient == group.recipient)
     if group.name == _SUMMARY:
-        own = own.where(_table.state == "waiting", _table.kind.in_(SUMMARIZED))
+        own = own.where(_table.state == "waiting", _table.kind.in_(group.lines))
     else:
         its_own = _table.kind == _EMAIL if group.name == _EMAILS else _table.detector == group.name
         own = own.where(_table.state == "pending", its_own)

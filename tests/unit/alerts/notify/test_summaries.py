@@ -50,11 +50,14 @@ def test_what_continues_is_one_line_for_its_entity_in_a_daily_summary_and_leaves
         scene.close_windows(start + MINUTE)
         scene.send()
         scene.notifier.tidy()
+        if hour == 2:
+            scene.index(60, user="late", at=NOON)
+            scene.send_later(2 * MINUTE)
         if hour == 24:
-            assert [subject.partition(" ")[0] for _, subject in scene.subjects] == ["mallory:"]
-    assert [subject for _, subject in scene.subjects[1:]] == ["[summary] 1 alert of failed_logins"]
+            assert [subject.partition(" ")[0] for _, subject in scene.subjects] == ["mallory:", "[summary]"]
+    assert [subject for _, subject in scene.subjects[1:]] == ["[summary] 1 alert of failed_logins"] * 2
     assert sorted(Counter(sent.state for sent in scene.notifications).items()) == [
-        ("replaced", 24), ("sent", 2), ("waiting", 1)
+        ("replaced", 24), ("sent", 3), ("waiting", 1)
     ]  # fmt: skip
     assert [alert.state for alert in queries.list_alerts(scene.database, AlertFilter())].count("open") == 1
 
