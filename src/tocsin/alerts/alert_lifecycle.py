@@ -115,10 +115,16 @@ def missing_of(connection: Connection, every: Mapping[str, timedelta], now: date
     """
     # Its end would overtake a notification that gathers, or hide in one message with it.
     waits = exists().where(notifications.c.alert_id == alerts.c.id, notifications.c.state.in_(("waiting", "pending")))
+    # Where another refused it, `outbox.forget_refused` has emptied `notified_at_once`.
+    has_reached = exists().where(
+        notifications.c.alert_id == alerts.c.id,
+        notifications.c.kind.in_(("urgent", "email")),
+        notifications.c.state == "sent",
+    )
     last_end = select(func.max(findings.c.window_end)).where(_counts(alerts.c.id)).scalar_subquery()
     query = select(alerts.c.id, alerts.c.detector, alerts.c.revision, last_end.label("last_end")).where(
         alerts.c.detector.in_(every),
-        alerts.c.notified_at_once != "",
+        or_(alerts.c.notified_at_once != "", has_reached),
         last_end > now - (_LOOKS_BACK + max(every.values())),
         ~is_followed(),
         ~waits,
