@@ -46,12 +46,17 @@ def test_the_key_of_a_record_is_the_identity_of_its_row(spark: SparkSession) -> 
 
 
 def test_a_row_tells_its_window_its_values_and_its_build(spark: SparkSession) -> None:
-    data = [("ann", (moment("12:00:00"), moment("12:00:10")), 3, float("nan"), float("-inf"), None, [1.5])]
-    rows = spark.createDataFrame(data, f"user_id string, {WINDOW}, n int, a double, b float, c string, d array<double>")
+    nan, infinite = float("nan"), float("-inf")
+    inner = ([1.5, nan], {1: infinite}, (nan, "x"), None)
+    data = [("ann", (moment("12:00:00"), moment("12:00:10")), 3, nan, infinite, None, *inner)]
+    nested = "d array<double>, m map<int, float>, s struct<`x.y`: double, t: string>, none struct<x: double>"
+    kinds = f"user_id string, {WINDOW}, n int, `avg((a / 1.5))` double, `b``` float, c string, {nested}"
+    rows = spark.createDataFrame(data, kinds)
     (record,) = make_rows(rows, SPEC, "build-1").collect()
     assert read(record) == ViewRow(
         key={"user_id": "ann"}, window_start=moment("12:00:00"), window_end=moment("12:00:10"), build="build-1",
-        values={"n": 3, "a": None, "b": None, "c": None, "d": [1.5]},
+        values={"n": 3, "avg((a / 1.5))": None, "b`": None, "c": None, "d": [1.5, None], "m": {"1": None},
+                "s": {"x.y": None, "t": "x"}, "none": None},
     )  # fmt: skip
 
 

@@ -9,6 +9,11 @@ JSON_TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "timeZone": 
 """Options of Spark's JSON writer for times as our records hold them."""
 
 
+def own_column(name: str) -> Column:
+    """Return the column that has just this name: one without alias is called avg((n / 1.5)), with a dot."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
 def any_null(columns: list[Column]) -> Column:
     """Test whether one of `columns` is null."""
     found = F.lit(False)

@@ -15,7 +15,7 @@ from tocsin.declare.model.detector import DetectorSpec, Levels, Span
 from tocsin.declare.model.finding import CUT, MAX_EVIDENCE, Origin, next_rung
 from tocsin.declare.model.sizes import BEGINNING, DIGEST, FINDING_BYTES, RECORD_OVERHEAD, SAMPLE_BYTES, TEXT_BYTES
 from tocsin.detect.stepper import MOST_FAULTS, UNTOLD
-from tocsin.spark.columns import JSON_TIMES, any_null
+from tocsin.spark.columns import JSON_TIMES, any_null, own_column
 from tocsin.spark.events import IDENTITY
 from tocsin.spark.window_column import is_whole
 
@@ -200,7 +200,7 @@ def _context(rows: DataFrame, names: list[str], evidence: Column | None) -> list
     if evidence is not None:
         cut.append(("evidence", F.exists(evidence, lambda sample: ~_is_short(sample))))
     for name in names:
-        column = F.col("`" + name.replace("`", "``") + "`")  # one without alias is called avg((n / 1.5)), with a dot
+        column = own_column(name)
         if isinstance(kinds[name], StringType):
             column = _shorten(column)
         elif not isinstance(kinds[name], _OF_FIXED_SIZE):

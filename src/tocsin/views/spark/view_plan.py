@@ -9,12 +9,14 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     DataType,
     DateType,
     DoubleType,
     FloatType,
     IntegralType,
+    MapType,
     NumericType,
     StringType,
     StructType,
@@ -31,7 +33,7 @@ from tocsin.declare.sinks import SINKS
 from tocsin.ingest.spark.patterns import check_function
 from tocsin.platform.environments import without_elsewhere
 from tocsin.platform.time_limit import time_limit
-from tocsin.spark.columns import JSON_TIMES, any_null
+from tocsin.spark.columns import JSON_TIMES, any_null, own_column
 from tocsin.spark.declared_function import DeclaredFunction
 from tocsin.spark.events import planned_events
 from tocsin.spark.plan_traits import (
@@ -140,9 +142,9 @@ def _column_faults(schema: StructType, spec: ViewSpec) -> list[Fault]:
         for name in needed
         if name not in schema.names
     ]
-    twice = [name for name, count in Counter(schema.names).items() if count > 1]
-    faults += [Fault(str(spec.path), f"view returns {schema.names.count(name)} columns '{name}'", key=name)
-               for name in twice]  # fmt: skip
+    counts = Counter(map(str.lower, schema.names))
+    faults += [Fault(str(spec.path), f"view returns {count} columns '{name}', as Spark ignores case", key=name)
+               for name, count in counts.items() if count > 1]  # fmt: skip
     for field in schema.fields:
         if field.name in spec.key and not isinstance(field.dataType, _KEY_TYPES):
             what = f"is {field.dataType.simpleString()}; a column of the key is a text, a whole number, a boolean, "
@@ -213,7 +215,7 @@ def make_rows(rows: DataFrame, spec: ViewSpec, build: str, publish_from: datetim
     topic takes (`too_long`).
     """
     spec = spec.computed
-    unnamed = any_null([F.col(name) for name in spec.key])
+    unnamed = any_null([own_column(name) for name in spec.key])
     published = rows
     if publish_from is not None and spec.window is not None:
         published = rows.where(F.col("window.start") >= F.lit(publish_from))
@@ -231,7 +233,7 @@ def make_rows(rows: DataFrame, spec: ViewSpec, build: str, publish_from: datetim
 
 def _identity(spec: ViewSpec) -> list[Column]:
     """Give the columns of which Spark's JSON is the text of `canonical_key`."""
-    columns = [F.col(name).alias(name) for name in sorted(spec.key)]
+    columns = [own_column(name).alias(name) for name in sorted(spec.key)]
     if spec.window is not None:
         columns.append(F.unix_micros(F.col("window.start")).alias("window"))
     return columns
@@ -240,17 +242,28 @@ def _identity(spec: ViewSpec) -> list[Column]:
 def _document(rows: DataFrame, spec: ViewSpec, build: str) -> list[Column]:
     used = {*spec.key, "window"} if spec.window is not None else {*spec.key}
     values = [
-        _finite(field.name, field.dataType).alias(field.name) for field in rows.schema.fields if field.name not in used
+        _finite(own_column(field.name), field.dataType).alias(field.name)
+        for field in rows.schema.fields
+        if field.name not in used
     ]
-    columns = [F.struct(*[F.col(name).alias(name) for name in spec.key]).alias("key")]
+    columns = [F.struct(*[own_column(name).alias(name) for name in spec.key]).alias("key")]
     if spec.window is not None:
         columns += [F.col(f"window.{edge}").alias(f"window_{edge}") for edge in ("start", "end")]
     return [*columns, F.struct(*values).alias("values"), F.lit(build).alias("build")]
 
 
-def _finite(name: str, kind: DataType) -> Column:
+def _finite(column: Column, kind: DataType) -> Column:
     """Give null for a number that JSON cannot hold: as a text it would not fit a column of numbers."""
-    column = F.col(name)
-    if not isinstance(kind, DoubleType | FloatType):
+    if not any(name in kind.simpleString() for name in ("double", "float")):
         return column
-    return F.when(~F.isnan(column) & (F.abs(column) != float("inf")), column)
+    match kind:
+        case DoubleType() | FloatType():
+            return F.when(~F.isnan(column) & (F.abs(column) != float("inf")), column)
+        case ArrayType():
+            return F.transform(column, lambda item: _finite(item, kind.elementType))
+        case MapType():
+            return F.transform_values(column, lambda _, item: _finite(item, kind.valueType))
+        case StructType():
+            inner = [_finite(column[field.name], field.dataType).alias(field.name) for field in kind.fields]
+            return F.when(column.isNotNull(), F.struct(*inner))
+    return column
