@@ -137,6 +137,19 @@ def counted(events: DataFrame) -> DataFrame:
             "at: is timestamp; only numbers add up",
         ),
         (lambda events: counted(events).select("*", F.lit(1).alias("n")), {"window": None}, "returns 2 columns 'n'"),
+        (lambda events: counted(events).select("*", F.lit(1).alias("N")), {"window": None}, "returns 2 columns 'n'"),
+        (lambda events: events.groupBy("window", "user_id", "action").agg(F.sum("amount")), {}, "groups by 'action'"),
+        (
+            lambda events: events.groupBy(F.window("event_time", "1 hour"), "user_id").agg(F.count("*")),
+            {},
+            "window: is not what view groups by",
+        ),
+        (
+            lambda events: events.groupBy(F.window("event_time", "1 hour"), "user_id").agg(F.count("*")),
+            {"window": None},
+            "besides the key",
+        ),
+        (lambda events: events.groupBy("user_id", "action").agg(F.max("amount")), {"window": None}, "besides the key"),
         (
             lambda events: events.groupBy("user_id").agg(F.count("*").alias("ctid")),
             {"window": None, "sink": "postgres"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -211,18 +211,22 @@ def _repeat_faults(tree: Node, spec: DetectorSpec, output: str) -> list[Fault]:
 
 def _group_faults(tree: Node, spec: DetectorSpec) -> list[Fault]:
     """List the columns by which `detect` makes several rows of one entity and window, which share an identity."""
+    found = [] if spec.window is None else other_keys(tree, {*spec.entity, "window"})
+    return [Fault(str(spec.path), _OTHER_KEY.format(name), key="detect") for name in found]
+
+
+def other_keys(tree: Node, identity: Collection[str]) -> list[str]:
+    """Name the columns by which the topmost aggregate groups besides those that the columns `identity` are made of."""
     above = _between(tree)
-    if spec.window is None or above is None or any(node.kind not in _KEEP_ROWS | {"Filter"} for node in above):
+    if above is None or any(node.kind not in _KEEP_ROWS | {"Filter"} for node in above):
         return []
     top = next(node for node in tree.walk() if node.kind == "Aggregate")
     outputs = [each for node in (*above, top) for each in node.expressions("projectList", "aggregateExpressions")]
     made = {each.identity: each for each in outputs if each.kind == "Alias" and each.identity is not None}
-    own = [replace_columns(each, made) for each in outputs if each.name in (*spec.entity, "window")]
+    own = [replace_columns(each, made) for each in outputs if each.name in identity]
     known = {leaf.identity for each in own for leaf in each.walk()}
     keys = [leaf for key in top.expressions("groupingExpressions") for leaf in key.walk() if leaf.identity is not None]
-    return [
-        Fault(str(spec.path), _OTHER_KEY.format(leaf.name), key="detect") for leaf in keys if leaf.identity not in known
-    ]
+    return [leaf.name for leaf in keys if leaf.identity not in known]
 
 
 def _join_faults(found: DataFrame, spec: DetectorSpec, output: str, reach: timedelta) -> list[Fault]:

@@ -30,6 +30,7 @@ from tocsin.declare.model.sizes import RECORD_OVERHEAD, VIEW_BYTES
 from tocsin.declare.model.source import Source
 from tocsin.declare.model.view import ViewSpec
 from tocsin.declare.sinks import SINKS
+from tocsin.detect.spark.plan import other_keys
 from tocsin.ingest.spark.patterns import check_function
 from tocsin.platform.environments import without_elsewhere
 from tocsin.platform.time_limit import time_limit
@@ -50,9 +51,13 @@ from tocsin.spark.plan_tree import Node
 from tocsin.spark.query.work import MICRO_BATCH
 from tocsin.spark.query_plan import QueryPlan, analyse, mode_of, refusal_of, source_faults
 from tocsin.spark.tables.spark.joined_tables import no_rows
-from tocsin.spark.window_column import is_whole
+from tocsin.spark.window_column import has_other_windows, is_whole
 
 FUNCTION = "view"
+_OTHER_WINDOW = (
+    "is not what view groups by, so a rebuild would cut its windows elsewhere: group by the column 'window' that "
+    "events have, and declare another length as window=, or overlapping ones with slide="
+)
 _KEY_TYPES = (StringType, BooleanType, IntegralType, DateType, TimestampType)
 
 
@@ -85,6 +90,8 @@ def read_plan(rows: DataFrame, spec: ViewSpec, sources: Sequence[Source]) -> Que
     tree, declared, spec = analyse(rows), spec, spec.computed
     wrong, reach = source_faults(rows, tree, (spec.path, FUNCTION), sources)
     faults = [*_column_faults(rows.schema, spec), *wrong, *_tree_faults(tree, declared)]
+    if spec.window is not None and has_other_windows(tree, spec, rows.sparkSession):
+        faults.append(Fault(str(spec.path), _OTHER_WINDOW, key="window"))
     faults += (
         _sink_faults(rows.schema, declared)
         + _sum_faults(rows.schema, declared)
@@ -129,6 +136,10 @@ def _tree_faults(tree: Node, declared: ViewSpec) -> list[Fault]:
     if (closed := _why_closed(tree)) and declared.window is None:
         what = f"{closed}, which Spark takes only with a window: each row is written when it has closed"
         faults.append(Fault(str(declared.path), what, key="window"))
+    spec = declared.computed
+    for name in other_keys(tree, {*spec.key, *([] if spec.window is None else ["window"])}):
+        what = f"groups by '{name}' besides the key, so the row of one takes the place of another's; name it in key=, "
+        faults.append(_fault(declared, f"{what}or take it by an aggregate such as F.max('{name}')"))
     if called := find_unrepeatable(tree):
         what = f"calls {called}: an event that is read again after a crash would make another row; use event_time"
         faults.append(_fault(declared, what))
