@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 
-from sqlalchemy import Connection, and_, insert, not_, or_, select, update
+from sqlalchemy import Connection, and_, exists, insert, not_, or_, select, update
 
 from tocsin.alerts import actions, alert_states
 from tocsin.alerts.actions import Silence
@@ -147,6 +147,16 @@ def unmute(connection: Connection, ids: Sequence[int], now: datetime) -> None:
         connection.execute(update(notifications).where(_table.id.in_(leaving)).values(values))
     over = {row.alert_id: row.muted_by for row in rows if not row.is_dropped}
     _note(connection, Action.UNMUTED, over, now)
+    _list_what_continues(connection, list(over), now)
+
+
+def _list_what_continues(connection: Connection, ids: Sequence[int], now: datetime) -> None:
+    """Let the lines of what continues these alerts leave now: nobody has heard of it, and they would wait for a day."""
+    before = alerts.alias()
+    same = (before.c.detector == alerts.c.detector, before.c.entity_hash == alerts.c.entity_hash)
+    later = select(alerts.c.id).where(exists().where(before.c.id.in_(ids), *same))
+    lines = and_(_table.alert_id.in_(later), _table.kind == _CONTINUING, _table.state == "waiting")
+    connection.execute(update(notifications).where(lines).values(wait_until=now))
 
 
 def find_expired(connection: Connection, now: datetime) -> list[int]:

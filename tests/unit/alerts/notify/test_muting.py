@@ -144,6 +144,19 @@ def test_what_a_silence_muted_leaves_when_it_ends_in_a_summary_if_it_is_late(sce
     assert [action for action, _ in history(scene)] == ["muted", *ended, "unmuted"]
 
 
+def test_what_goes_on_when_a_silence_ends_is_listed_with_what_that_muted(scene: Scene) -> None:
+    every = AlertMatcher(detector=(FACTS.name,))
+    act(scene, lambda connection: actions.silence(connection, every, ANN, ANN.at + 2 * HOUR))
+    for hour in range(3):
+        scene.now = ANN.at + hour * HOUR
+        scene.close_windows(scene.now)
+        scene.index(60, at=NOON + hour * HOUR)
+        scene.send()
+    scene.notifier.tidy()
+    scene.send()
+    assert scene.subjects == [(OWNER, "[summary] 2 alerts of failed_logins")]
+
+
 def test_a_wider_alert_mutes_others_until_it_is_resolved(scene: Scene) -> None:
     text = "[[inhibit]]\nwider = { entity = { user_id = ['outage'] } }\nnarrower = { detector = ['failed_logins'] }\n"
     (scene.settings.project / "routes.toml").write_text(text)
