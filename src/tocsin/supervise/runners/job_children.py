@@ -30,7 +30,7 @@ _START_SECONDS = 15.0
 _ROOM = 2048
 _HOW = "TOCSIN_JOB_SERVER"
 _SERVERS: list[tuple[subprocess.Popen[bytes], int]] = []
-"""The servers that this process has started, each with the connection whose end a tied one does not survive."""
+"""What this process has started, with its end of a connection to the server, which a tied server does not survive."""
 
 log = structlog.get_logger()
 
@@ -92,9 +92,10 @@ class JobChildren:
         finally:
             os.close(theirs)
         if prefix:
-            program.wait()
-        for before, _ in _SERVERS:
-            before.poll()  # so that what has ended goes from the process list
+            program.wait()  # it has forked the server
+        for ended in [each for each in _SERVERS if each[0].poll() is not None]:
+            _SERVERS.remove(ended)
+            os.close(ended[1])
         _SERVERS.append((program, ours))
         return select.select([ours], [], [], _START_SECONDS)[0] != [] and os.read(ours, 1) != b""
 
