@@ -7,6 +7,7 @@ there is, it writes a tick into each partition every second. So does a flow, wit
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ from tocsin.platform.kafka.topic_set import Position
 
 EVERY_SECONDS = 1.0
 _MARGIN_SECONDS = 0.01
+# The broker dates a record before anybody can read it, and the first append to a partition is slow. What takes longer
+# still is in the two seconds that detectors add to the lateness.
+_APPEND_SECONDS = 0.2
 
 log = structlog.get_logger()
 
@@ -67,11 +71,13 @@ class TickRule:
 
 
 def by_clock(reporter: Reporter, ends: Callable[[], Position]) -> TrueAfter:
-    """Ask the broker's clock first, and then for the ends of the raw topic."""
+    """Ask the broker's clock first, and a moment later for the ends of the raw topic."""
 
     def ask() -> tuple[datetime, Position] | None:
-        moment = reporter.broker_time()
-        return None if moment is None else (moment, ends())
+        if (moment := reporter.broker_time()) is None:
+            return None
+        time.sleep(_APPEND_SECONDS)
+        return moment, ends()
 
     return ask
 
@@ -128,7 +134,7 @@ class Ticker:
 
     def _run(self) -> None:
         while not self._watched.is_stopping():
-            moment = None
+            moment, began = None, time.monotonic()
             try:
                 moment = self._ask()
                 if self._write() and self._trouble:
@@ -139,7 +145,8 @@ class Ticker:
                     what = "windows of an idle topic stay open until they are"
                     log.warning("ticks not written, trying on", topic=self._events, means=what, reason=str(error))
                 self._trouble = str(error)
-            if self._wake.wait(pause_after(moment)):  # a batch was committed: what was asked before may be true now
+            pause = pause_after(moment) - (time.monotonic() - began)
+            if self._wake.wait(max(0.0, pause)):  # a batch was committed: what was asked before may be true now
                 self._wake.clear()
 
     def _ask(self) -> datetime | None:
