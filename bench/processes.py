@@ -14,7 +14,7 @@ from typing import Self
 
 import psutil
 
-from tocsin.platform.fork_server import Begun
+from tocsin.platform.fork_server import RunningProgram
 
 _STOP_SECONDS = 20.0
 _TAIL_LINES = 25
@@ -42,7 +42,7 @@ class Program:
         log: Path,
         environment: Mapping[str, str] | None = None,
         others: Callable[[], list[psutil.Process]] = list,
-        begin: Callable[[Sequence[int]], Begun | None] = lambda files: None,
+        begin: Callable[[Sequence[int]], RunningProgram | None] = lambda files: None,
     ) -> None:
         """Start `command`, with the environment of this process if none is given; `others` work for it elsewhere.
 
@@ -98,7 +98,8 @@ class Program:
         began = time.monotonic()
         members = self.members()
         if self._child.poll() is None:
-            os.kill(self.pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
         for _ in waiting(_STOP_SECONDS, 0.02):
             if self._child.poll() is not None:
                 break

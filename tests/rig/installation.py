@@ -35,8 +35,8 @@ from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.runner import Labels, Launch, Process, instance_of
 
 READY_SECONDS = 120.0
-SERVERS = here().root / ".tocsin" / "test_servers"
-"""One folder for all installations: their jobs run the same code."""
+SERVERS = here().root / ".tocsin" / "test_servers" / str(os.getpid())
+"""One folder for all installations of this process: their jobs run the same code, and their servers end with it."""
 STOP_SECONDS = 20.0
 
 

@@ -57,16 +57,9 @@ def wipe(state: Path) -> None:
 def _is_ours(state: Path) -> bool:
     """Return whether an unmarked folder holds nothing, or only what jobs and commands put there without the stack."""
     ours = (
-        "alerts.db",
-        "checkpoints",
-        "heartbeats",
-        "history",
-        "logs",
-        "parity",
-        "quality",
-        "supervision",
-        FORM_FILE,
-        LOCK,
+        *("alerts.db", "batches", "checkpoints", "code.json", "drains", "engines", "heartbeats", "history"),
+        *("job_servers", "logs", "models", "parity", "quality", "replays", "supervision", "tables", "views"),
+        *(FORM_FILE, LOCK),
     )
     return all(path.name.startswith(ours) for path in state.iterdir())
 

@@ -20,16 +20,16 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-SOCKET, FOLDERS, VARIABLE = "programs.sock", "batches", "TOCSIN_BATCHES"
-"""The socket of a server; the folder in the state that has a folder for each; the variable that tells the client where.
+SOCKET, LOCK, FOLDERS, VARIABLE = "programs.sock", "lock", "batches", "TOCSIN_BATCHES"
+"""The socket of a server and what it locks; the folder in the state that has a folder for each; the variable that tells
+the client where.
 """
-CHILD = "TOCSIN_CHILD"
-"""The variable that a program has which a server runs."""
-_ANSWER_SECONDS = 30.0
+CHILD, JOBS = "TOCSIN_CHILD", "TOCSIN_JOB_SERVER"
+"""The variables that a program has which a server runs, and that tell the server of jobs how to run."""
+_ANSWER_SECONDS = 10.0
 _BEGINS = "begins"
 Choose = Callable[[Sequence[str]], Callable[[], int | None] | None]
-"""Finds in a client's command, with environment and folder of the client, what a child is to run: a function that
-returns an exit code, or None for success. None if it must not run here."""
+"""Returns what a child runs for a client's command, in its environment and folder, or None to refuse."""
 
 
 def listen(path: Path) -> socket.socket:
@@ -64,8 +64,7 @@ def serve(
             listener.close()
         elif descriptor == listener.fileno():
             connection, _ = listener.accept()
-            with contextlib.suppress(OSError):  # no room for a child: the client sees the connection end
-                child = _fork(connection, choose, tied=tied)
+            if (child := _fork(connection, choose, tied=tied)) is not None:
                 running[handle := os.pidfd_open(child)] = child, connection
                 poll.register(handle, select.POLLIN)
                 if tied:
@@ -96,10 +95,15 @@ def _tell_end(child: int, connection: socket.socket) -> None:
         connection.send(f"{code}\n".encode())
 
 
-def _fork(connection: socket.socket, choose: Choose, *, tied: bool) -> int:
-    server, child = os.getpid(), os.fork()
-    if child:
-        return child
+def _fork(connection: socket.socket, choose: Choose, *, tied: bool) -> int | None:
+    """Run the program of a client in a child; returns its number, None if there is no room for one."""
+    server = os.getpid()
+    try:
+        if child := os.fork():
+            return child
+    except OSError:
+        connection.close()
+        return None
     os.setsid()
     os.closerange(3, connection.fileno())
     os.closerange(connection.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
@@ -132,11 +136,11 @@ def _run(connection: socket.socket, choose: Choose, server: int | None) -> int:
         tempfile.tempdir = None  # it is that of the server
         if (run := choose(asked["command"])) is None:
             return 0
+        connection.sendall(f"{_BEGINS} {os.getpid()}\n".encode())
+        connection.close()
         for number, file in enumerate(files):
             os.dup2(file, number)
             os.close(file)
-        connection.sendall(f"{_BEGINS} {os.getpid()}\n".encode())
-        connection.close()
         return run() or 0
     except SystemExit as end:
         if isinstance(end.code, str):
@@ -156,7 +160,7 @@ def run_program(program: Sequence[str]) -> None:
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
-class Begun:
+class RunningProgram:
     """A program that a server runs, as its client sees it. A `tied` one ends when this object is gone.
 
     Attributes:
@@ -170,7 +174,7 @@ class Begun:
 
     def wait(self, seconds: float | None = None) -> int | None:
         """Wait for the end; returns the exit code, minus the number of a signal, 1 if lost, None while it runs."""
-        if self._code is None and select.select([self._server], [], [], seconds)[0]:
+        if self._code is None and is_readable(self._server, seconds):
             with self._server:
                 answer = _line(self._server)
             self._code, self.is_lost = int(answer or 1), not answer
@@ -185,18 +189,25 @@ class Begun:
         self._server.close()
 
 
+def is_readable(connection: socket.socket | int, seconds: float | None) -> bool:
+    """Wait until `connection` has something to read, or has ended; False if not within `seconds`."""
+    poll = select.poll()  # `select` takes no descriptor above 1023
+    poll.register(connection, select.POLLIN)
+    return poll.poll(None if seconds is None else 1000 * seconds) != []
+
+
 def begin(
     path: Path, command: Sequence[str], environment: Mapping[str, str], folder: Path, files: Sequence[int]
-) -> Begun | None:
-    """Let the server at `path` run `command` with three standard `files`; None if there is none, or it does not."""
+) -> RunningProgram | None:
+    """Let the server at `path` run `command` with three standard `files`; None if it does not begin in time."""
     server = socket.socket(socket.AF_UNIX)
+    server.settimeout(_ANSWER_SECONDS)
     try:
         parent = os.open(path.parent, os.O_RDONLY)  # the name of a socket has at most 107 bytes
         try:
             server.connect(f"/proc/self/fd/{parent}/{path.name}")
         finally:
             os.close(parent)
-        server.settimeout(_ANSWER_SECONDS)
         socket.send_fds(server, [b"+"], files)
         asked = {"command": command, "environment": dict(environment), "folder": str(folder)}
         server.sendall(f"{json.dumps(asked)}\n".encode())
@@ -208,7 +219,7 @@ def begin(
         server.close()
         return None
     server.settimeout(None)
-    return Begun(server, int(pid))
+    return RunningProgram(server, int(pid))
 
 
 def _line(server: socket.socket) -> str:

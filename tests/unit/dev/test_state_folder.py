@@ -27,7 +27,7 @@ def test_what_a_batch_left_without_the_stack_is_a_state_folder(tmp_path: Path) -
     state_folder.wipe(state)
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "alerts.db-wal", "history", "quality", "parity"])
+@pytest.mark.parametrize("name", ["checkpoints", "alerts.db-wal", "history", "quality", "parity", "job_servers"])
 def test_what_jobs_or_an_earlier_release_left_without_a_mark_may_be_there(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     state_folder.prepare(tmp_path)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,7 +22,9 @@ from pathlib import Path
 from tocsin.platform.fork_server import listen, run_program, serve
 listener = listen(Path(sys.argv[1]))
 print("listens", flush=True)
-ends = {"parent": 0} if sys.argv[2] == "tied" else {"idle_seconds": 0.5, "tied": False}
+ends = {"idle_seconds": 0.5, "tied": False} if sys.argv[2] == "free" else {"parent": 0}
+if sys.argv[2] == "full":
+    os.fork = partial(os.stat, "nowhere")
 serve(listener, lambda command: partial(run_program, command[1:]) if os.environ["TAKEN"] else None, **ends)
 """
 PROGRAM = """
@@ -160,6 +163,14 @@ def test_a_program_of_a_server_that_is_not_tied_goes_on_without_it(
     assert _runs(pid)
     (tmp_path / "ends").touch()
     await_that(lambda: not _runs(pid) and not _runs(child), 30)
+
+
+@pytest.mark.parametrize("server", ["full"], indirect=True)
+def test_a_server_without_room_for_a_child_says_so_at_once(start: Starts, server: subprocess.Popen[str]) -> None:
+    began = time.monotonic()
+    assert start(0).communicate("")[0].startswith("instead")
+    assert time.monotonic() - began < fork_server._ANSWER_SECONDS
+    assert server.poll() is None
 
 
 def _pids(client: subprocess.Popen[str], file: Path) -> list[int]:

@@ -41,8 +41,8 @@ from tocsin.spark.engine.engine_job import Engine
 from tocsin.spark.entry import offer_to_the_kernel
 from tocsin.spark.session import clean_scratch, prepare_python
 
-ENGINE_LOG, LOCK = "engine.log", "lock"
-"""The files in the folder of an engine: what it writes, and what it locks."""
+ENGINE_LOG = "engine.log"
+"""The file in the folder of an engine that has what it writes."""
 _START_SECONDS, _LOOK_SECONDS = 60.0, 0.1
 _LABELS = ("TOCSIN_LABELS", "TOCSIN_LEADER")
 
@@ -102,7 +102,7 @@ def run_until_idle(
     offer_to_the_kernel()
     private.protect(own.state)
     name, stop = f"{pool}-1", threading.Event()
-    with hold(own.state / LOCK):
+    with hold(own.state / fork_server.LOCK):
         remove_dead(own.state.parent)
         if programs is not None:
             _fork(own.state, programs, sys.argv[-1])
@@ -126,7 +126,7 @@ def run_until_idle(
 
 def remove_dead(folders: Path) -> None:
     """Remove what killed engines, or servers of jobs, have left: after an upgrade none has that name any more."""
-    for lock in folders.glob(f"*/{LOCK}"):
+    for lock in folders.glob(f"*/{fork_server.LOCK}"):
         with contextlib.suppress(LockHeld, OSError), hold(lock):
             shutil.rmtree(lock.parent, ignore_errors=True)
 

@@ -16,14 +16,14 @@ import psutil
 import structlog
 
 from tocsin.platform import child_process, private, process_exit
-from tocsin.platform.fork_server import Begun
+from tocsin.platform.fork_server import RunningProgram
 from tocsin.supervise.runners import runner
 from tocsin.supervise.runners.job_children import JobChildren
 from tocsin.supervise.runners.log_files import rotate, tail
 from tocsin.supervise.runners.runner import Labels, Launch, Process
 
 _SAME_START_SECONDS = 1.0
-_Child = subprocess.Popen[bytes] | Begun
+_Child = subprocess.Popen[bytes] | RunningProgram
 
 log = structlog.get_logger()
 
@@ -67,10 +67,11 @@ class LocalRunner:
         environment = {**launch.environment, **launch.labels.variable(), **exit_file}
         with open(os.devnull, "rb") as nothing, launch.log.open("ab") as log:
             files = [nothing.fileno(), log.fileno(), log.fileno()]
-            begun = self._forks.start(launch, environment, files) if self._forks else None
-            if begun and self._detached:
-                begun.close()
-            child: _Child = begun or subprocess.Popen(
+            program = self._forks.start(launch, environment, files) if self._forks else None
+            if program and self._detached:
+                program.close()
+                return 0
+            child: _Child = program or subprocess.Popen(
                 [*self._prefix(), *launch.command],
                 stdin=nothing,
                 stdout=log,
@@ -81,8 +82,7 @@ class LocalRunner:
                 umask=private.UMASK,
             )
         if self._detached:
-            if not begun:
-                child.wait()  # it has forked the job
+            child.wait()  # it has forked the job
             return 0
         self._children[launch.labels.job] = (launch.labels, child)
         return child.pid
@@ -140,7 +140,9 @@ class LocalRunner:
     def exit_code(self, job: str) -> int | None:
         """See `Runner.exit_code`. Known for children of this very runner, and for jobs that tell it themselves."""
         child = self._children.get(job)
-        return process_exit.read(self._exit(job)) if child is None else child[1].poll()
+        code = None if child is None else child[1].poll()
+        is_lost = child is None or (isinstance(child[1], RunningProgram) and child[1].is_lost)
+        return process_exit.read(self._exit(job)) if is_lost else code
 
     def logs(self, job: str, lines: int) -> Sequence[str]:
         """See `Runner.logs`."""

@@ -6,6 +6,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,8 +19,11 @@ import pytest
 from tests.rig.waiting import await_that
 from tocsin.declare.settings import Settings
 from tocsin.dev.servers.ports import free_ports
+from tocsin.platform import fork_server
+from tocsin.platform.lock import hold
 from tocsin.platform.process_exit import ExitCode
 from tocsin.supervise.installed_jobs import job_launch
+from tocsin.supervise.runners import job_children
 from tocsin.supervise.runners.local import LocalRunner
 from tocsin.supervise.runners.runner import Labels, Launch
 
@@ -66,7 +70,7 @@ def test_a_job_is_a_child_of_a_server_and_all_else_as_by_its_command(
     (found,) = make().list()
     assert (found.pid, found.labels, found.leader) == (pid, launch.labels, True)
     one = psutil.Process(pid)
-    assert (one.cmdline(), one.cwd()) == (list(launch.command), str(launch.directory))
+    assert (one.name(), one.cmdline(), one.cwd()) == ("python", list(launch.command), str(launch.directory))
     assert (os.getsid(pid), os.getpgid(pid)) == (pid, pid)
     await_that(lambda: "started" in launch.log.read_text())
     parents = {one.ppid(), psutil.Process(runner.start(launch)).ppid()}
@@ -85,6 +89,7 @@ def test_a_tethered_job_ends_with_whoever_started_it(make: Make, launch: Launch,
     code = """
 import pickle, sys, time
 from pathlib import Path
+from tocsin.supervise.runners import job_children
 from tocsin.supervise.runners.local import LocalRunner
 launch = pickle.load(sys.stdin.buffer)
 runner = LocalRunner(launch.labels.instance, lambda _: launch.log, tethered=True, servers=Path(sys.argv[1]))
@@ -128,3 +133,31 @@ def test_where_no_server_starts_a_job_starts_by_its_command(make: Make, launch: 
     runner = make(tethered=True)
     pids = [runner.start(launch) for _ in range(2)]
     assert {psutil.Process(pid).ppid() for pid in pids} == {os.getpid()}
+
+
+def test_a_server_that_another_process_starts_is_waited_for_and_asked_again_a_minute_after_it_did_not_come(
+    make: Make, launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_children, "_START_SECONDS", 0.3)
+    runner = make(tethered=True)
+    assert runner._forks
+    path = runner._forks._folder / runner._forks._code(launch) / fork_server.LOCK
+    with hold(path):
+        by_command = [runner.start(launch) for _ in range(2)]
+    assert {psutil.Process(pid).ppid() for pid in by_command} == {os.getpid()}
+    monkeypatch.setattr(job_children, "_START_SECONDS", 30.0)
+    monkeypatch.setattr(runner._forks, "_next_at", time.monotonic() - 1.0)
+    lock = hold(path)
+    threading.Timer(0.3, lock.release).start()
+    assert psutil.Process(runner.start(launch)).ppid() == int(path.read_text())
+
+
+def test_of_a_job_that_outlives_its_server_the_exit_code_is_in_its_file(make: Make, launch: Launch) -> None:
+    runner = make()
+    job = psutil.Process(runner.start(launch))
+    await_that(lambda: "started" in launch.log.read_text())
+    psutil.Process(job.ppid()).kill()
+    await_that(lambda: job.ppid() == 1)
+    assert (job.is_running(), runner.exit_code(JOB)) == (True, None)
+    runner.start(launch)
+    await_that(lambda: runner.exit_code(JOB) == ExitCode.LOCKED)
