@@ -4,6 +4,8 @@ import json
 import os
 import stat
 
+import psutil
+
 from tests.browser.visiting import Metrics
 from tests.rig.under_airflow import BY_EVENT, COMPONENTS, DETECTOR, JOBS, Running
 from tests.rig.waiting import await_that
@@ -47,6 +49,9 @@ def test_jobs_belong_to_no_process_of_airflow(running: Running) -> None:
     for pid in running.pids().values():
         assert pid is not None
         assert os.getsid(pid) == pid
+        parent = psutil.Process(pid).parent()
+        assert parent is not None
+        assert parent.cmdline()[1:] == ["-m", "tocsin.spark.engine.job_server"]
 
 
 def test_its_metadata_may_be_in_postgres(running: Running) -> None:
