@@ -120,6 +120,15 @@ def list_active(connection: Connection, now: datetime) -> list[Silence]:
     return [silence for silence in list_silences(connection, now) if silence.starts_at <= now]
 
 
+def find_continuing(connection: Connection, alert: int) -> int:
+    """Find the unresolved alert in which the entity of `alert` goes on, if that ended by itself; else `alert`."""
+    ended, later = alerts.alias(), alerts.c
+    own = (ended.c.id == alert, ended.c.state == AlertState.RESOLVED.value, ended.c.acknowledged_by == "")
+    same = (later.detector == ended.c.detector, later.entity_hash == ended.c.entity_hash)
+    found = select(later.id).where(*own, *same, later.state != AlertState.RESOLVED.value)
+    return connection.execute(found.order_by(later.period_start.desc()).limit(1)).scalar() or alert
+
+
 def status_of(row: Mapping[Any, Any]) -> AlertStatus:
     """Read the status in a row of `alerts`."""
     return AlertStatus(

@@ -28,7 +28,7 @@ from tests.rig.samples.project import copy_project
 from tests.unit.alerts.scene import SECOND, finding, index, show
 from tocsin.alerts import actions
 from tocsin.alerts.actions import Actor
-from tocsin.alerts.alert_states import Verdict
+from tocsin.alerts.alert_states import Verdict, end_quietly
 from tocsin.alerts.evidence.alert_evidence import (
     AlertEvidence,
     SourceEvidence,
@@ -496,6 +496,18 @@ def test_a_link_overrides_nobody_who_has_resolved_the_alert(pages: Pages) -> Non
     for action in LinkAction:
         assert "already resolved by bob at" in pages.client().post(pages.link(action)).text
     assert pages.alert().alert.verdict == "true"
+
+
+def test_a_link_of_an_alert_that_has_ended_answers_the_one_in_which_it_goes_on(pages: Pages) -> None:
+    index(pages.database, [finding(60, user="mallory", at=NOW + timedelta(hours=1))], now=NOW)
+    ended = end_quietly(actions.status_of(pages.alert().alert.model_dump()))
+    assert ended is not None
+    with pages.database.write() as connection:
+        actions.write_changes(connection, {1: ended}, NOW)
+    for action in (LinkAction.ACKNOWLEDGE, LinkAction.FALSE_ALARM):
+        assert "Done: " in pages.client().post(pages.link(action)).text
+    answered = [pages.alert(number).alert for number in (1, 4)]
+    assert [(alert.state, alert.verdict) for alert in answered] == [("resolved", "false"), ("acknowledged", "")]
 
 
 def test_of_two_who_answer_at_once_the_second_waits_and_is_told_what_the_first_has_done(pages: Pages) -> None:

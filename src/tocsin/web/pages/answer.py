@@ -5,6 +5,7 @@ It needs no login: the link is signed for its recipient. A GET changes nothing, 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from fastapi import APIRouter, HTTPException, Request, Response
@@ -52,6 +53,8 @@ def _page(request: Request, site: Site, token: str, *, act: bool) -> Response:
         return site.message(request, str(error), 410)
     begin = site.write if act else site.read
     with begin() as connection:
+        if answer.action is not LinkAction.FALSE_ALARM:  # a verdict is about what the mail was about
+            answer = replace(answer, alert=actions.find_continuing(connection, answer.alert))
         if act:  # of two people who act at once the second waits here, and then sees what the first has done
             connection.execute(select(alerts.c.id).where(alerts.c.id == answer.alert).with_for_update())
             now = datetime.now(UTC)  # after it has waited
