@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from operator import attrgetter
@@ -41,7 +42,7 @@ ON CONFLICT DO UPDATE SET
     appended_at = excluded.appended_at, change = excluded.change
 """
 _CHUNK = 1000
-_TAKEN = {"rows", "offsets", "facts"}
+_TAKEN = re.compile("rows|offsets|facts|by_(name|window|end|change)|sqlite_.*", re.IGNORECASE)
 CURRENT = "(SELECT json_extract(value, '$') FROM facts WHERE name = 'current')"
 
 
@@ -57,7 +58,7 @@ class RowStore(StateDb):
         """Open `path`; it is made if it is not there. `table` names the SQL view that shows the rows to others."""
         super().__init__(path, _SCHEMA)
         self._builds = self._stored_builds()
-        self._table = "" if table.lower() in _TAKEN else table
+        self._table = "" if _TAKEN.fullmatch(table) else table
         self._columns: dict[str, list[str]] = self.fact("columns") or {
             "table": [],
             "key": [],
@@ -108,7 +109,7 @@ class RowStore(StateDb):
             if '"' not in name
         }
         times = {name: f"strftime('%Y-%m-%d %H:%M:%f', {name} / 1e6, 'unixepoch')" for name in columns["window"]}
-        final = {"final": "is_final"} if times else {}
+        final = {"final": "is_final"} if times and "final" not in shown else {}
         selected = ", ".join(f'{expression} AS "{name}"' for name, expression in (times | shown | final).items())
         for before in self._columns["table"]:
             self._connection.execute(f'DROP VIEW IF EXISTS "{before}"')

@@ -45,9 +45,16 @@ def test_a_row_without_windows_has_no_times_and_a_table_of_ours_is_not_hidden(tm
     with closing(RowStore(path, "stock")) as store:
         Applier(view_spec(window=None), store, None).apply([record(view_row("a", 1, window=None), 0)])
     assert selected(path, "SELECT * FROM stock") == [("a", 1)]
-    with closing(RowStore(tmp_path / "rows.db", "Rows")) as store:
-        Applier(view_spec(window=None), store, None).apply([record(view_row("a", 1, window=None), 0)])
-    assert len(selected(tmp_path / "rows.db", "SELECT * FROM rows")) == 1
+    for table in ("Rows", "by_name", "sqlite_words"):
+        with closing(RowStore(tmp_path / f"{table}.db", table)) as store:
+            Applier(view_spec(), store, None).apply([record(view_row("a", 1), 0)])
+        assert len(selected(tmp_path / f"{table}.db", "SELECT * FROM rows")) == 1
+
+
+def test_a_value_called_final_is_shown_as_it_is(tmp_path: Path) -> None:
+    with closing(RowStore(tmp_path / "v.db", "counts")) as store:
+        Applier(view_spec(), store, None).apply([record(view_row("a", 1, final=7.5), 0)])
+    assert selected(tmp_path / "v.db", "SELECT word, count, final FROM counts") == [("a", 1, 7.5)]
 
 
 @pytest.mark.parametrize("value", ["::1", "50%", "%3A", "", "a/b c", "a\0b"])
