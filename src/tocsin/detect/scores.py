@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tocsin.declare.model.detector import ScoreKind
-from tocsin.spark.plan_tree import Node
+from tocsin.spark.plan_tree import Node, replace_columns
 
 # Aggregates that never fall while events come in.
 _RISING = {"CountIf", "Max", "HyperLogLogPlusPlus", "CollectSet", "CollectList", "BitOrAgg", "BoolOr", "RegrCount"}
@@ -95,15 +95,6 @@ def definitions(plan: Node) -> dict[int, Node]:
             if alias.kind == "Alias" and alias.identity is not None:
                 made.setdefault(alias.identity, alias)
     return made
-
-
-def replace_columns(node: Node, made: dict[int, Node], depth: int = 0) -> Node:
-    """Replace each column of the expression `node` that is in `made` by its expression."""
-    if depth > 50:
-        return node
-    if node.kind == "AttributeReference" and node.identity in made:
-        return replace_columns(made[node.identity], made, depth + 1)
-    return Node(node.kind, node.fields, tuple(replace_columns(child, made, depth + 1) for child in node.children))
 
 
 def kind_of(node: Node) -> Score:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
 
 from pyspark.sql import SparkSession
 
-from tocsin.spark.plan_tree import Node, normalise
+from tocsin.spark.plan_tree import Node, normalise, replace_columns
 from tocsin.spark.session import SEMANTICS
 
 _STATEFUL = {
@@ -31,6 +32,8 @@ _UNREPEATABLE = {
     "LocalTimestamp": "localtimestamp()", "CurrentDate": "current_date()", "CurrentTime": "current_time()",
 }  # fmt: skip
 
+KEEP_ROWS = {"Project", "SubqueryAlias", "View", "ResolvedHint", "Repartition", "RepartitionByExpression"}
+"""Operators that take no row away."""
 _COMPARED = {"EqualTo", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "In"}
 
 _BY_ORDER = "{} chooses among the rows that come first, which no backfill can know"
@@ -178,6 +181,31 @@ def has_sessions(tree: Node) -> bool:
 
 def _streams(node: Node) -> bool:
     return any(inner.kind.startswith("StreamingRelation") for inner in node.walk())
+
+
+def above_aggregate(plan: Node) -> list[Node] | None:
+    """List the operators above the topmost aggregate, from the top; None if the plan has none."""
+    if plan.kind == "Aggregate":
+        return []
+    for child in plan.children:
+        below = above_aggregate(child)
+        if below is not None:
+            return [plan, *below]
+    return None
+
+
+def other_keys(tree: Node, identity: Collection[str]) -> list[str]:
+    """Name the columns by which the topmost aggregate groups besides those that the columns `identity` are made of."""
+    above = above_aggregate(tree)
+    if above is None or any(node.kind not in KEEP_ROWS | {"Filter"} for node in above):
+        return []
+    top = next(node for node in tree.walk() if node.kind == "Aggregate")
+    outputs = [each for node in (*above, top) for each in node.expressions("projectList", "aggregateExpressions")]
+    made = {each.identity: each for each in outputs if each.kind == "Alias" and each.identity is not None}
+    own = [replace_columns(each, made) for each in outputs if each.name in identity]
+    known = {leaf.identity for each in own for leaf in each.walk()}
+    keys = [leaf for key in top.expressions("groupingExpressions") for leaf in key.walk() if leaf.identity is not None]
+    return [leaf.name for leaf in keys if leaf.identity not in known]
 
 
 def count_exchanges(tree: Node) -> int:

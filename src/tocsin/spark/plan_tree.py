@@ -67,6 +67,15 @@ def parse_tree(text: str) -> Node:
     return node
 
 
+def replace_columns(node: Node, made: dict[int, Node], depth: int = 0) -> Node:
+    """Replace each column of the expression `node` that is in `made` by its expression."""
+    if depth > 50:
+        return node
+    if node.kind == "AttributeReference" and node.identity in made:
+        return replace_columns(made[node.identity], made, depth + 1)
+    return Node(node.kind, node.fields, tuple(replace_columns(child, made, depth + 1) for child in node.children))
+
+
 def normalise(node: Node) -> str:
     """Write `node` as text that is the same in every process: columns are numbered as they appear."""
     numbers: dict[int, int] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ from tocsin.declare.catalog import Catalog
 from tocsin.declare.model.detector import DetectorSpec, ScoreKind
 from tocsin.declare.model.errors import ConfigError, Fault, nearest
 from tocsin.declare.model.source import Source
-from tocsin.detect.scores import Score, definitions, expand, kind_of, never_fires, replace_columns, score_of
+from tocsin.detect.scores import Score, definitions, expand, kind_of, never_fires, score_of
 from tocsin.detect.spark.step_query import detector_function
 from tocsin.ingest.spark.patterns import check_function, check_source
 from tocsin.platform.environments import without_elsewhere
@@ -25,6 +25,8 @@ from tocsin.platform.time_limit import time_limit
 from tocsin.quality.suites.suite_catalog import read_row_rules
 from tocsin.spark.events import IDENTITY, planned_events
 from tocsin.spark.plan_traits import (
+    KEEP_ROWS,
+    above_aggregate,
     count_exchanges,
     find_cut,
     find_never_true,
@@ -33,9 +35,10 @@ from tocsin.spark.plan_traits import (
     has_sessions,
     has_stream_joins,
     keeps_state,
+    other_keys,
     python_functions,
 )
-from tocsin.spark.plan_tree import Node
+from tocsin.spark.plan_tree import Node, replace_columns
 from tocsin.spark.query.work import MICRO_BATCH
 from tocsin.spark.query_plan import QueryPlan, analyse, mode_of, refusal_of, source_faults
 from tocsin.spark.tables.spark.joined_tables import no_rows
@@ -215,20 +218,6 @@ def _group_faults(tree: Node, spec: DetectorSpec) -> list[Fault]:
     return [Fault(str(spec.path), _OTHER_KEY.format(name), key="detect") for name in found]
 
 
-def other_keys(tree: Node, identity: Collection[str]) -> list[str]:
-    """Name the columns by which the topmost aggregate groups besides those that the columns `identity` are made of."""
-    above = _between(tree)
-    if above is None or any(node.kind not in _KEEP_ROWS | {"Filter"} for node in above):
-        return []
-    top = next(node for node in tree.walk() if node.kind == "Aggregate")
-    outputs = [each for node in (*above, top) for each in node.expressions("projectList", "aggregateExpressions")]
-    made = {each.identity: each for each in outputs if each.kind == "Alias" and each.identity is not None}
-    own = [replace_columns(each, made) for each in outputs if each.name in identity]
-    known = {leaf.identity for each in own for leaf in each.walk()}
-    keys = [leaf for key in top.expressions("groupingExpressions") for leaf in key.walk() if leaf.identity is not None]
-    return [leaf.name for leaf in keys if leaf.identity not in known]
-
-
 def _join_faults(found: DataFrame, spec: DetectorSpec, output: str, reach: timedelta) -> list[Fault]:
     """List what Spark refuses on a stream, and what is wrong with joining events which lie up to `reach` apart."""
     if found.isStreaming and (refusal := refusal_of(found, output)):
@@ -251,7 +240,6 @@ def _mode(tree: Node, score: Score) -> tuple[str, str, str]:
     return mode, "update", reason
 
 
-_KEEP_ROWS = {"Project", "SubqueryAlias", "View", "ResolvedHint", "Repartition", "RepartitionByExpression"}
 _JUDGED = {"Filter", "Join"}
 _KEEP_MATCHES = {"Inner", "Cross", "LeftSemi"}
 _UNSTEADY = ("Python", "ScalaUDF", "Rand", "Uuid", "Shuffle", "Current", "Now", "Reflect")
@@ -259,7 +247,7 @@ _UNSTEADY = ("Python", "ScalaUDF", "Rand", "Uuid", "Shuffle", "Current", "Now", 
 
 def correct_score(plan: Node, score: Score, entity: Iterable[str]) -> Score:
     """Correct `score`, derived from the columns of `plan` alone, for the operators above its topmost aggregate."""
-    between = _between(plan)
+    between = above_aggregate(plan)
     if score.kind is not ScoreKind.RISING or between is None:
         return score
     made = definitions(plan)
@@ -273,7 +261,7 @@ def correct_score(plan: Node, score: Score, entity: Iterable[str]) -> Score:
         if why := _drop_reason(node, made):
             return _final(why)
     # A count that skips values, because its row is written only from some moment on, may miss every rung of the ladder.
-    return replace(score, counts=score.counts and all(node.kind in _KEEP_ROWS for node in between))
+    return replace(score, counts=score.counts and all(node.kind in KEEP_ROWS for node in between))
 
 
 def _score_of_union(union: Node, score: Score, entity: tuple[str, ...]) -> Score:
@@ -284,20 +272,9 @@ def _score_of_union(union: Node, score: Score, entity: tuple[str, ...]) -> Score
     return replace(score, counts=False)
 
 
-def _between(plan: Node) -> list[Node] | None:
-    """List the operators above the topmost aggregate, from the top; None if the plan has none."""
-    if plan.kind == "Aggregate":
-        return []
-    for child in plan.children:
-        below = _between(child)
-        if below is not None:
-            return [plan, *below]
-    return None
-
-
 def _drop_reason(node: Node, made: dict[int, Node]) -> str:
     """Say why the operator `node` may take away a row that it once gave; "" when it never does."""
-    if node.kind not in _KEEP_ROWS | _JUDGED:
+    if node.kind not in KEEP_ROWS | _JUDGED:
         return f"nothing is known about {node.kind} above an aggregate"
     for condition in (replace_columns(top, made) for top in node.expressions("condition")):
         if not _stays(condition):

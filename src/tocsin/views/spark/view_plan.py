@@ -30,7 +30,6 @@ from tocsin.declare.model.sizes import RECORD_OVERHEAD, VIEW_BYTES
 from tocsin.declare.model.source import Source
 from tocsin.declare.model.view import ViewSpec
 from tocsin.declare.sinks import SINKS
-from tocsin.detect.spark.plan import other_keys
 from tocsin.ingest.spark.patterns import check_function
 from tocsin.platform.environments import without_elsewhere
 from tocsin.platform.time_limit import time_limit
@@ -45,6 +44,7 @@ from tocsin.spark.plan_traits import (
     fingerprint_of,
     has_sessions,
     has_stream_joins,
+    other_keys,
     python_functions,
 )
 from tocsin.spark.plan_tree import Node
