@@ -23,7 +23,8 @@ from tests.rig.waiting import await_that, awaited, repeated
 from tocsin.declare.blocks.spark_settings import EngineSettings
 from tocsin.declare.model.finding import Finding
 from tocsin.declare.model.job_report import JobReport, JobState
-from tocsin.spark.engine.attachment import Line, short_path, sockets
+from tocsin.platform.fork_server import short_path
+from tocsin.spark.engine.attachment import Line, sockets
 from tocsin.spark.engine.engine_job import _HAND_OVER_SECONDS
 from tocsin.supervise.job_states import Condition, Timing
 

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 from tocsin.alerts import alert_states
 from tocsin.alerts.alert_states import AlertState, AlertStatus, CannotChange, Change, Verdict
 from tocsin.alerts.notify import outbox
+from tocsin.alerts.store.alert_rows import same_entity
 from tocsin.alerts.store.schema import alert_transitions, alerts, silences
 from tocsin.declare.model.alert_matcher import AlertMatcher
 
@@ -124,8 +125,7 @@ def find_continuing(connection: Connection, alert: int) -> int:
     """Find the unresolved alert in which the entity of `alert` goes on, if that ended by itself; else `alert`."""
     ended, later = alerts.alias(), alerts.c
     own = (ended.c.id == alert, ended.c.state == AlertState.RESOLVED.value, ended.c.acknowledged_by == "")
-    same = (later.detector == ended.c.detector, later.entity_hash == ended.c.entity_hash)
-    found = select(later.id).where(*own, *same, later.state != AlertState.RESOLVED.value)
+    found = select(later.id).where(*own, same_entity(ended), later.state != AlertState.RESOLVED.value)
     return connection.execute(found.order_by(later.period_start.desc()).limit(1)).scalar() or alert
 
 

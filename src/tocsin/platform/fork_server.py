@@ -17,7 +17,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 SOCKET, LOCK, FOLDERS, VARIABLE = "programs.sock", "lock", "batches", "TOCSIN_BATCHES"
@@ -35,11 +35,21 @@ Choose = Callable[[Sequence[str]], Callable[[], int | None] | None]
 def listen(path: Path) -> socket.socket:
     """Listen at `path`, where a server that has ended may have left its socket."""
     path.unlink(missing_ok=True)
-    listener, folder = socket.socket(socket.AF_UNIX), os.open(path.parent, os.O_RDONLY)
-    listener.bind(f"/proc/self/fd/{folder}/{path.name}")  # the name of a socket has at most 107 bytes
-    os.close(folder)
+    listener = socket.socket(socket.AF_UNIX)
+    with short_path(path) as name:
+        listener.bind(name)
     listener.listen(256)
     return listener
+
+
+@contextlib.contextmanager
+def short_path(path: Path) -> Iterator[str]:
+    """Name `path` by the number of its open folder: the name of a socket has at most 107 bytes."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
 
 
 def serve(
@@ -203,11 +213,8 @@ def begin(
     server = socket.socket(socket.AF_UNIX)
     server.settimeout(_ANSWER_SECONDS)
     try:
-        parent = os.open(path.parent, os.O_RDONLY)  # the name of a socket has at most 107 bytes
-        try:
-            server.connect(f"/proc/self/fd/{parent}/{path.name}")
-        finally:
-            os.close(parent)
+        with short_path(path) as name:
+            server.connect(name)
         socket.send_fds(server, [b"+"], files)
         asked = {"command": command, "environment": dict(environment), "folder": str(folder)}
         server.sendall(f"{json.dumps(asked)}\n".encode())

@@ -24,7 +24,13 @@ from tocsin.alerts.actions import Silence
 from tocsin.alerts.alert_policy import SUMMARIZED, NotificationKind
 from tocsin.alerts.alert_states import Action, AlertState, AlertStatus, Change
 from tocsin.alerts.notify.outbox import CHUNK, chunks
-from tocsin.alerts.store.alert_rows import further_notifications, is_followed, planned_notification, read_facts
+from tocsin.alerts.store.alert_rows import (
+    further_notifications,
+    is_followed,
+    planned_notification,
+    read_facts,
+    same_entity,
+)
 from tocsin.alerts.store.schema import alert_transitions, alerts, detectors, notifications
 from tocsin.declare.model.alert_matcher import AlertLabels, Inhibition
 from tocsin.declare.model.detector_guide import DetectorGuide
@@ -153,8 +159,7 @@ def unmute(connection: Connection, ids: Sequence[int], now: datetime) -> None:
 def _list_what_continues(connection: Connection, ids: Sequence[int], now: datetime) -> None:
     """Let the lines of what continues these alerts leave now: nobody has heard of it, and they would wait for a day."""
     before = alerts.alias()
-    same = (before.c.detector == alerts.c.detector, before.c.entity_hash == alerts.c.entity_hash)
-    later = select(alerts.c.id).where(exists().where(before.c.id.in_(ids), *same))
+    later = select(alerts.c.id).where(exists().where(before.c.id.in_(ids), same_entity(before)))
     lines = and_(_table.alert_id.in_(later), _table.kind == _CONTINUING, _table.state == "waiting")
     connection.execute(update(notifications).where(lines).values(wait_until=now))
 

@@ -9,7 +9,7 @@ from datetime import date, datetime
 from typing import Any
 
 from pydantic import BaseModel, computed_field
-from sqlalchemy import ColumnElement, Connection, and_, exists, select
+from sqlalchemy import ColumnElement, Connection, FromClause, and_, exists, select
 
 from tocsin.alerts.alert_policy import DetectorFacts
 from tocsin.alerts.evidence.alert_evidence import AlertEvidence
@@ -259,8 +259,12 @@ def further_notifications(
 def is_followed() -> ColumnElement[bool]:
     """Tell of each of `alerts` in a query whether its entity has a later one."""
     later = alerts.alias()
-    same_entity = and_(later.c.detector == alerts.c.detector, later.c.entity_hash == alerts.c.entity_hash)
-    return exists().where(same_entity, later.c.period_start > alerts.c.period_start)
+    return exists().where(same_entity(later), later.c.period_start > alerts.c.period_start)
+
+
+def same_entity(other: FromClause) -> ColumnElement[bool]:
+    """Tell of each of `alerts` in a query whether it is about the entity of `other`, an alias of `alerts`."""
+    return and_(other.c.detector == alerts.c.detector, other.c.entity_hash == alerts.c.entity_hash)
 
 
 def notified(connection: Connection, about: Collection[int]) -> set[tuple[int, str, str]]:

@@ -16,7 +16,7 @@ import select
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 from tocsin.declare.blocks.spark_settings import SHARED
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.settings import Settings
+from tocsin.platform.fork_server import short_path
 from tocsin.platform.lock import LockHeld
 from tocsin.spark.engine import jvm
 from tocsin.spark.engine.costs import Cost, read_cost
@@ -96,16 +97,6 @@ class Line:
         with contextlib.suppress(OSError):
             self._file.close()
         self.connection.close()
-
-
-@contextlib.contextmanager
-def short_path(path: Path) -> Iterator[str]:
-    """Name `path` by the number of its open folder: the name of a socket has at most 107 bytes."""
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)
 
 
 class Attachment:

@@ -30,11 +30,12 @@ from tocsin.declare.model.job_report import JobState
 from tocsin.declare.model.names import JobName
 from tocsin.declare.settings import Settings
 from tocsin.job import Job
+from tocsin.platform import fork_server
 from tocsin.platform.heartbeat import read_beat
 from tocsin.platform.lock import Lock, LockHeld, hold
 from tocsin.platform.process_exit import on_signals
 from tocsin.spark.engine import jvm
-from tocsin.spark.engine.attachment import SESSION, SESSION_LOCK, Line, engine_code, short_path
+from tocsin.spark.engine.attachment import SESSION, SESSION_LOCK, Line, engine_code
 from tocsin.spark.engine.costs import Cost, Costs, write_costs
 from tocsin.spark.engine.deaths import FOLDER, EngineMemory, is_of_another
 from tocsin.spark.entry import offer_to_the_kernel
@@ -109,10 +110,8 @@ class Engine:
         for left in (*self._folder.glob("*.sock"), *self._folder.glob("*.costs")):
             if not is_of_another(left):
                 left.unlink(missing_ok=True)
-        server, path = socket.socket(socket.AF_UNIX), self._folder / f"{self._name}.{os.getpid()}.sock"
-        with short_path(path) as name:
-            server.bind(name)
-        server.listen(256)
+        path = self._folder / f"{self._name}.{os.getpid()}.sock"
+        server = fork_server.listen(path)
         signal.signal(EXHAUSTED, lambda *_: self.exhaust())
         threading.Thread(target=self._accept, args=(server,), name="engine", daemon=True).start()
         try:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import json
 import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from pkgutil import resolve_name
 
 from setproctitle import getproctitle, setproctitle, setthreadtitle
 
@@ -24,8 +22,7 @@ from tocsin.declare.model.job_kinds import KINDS
 from tocsin.platform import fork_server
 from tocsin.platform.lock import hold
 from tocsin.platform.process_exit import ExitCode
-from tocsin.spark.engine.warm_engine import remove_dead
-from tocsin.spark.session import prepare_python
+from tocsin.spark.engine.warm_engine import preload, remove_dead
 
 _IDLE_SECONDS = 2.0
 
@@ -35,13 +32,10 @@ def _serve(path: str, starter: int, *, tied: bool) -> int:
     with hold(folder / fork_server.LOCK) as lock:
         ours = lock.path.stat().st_ino
         remove_dead(folder.parent)
-        for module in [kind.run for kind in KINDS.values() if kind.is_spark]:
-            resolve_name(module)
-        prepare_python()
+        preload(kind.run for kind in KINDS.values() if kind.is_spark)
         if len(os.listdir("/proc/self/task")) > 1:
             raise RuntimeError("a module starts threads when it is imported, so this process must not fork")
         getproctitle()  # it finds the place of the command by that of the variables, which a child replaces
-        gc.freeze()  # children share these objects as long as nobody writes to them
         with fork_server.listen(Path(path)) as listener:
             os.write(starter, b"+")
             parent = starter if tied else None

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -153,12 +153,9 @@ def _fork(folder: Path, programs: Programs, code: str) -> None:
 
 
 def _serve(folder: Path, programs: Programs, code: str, parent: int) -> int:
-    for module in programs.modules:
-        resolve_name(module)
-    prepare_python()
+    preload(programs.modules)
     if _code() != code:  # it has changed since this process was started
         return ExitCode.FAILED
-    gc.freeze()  # children share these objects as long as nobody writes to them
 
     def choose(command: Sequence[str]) -> Callable[[], int | None] | None:
         program = programs.choose(command) if _code() == code else ()
@@ -167,6 +164,14 @@ def _serve(folder: Path, programs: Programs, code: str, parent: int) -> int:
     with fork_server.listen(folder / fork_server.SOCKET) as listener:
         fork_server.serve(listener, choose, parent=parent)
     return ExitCode.OK
+
+
+def preload(modules: Iterable[str]) -> None:
+    """Import `modules`, and PySpark as jobs have it, for children to share as long as nobody writes to them."""
+    for module in modules:
+        resolve_name(module)
+    prepare_python()
+    gc.freeze()
 
 
 def _code() -> str:

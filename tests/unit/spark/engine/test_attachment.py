@@ -15,9 +15,10 @@ from pyspark import SparkContext
 from tests.rig.waiting import await_that
 from tocsin.declare.model.errors import TransientError
 from tocsin.declare.settings import Settings
+from tocsin.platform.fork_server import short_path
 from tocsin.platform.lock import LockHeld
 from tocsin.spark.engine import attachment
-from tocsin.spark.engine.attachment import Attachment, Line, attach, engine_code, short_path
+from tocsin.spark.engine.attachment import Attachment, Line, attach, engine_code
 from tocsin.spark.engine.deaths import FOLDER
 
 JOB = "detector:failed_logins"

@@ -15,8 +15,9 @@ import pytest
 from tests.rig.waiting import await_that
 from tocsin.declare.settings import Settings
 from tocsin.job import Job
+from tocsin.platform.fork_server import short_path
 from tocsin.spark.engine import engine_job, jvm
-from tocsin.spark.engine.attachment import Line, short_path
+from tocsin.spark.engine.attachment import Line
 from tocsin.spark.engine.deaths import FOLDER, EngineMemory, isolation
 from tocsin.spark.engine.engine_job import Engine
 from tocsin.spark.session import EXHAUSTED

@@ -89,7 +89,6 @@ def test_a_tethered_job_ends_with_whoever_started_it(make: Make, launch: Launch,
     code = """
 import pickle, sys, time
 from pathlib import Path
-from tocsin.supervise.runners import job_children
 from tocsin.supervise.runners.local import LocalRunner
 launch = pickle.load(sys.stdin.buffer)
 runner = LocalRunner(launch.labels.instance, lambda _: launch.log, tethered=True, servers=Path(sys.argv[1]))
