@@ -63,7 +63,7 @@ def learns(stack: Composed, jobs: str) -> str:
     stack.execute(jobs, "tocsin", "model", "train", name)
     await_that(lambda: _state(stack, jobs, name) == "running", _WAIT_SECONDS, lambda: _status(stack, jobs), every=1.0)
     told = f"runs after {time.monotonic() - begun:.0f} s, mail after {_burst(stack, jobs, 'oscar'):.0f} s"
-    found = ("tocsin", "alerts", "list", "--detector", name)
+    found = ("tocsin", "alerts", "--detector", name)
     await_that(lambda: "oscar" in stack.execute(jobs, *found), _WAIT_SECONDS, lambda: _status(stack, jobs), every=1.0)
     learned_project.withdraw(stack.project)
     return told

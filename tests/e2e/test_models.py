@@ -112,7 +112,7 @@ def counted_in_backfills(one: Installation) -> int:
 
 def judge(commands: Commands, span: tuple[str, ...]) -> None:
     """People call the alert with the highest score true, and all others false alarms: evaluation counts with that."""
-    alerts = json.loads(commands.run("alerts", "list", "--detector", NAME, "--json"))
+    alerts = json.loads(commands.run("alerts", "--detector", NAME, "--json"))
     highest, *others = sorted(alerts, key=lambda alert: alert["score"], reverse=True)
     assert others
     commands.run("alerts", "resolve", str(highest["id"]), "--verdict", "true", "--by", "ann")
