@@ -44,8 +44,8 @@ def one(request: pytest.FixtureRequest, broker: Broker, tmp_path: Path) -> Itera
         changed: dict[str, Any] = {"history": HistorySettings(grace=timedelta(seconds=1))}
         if request.param == "object store":
             address = emptied(stack.enter_context(running("postgres")).address)
-            catalog = address.replace("postgresql:", "postgresql+psycopg:")
-            changed["history"] = changed["history"].model_copy(update={"catalog": catalog})
+            (catalog := tmp_path / "catalogue").write_text(address.replace("postgresql:", "postgresql+psycopg:"))
+            changed["history"] = changed["history"].model_copy(update={"catalog_file": catalog})
             changed["storage"] = stack.enter_context(object_store(tmp_path)).history_settings("team/history")
         installation.settings = installation.settings.model_copy(update=changed)
         installation.make_topics()
