@@ -19,6 +19,7 @@ from tocsin.ingest.sampling.time_grammar import (
     PART_AFTER,
     PART_BEFORE,
     REGEXES,
+    YEAR_AFTER,
 )
 from tocsin.ingest.sampling.written_form import UnclearTime, write_form
 from tocsin.ingest.time_patterns import LONG_WEEKDAYS, MONTHS
@@ -75,6 +76,7 @@ def find_time(lines: Sequence[str]) -> KnownTime | None:
     best = min(known, key=lambda key: _rank(known[key]))
     times = known[best]
     if epoch is not None and _is_before(epoch.spans, times):
+        _check_epoch(epoch, times, best[0], lines)
         return epoch
     return _settled(best, known, lines)
 
@@ -89,6 +91,17 @@ def _rank(times: Sequence[_Written | None]) -> tuple[float, float]:
 def _is_before(spans: Sequence[tuple[int, int] | None], times: Sequence[_Written | None]) -> bool:
     pairs = [(span, time) for span, time in zip(spans, times, strict=True) if span and time]
     return bool(pairs) and all(span[0] < time.start for span, time in pairs)
+
+
+def _check_epoch(epoch: KnownTime, times: Sequence[_Written | None], date: str, lines: Sequence[str]) -> None:
+    """Refuse numbers that would be times over a year before those written behind them: they may be ids."""
+    for span, time, line in zip(epoch.spans, times, lines, strict=True):
+        day = _date(date, time.match.groupdict()) if span and time and "y" in date else None
+        if span and time and day:
+            number = line[slice(*span)]
+            if float(number[:10]) < (day - timedelta(days=366)).timestamp():
+                what = f"'{number}' stands before the time '{_text(time)}'"
+                raise UnclearTime(f"{what}, and which is that of the event is not known", span[0])
 
 
 def _first(regex: re.Pattern[str], line: str) -> _Written | None:
@@ -207,6 +220,9 @@ def _check_beside(time: _Written, line: str) -> None:
     if found := ALSO_TIME.search(before):
         raise UnclearTime(f"'{found[0]}' stands before the time {what}, and which is that of the event is not known")
     found = PART_BEFORE.search(before) or PART_AFTER.search(COMMENT.sub("", after) if time.shape[3] else after)
+    fields = time.match.groupdict()
+    if not found and not any(fields.get(name) for name in ("yyyy", "yy", "tail")):
+        found = YEAR_AFTER.search(after)
     if found:
         raise UnclearTime(f"'{found[0].strip()}' beside {what} looks like a part of that time, which is not known")
 

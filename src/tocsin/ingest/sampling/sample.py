@@ -41,8 +41,8 @@ _XML = re.compile(r"<[?!]?[A-Za-z]")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _ISO8601 = re.compile(time_regex("iso8601"))
 _KEY_TYPES = ("string", "int", "bigint")
-_EARLIEST, _AHEAD = 631_152_000, 366 * 86_400
-"""A number is a time from 1990 on: an uptime, or one that counts from the year 1601, would be one of the seventies."""
+_EARLIEST, _AHEAD = 1_000_000_000, 366 * 86_400
+"""A number is a time from 2001 on: an uptime, ticks of .NET, or seconds since 2001 would be one of the years before."""
 _PER_SECOND = dict(zip(EPOCHS, (1, 1e3, 1e6, 1e9), strict=True))
 _ARRIVAL = re.compile(r"(?i)(?:^|[_.]|time)(?:receiv|recv|arriv|ingest|index|processed|collected|insert|stored|loaded)")
 """So is named the time at which something on its way took a record, which is not that of the event."""

@@ -39,7 +39,7 @@ _REST = (
 )
 _YEAR_BEHIND = r"(?P<tail>[ ](?:19|20)\d\d)?"
 _START = r"(?<![\w:])(?<!\d[.,/-])(?<!\w[+-])"
-_END = r"(?![\w:]|[.,:/-]\d)"
+_END = r"(?!\w|:(?!\s|\Z)|[.,:/-]\d)"
 _WEEKDAY = rf"(?:(?P<weekday>(?i:{_LONG_DAY}|{_DAY}))(?P<behind>,?[ ]+))?"
 EPOCH = r"(?<![\w.:/@#=+-])(?:\d{10}(?:\.\d{1,9})?|\d{13}(?:\.\d{1,6})?|\d{16}|\d{19})(?![\w:,/-]|\.\d)"
 EPOCH_DIGITS = dict(zip((10, 13, 16, 19), EPOCHS, strict=True))
@@ -51,6 +51,7 @@ ALSO_TIME = re.compile(
 PART_BEFORE = re.compile(
     rf"(?:(?<!\w)(?:{_LONG_DAY}|{_DAY}|{_LONG_MONTH}|{_MONTH}|(?:19|20)\d\d)[.,\])]?[ ]?|[\d][.,:/T_-])$"
 )
+YEAR_AFTER = re.compile(r"^[\s,/]{0,2}[(\[]?(?:19|20)\d\d(?!\d)")
 _REGION = r"(?:Africa|America|Antarctica|Asia|Atlantic|Australia|Etc|Europe|Indian|Pacific|US)/[A-Z][\w+-]+"
 PART_AFTER = re.compile(
     r"^(?:[\s,]{0,2}(?:[AaPp]\.\s?[Mm]\.|[AaPp][Mm](?![a-z])|[+-]\d\d(?::?\d\d)?(?![\w.:-]))|['+-]\d|[ ]?\u2212\d"

@@ -26,6 +26,8 @@ MOMENT = datetime(2025, 11, 26, 21, 8, 5, 123_000, tzinfo=UTC)
         (["Sunday, 04-Dec-05 04:47:44 GMT x"], "EEEE, dd-MMM-yy HH:mm:ss 'GMT'"),
         (["2023-04-23 22:07:05.311 -05:00 [WRN] x"], "yyyy-MM-dd HH:mm:ss.SSS XXX"),
         (["2023-04-23T22:07:05+05 x"], "yyyy-MM-dd'T'HH:mm:ssX"),
+        (["Sat Nov 28 11:56:50 2020: DEBUG: x"], "EEE MMM [ ]d HH:mm:ss yyyy"),
+        (["Nov 28 2020 11:56:50: %ASA-6-302013: x"], "MMM [ ]d yyyy HH:mm:ss"),
         (["2023-04-23 22:07:05,311 x", "2023-04-23 22:07:05,312 x"], "yyyy-MM-dd HH:mm:ss,SSS"),
         (["20171223-22:15:35:11|A", "20171223-22:16:0:7|A"], "yyyyMMdd-H:m:s:SSS"),
         (["Nov  4 21:28:25 host x"], "syslog"),
@@ -76,6 +78,10 @@ def test_a_time_is_known_with_all_its_parts(lines: list[str], form: str) -> None
         (["2025-10-01 10:00:00 MESZ x"], "the times name the zone MESZ"),
         (["[2024] Nov 24 10:00:00 x"], "'2024\\]' beside"),
         (["2025-10-01 10:00:00'123 x"], "''1' beside"),
+        (["Nov 28 11:56:50 2020-05:00 x"], "'2020' beside"),
+        (["Nov 28 11:56:50, 2020 x"], "', 2020' beside"),
+        (["1000000001 2025-10-01 10:00:00 x"], "'1000000001' stands before the time"),
+        (["id 1300000000007|2025-10-01 10:00:00"], "'1300000000007' stands before the time"),
     ],
 )
 def test_what_is_not_known_whole_is_refused(lines: list[str], told: str) -> None:

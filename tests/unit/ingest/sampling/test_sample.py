@@ -245,6 +245,8 @@ def test_a_time_in_a_text_is_not_that_of_a_line_with_a_time_of_its_own(
         ),
         (['{"account": "1763633472", "user": "a"}'], "has no column in all lines that is a time"),
         (['{"time": 134087904000000000, "user": "a"}'], "has no column in all lines that is a time"),
+        (['{"ticks_time": 639307656000000000, "user": "a"}'], "has no column in all lines that is a time"),
+        (['{"timestamp": 816861600.123, "user": "a"}'], "has no column in all lines that is a time"),
         (['<Event id="7"><Time at="2026-01-31T14:05:09Z"/></Event>'], "is neither JSON"),
         (["x" * 1_100_000], "begins with a line of over a megabyte"),
     ],
