@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, TypeVar
 
 import typer
@@ -16,7 +16,6 @@ import typer
 from tocsin.cli import options
 from tocsin.cli.output import bar, counted, line, note
 from tocsin.cli.project import load_project
-from tocsin.declare.model.errors import ConfigError
 from tocsin.declare.model.sizes import RAW_BYTES
 from tocsin.platform.process_exit import on_signals
 
@@ -27,7 +26,10 @@ GENERATED = "logins"
 _ONLY_GENERATED = f"only events of {GENERATED} can be generated; name a file, or - for standard input"
 _Item = TypeVar("_Item")
 
-_File = Annotated[str | None, typer.Argument(help="A file with one event per line; - for standard input.")]
+_File = Annotated[
+    str | None,
+    typer.Argument(help="Lines, or for JSON also CSV or Parquet, as its name says; - for lines of standard input."),
+]
 _Source = Annotated[str, typer.Option(help="The source to send to.")]
 _Rate = Annotated[float | None, typer.Option(min=0, help="Lines per second; default: a file as fast as possible.")]
 _Bursts = Annotated[
@@ -100,11 +102,30 @@ def _send_file(
 ) -> None:
     stop = threading.Event()
     on_signals(stop, interactive=True)
-    with open_lines(file) as (stream, size), _stopped_after(seconds, stop):
-        lines = _read(stream, rate, stop)
+    records, size = _records(file, source)
+    with _stopped_after(seconds, stop):
+        lines: Lines = ((record, len(record) + 1.0) for record in limit_rate(records, rate, stop))
         if speed is not None:
             lines = _shift(lines, source, speed, stop)
         _send(source, itertools.islice(lines, count), None if count else size)
+
+
+def _records(file: str, source: str) -> tuple[Iterator[bytes], float | None]:
+    """Read `file` as the records that `tocsin run` finds in it, and its size where that is theirs."""
+    from tocsin.declare.model.source import Format
+    from tocsin.ingest.files.past_rows import FileForm, form_of, read_records
+
+    formats, path, size = load_project()[1].recorded_source(source).formats, Path(file), 0.0
+    records: Iterator[bytes]
+    if file == "-":
+        records = (raw.removesuffix(b"\n") for raw in whole_lines(sys.stdin.buffer))
+    else:
+        form = form_of(path) if Format.JSON in formats else FileForm.LINES
+        records = read_records(path, form, RAW_BYTES)
+        first = list(itertools.islice(records, 1))  # what is wrong with the file is said before Kafka is asked
+        records = itertools.chain(first, records)
+        size = float(path.stat().st_size) if form is FileForm.LINES and path.suffix != ".gz" else 0.0
+    return (record.removesuffix(b"\r") for record in records), size or None
 
 
 def _shift(lines: Lines, source: str, speed: float, stop: threading.Event) -> Lines:
@@ -164,21 +185,6 @@ def _generate(
 
 
 @contextmanager
-def open_lines(file: str) -> Iterator[tuple[BinaryIO, float | None]]:
-    """The file, and its size when it has one; ConfigError when it cannot be opened."""
-    if file == "-":
-        yield sys.stdin.buffer, None
-        return
-    try:
-        stream = open(file, "rb")  # noqa: SIM115 - the caller's errors must not be taken for ours
-    except OSError as error:
-        raise ConfigError.one(file, f"cannot be read: {error.strerror}") from error
-    with stream:
-        status = os.fstat(stream.fileno())
-        yield stream, float(status.st_size) or None
-
-
-@contextmanager
 def _stopped_after(seconds: float | None, stop: threading.Event) -> Iterator[None]:
     """Set `stop` after so many seconds, if any: it ends each wait for the next line too."""
     timer = threading.Timer(seconds or 0.0, stop.set)
@@ -189,11 +195,6 @@ def _stopped_after(seconds: float | None, stop: threading.Event) -> Iterator[Non
         yield
     finally:
         timer.cancel()
-
-
-def _read(stream: BinaryIO, rate: float, stop: threading.Event) -> Lines:
-    for raw in limit_rate(whole_lines(stream), rate, stop):
-        yield raw.removesuffix(b"\n").removesuffix(b"\r"), float(len(raw))
 
 
 def limit_rate(items: Iterable[_Item], rate: float, stop: threading.Event) -> Iterator[_Item]:

@@ -106,19 +106,25 @@ def stage(
     from pyarrow import parquet
 
     schema = pa.schema([("row", pa.int64()), ("value", pa.binary())])
-    values: dict[FileForm, Callable[[], Iterator[bytes]]] = {
-        FileForm.LINES: lambda: _lines(path, longest),
-        FileForm.CSV: lambda: csv_records(path),
-        FileForm.PARQUET: lambda: _parquet(path),
-    }
     count = 0
     with parquet.ParquetWriter(target, schema, compression="zstd", compression_level=1) as writer:
-        for chunk in _chunks(values[form]()):
+        for chunk in _chunks(read_records(path, form, longest)):
             rows = range(count + 1, count + len(chunk) + 1)
             writer.write_batch(pa.record_batch([pa.array(rows, pa.int64()), pa.array(chunk, pa.binary())], schema))
             count += len(chunk)
             tell(count)
     return count
+
+
+def read_records(path: Path, form: FileForm, longest: int) -> Iterator[bytes]:
+    """Read the rows of `path` as records. Lines are cut as by `stage`, and ConfigError is raised as there."""
+    match form:
+        case FileForm.LINES:
+            yield from _lines(path, longest)
+        case FileForm.CSV:
+            yield from csv_records(path)
+        case FileForm.PARQUET:
+            yield from _parquet(path)
 
 
 def _chunks(values: Iterator[bytes]) -> Iterator[list[bytes]]:

@@ -1,3 +1,4 @@
+import gzip
 import io
 import re
 import threading
@@ -66,6 +67,24 @@ def test_lines_of_a_file_go_as_they_are(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert Sent.lines == [b"one", b"two", b"", b"b\xff\x00d", b"  three "]
     assert done.stdout.startswith("sent 5 lines to raw.logins in ")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sent"),
+    [
+        ("a.log.gz", gzip.compress(b"one\ntwo\n"), [b"one", b"two"]),
+        ("a.csv", b"user;n\nu;1\n", [b'{"user": "u", "n": "1"}']),
+    ],
+)
+def test_a_file_is_read_as_by_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, sent: list[bytes]
+) -> None:
+    monkeypatch.setenv("TOCSIN_PROJECT", str(ROOT / "examples" / "statistics"))
+    (tmp_path / name).write_bytes(content)
+    assert call(str(tmp_path / name), "--source", "commands").exit_code == 0
+    assert Sent.lines == sent
+    (tmp_path / "utf16").write_text("one", "utf-16")
+    assert "UTF-16" in str(call(str(tmp_path / "utf16"), "--source", "commands").exception)
 
 
 def test_lines_of_standard_input() -> None:
