@@ -217,12 +217,11 @@ JOINED = "it joins two streams: each finding is made when its window has closed"
 UNITED = "it puts streams together whose duplicates are dropped, which real-time mode does not support"
 
 
+@pytest.mark.long  # tests/spark has both across a restart
 @pytest.mark.parametrize(
     ("name", "runs", "recount"),
     [
-        pytest.param(
-            "spending_after_change", (MICRO_BATCH, JOINED), SpendingJobs.after_a_change, marks=pytest.mark.long
-        ),
+        ("spending_after_change", (MICRO_BATCH, JOINED), SpendingJobs.after_a_change),
         ("busy", (MICRO_BATCH, UNITED), SpendingJobs.together),
     ],
 )

@@ -177,6 +177,9 @@ class Shop:
             found[one["customer_id"], window_of(one)] += not self._changes_before(one)
         return {key: count for key, count in found.items() if count}
 
+    def both(self) -> dict[tuple[str, datetime], float]:
+        return dict(Counter((one["customer_id"], window_of(one)) for one in [*self.purchases, *self.changes]))
+
     def _changes_before(self, purchase: dict[str, Any]) -> int:
         bought = time_of(purchase)
         changed = [time_of(one) for one in self.changes if one["customer_id"] == purchase["customer_id"]]
@@ -209,14 +212,27 @@ def without_change(events: SourceEvents) -> DataFrame:
     return events.with_window(alone).groupBy("window", "customer_id").agg(F.count("*").alias("score"))
 
 
+def together(events: SourceEvents) -> DataFrame:
+    bought, moved = (events[name].select("event_time", "customer_id") for name in ("purchases", "address_changes"))
+    rows = events.with_window(bought.unionByName(moved))
+    return rows.groupBy("window", "customer_id").agg(F.count("*").alias("score"))
+
+
 @pytest.mark.usefixtures("quick_batches")
-@pytest.mark.parametrize("kind", ["semi", "left"])
-def test_a_join_finds_what_a_recount_does_across_a_restart(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("detect", "recount"),
+    [(None, Shop.after_a_change), (without_change, Shop.without_a_change), (together, Shop.both)],
+    ids=["semi", "left", "together"],
+)
+def test_two_sources_give_what_a_recount_does_across_a_restart(
+    spark: SparkSession, tmp_path: Path, detect: Detect | None, recount: Callable[[Shop], dict[Any, float]]
+) -> None:
     catalog, shop = read_catalog(EXAMPLE), Shop(seed=3)
     spec = catalog.detector("spending_after_change")
-    expected, detect = shop.after_a_change(), cast(Detect, DeclaredFunction(spec.path, "detect"))
-    if kind == "left":
-        spec, expected, detect = replace(spec, levels=Levels(email=2)), shop.without_a_change(), without_change
+    expected = recount(shop)
+    if detect is not None:
+        spec = replace(spec, levels=Levels(email=2))
+    function = detect or cast(Detect, DeclaredFunction(spec.path, "detect"))
     sources = catalog.sources_of(spec)
     feeds = {source.name: Feed(spark, tmp_path / source.name) for source in sources}
     found: list[Finding] = []
@@ -228,14 +244,14 @@ def test_a_join_finds_what_a_recount_does_across_a_restart(spark: SparkSession, 
                 parse_events(records, source, is_only=False), spec, source.lateness + SLACK, is_only=False
             )
 
-        rows = detect(by_source(sources, spec.path, spec, events_of))
+        rows = function(by_source(sources, spec.path, spec, events_of))
         writer = make_findings(rows, spec, Emission()).writeStream.outputMode("append")
         return writer.option("checkpointLocation", str(tmp_path / "query")).foreachBatch(take).start()
 
     def take(batch: DataFrame, _: int) -> None:
         found.extend(Finding.model_validate_json(row.value) for row in batch.collect())
 
-    purchases, changes = batches(shop.purchases, 80), batches(shop.changes, 12)
+    purchases, changes = batches(shop.purchases, 110), batches(shop.changes, 30)
     running = query()
     try:
         for number, batch in enumerate(purchases):
@@ -243,7 +259,7 @@ def test_a_join_finds_what_a_recount_does_across_a_restart(spark: SparkSession, 
             if number:  # the other source comes later, by much more than the lateness
                 feeds["address_changes"].send(changes[number - 1])
             running.processAllAvailable()
-            if number == 2:
+            if number == 1:
                 running.stop()
                 running = query()
         for rest in changes[len(purchases) - 1 :]:
