@@ -112,8 +112,9 @@ def test_stream_and_backfill_find_days_of_23_and_25_hours(
         for row in rows.collect():
             written[row.key] = Finding.model_validate_json(row.value)
 
-    for number, at in enumerate(EDGES):
-        feed.send([record(number, at)])
+    records = [record(number, at) for number, at in enumerate(EDGES)]
+    for half in (records[:4], records[4:]):
+        feed.send(half)
     for end in ("2026-10-27T00:00:00.000000", "2026-10-27T00:00:01.000000"):
         feed.send([{"tick": True, "event_time": f"{end}Z"}])
     writer = rows.writeStream.foreachBatch(take).outputMode(mode).trigger(availableNow=True)
