@@ -214,6 +214,7 @@ def test_events_keep_their_distance_at_the_speed_that_is_asked_for(router: Route
     assert all(moment - moments[0] >= after - 0.25 for moment, after in zip(moments, due, strict=True))
 
 
+@pytest.mark.long  # tests/unit has such a host, a test above a kill
 def test_a_host_that_fails_and_hangs_is_reported_and_a_kill_sends_no_more_than_a_second_again(
     router: Router, server: WebReceiver
 ) -> None:

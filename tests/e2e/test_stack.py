@@ -157,6 +157,7 @@ def test_a_killed_job_comes_back_and_the_others_stay(stack: Stack) -> None:
     assert {job: stack.pid(job) for job in before} == before
 
 
+@pytest.mark.long  # test_hand_over.py has such a version, and tests/unit/supervise the mail
 def test_a_detector_that_cannot_start_touches_no_other_job(stack: Stack) -> None:
     before = {job: stack.pid(job) for job in JOBS}
     folder = stack.project / "detectors"

@@ -92,6 +92,7 @@ def test_a_locked_alerts_db_is_waited_for(one: Installation) -> None:
     await_that(lambda: _told_once(one, "oscar"), 10)
 
 
+@pytest.mark.long  # the test above has one that cannot be written for another reason
 def test_a_read_only_alerts_db_is_waited_for(broker: Broker, tmp_path: Path) -> None:
     with small_disk(tmp_path / "db", 32) as disk, Installation(tmp_path / "one", broker) as one:
         (file := tmp_path / "alerts-db").write_text(f"sqlite:///{disk.folder / 'alerts.db'}")

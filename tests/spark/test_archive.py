@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tocsin.setup.java import find_java
 
 # The starts of a job and of a batch, each in a JVM of its own.
@@ -49,10 +51,10 @@ def loaded_by(program: str, folder: Path) -> list[str]:
     return log.read_text().splitlines()
 
 
-def test_classes_come_from_the_archive(tmp_path: Path) -> None:
-    for program in (JOB, BATCH):
-        loaded = loaded_by(program, tmp_path)
-        shared = [line for line in loaded if "shared objects file" in line]
-        spark = [line for line in shared if line.startswith("org.apache.spark.")]
-        assert len(shared) > 0.6 * len(loaded), f"{len(shared)} of {len(loaded)}"
-        assert len(spark) > 1000
+@pytest.mark.parametrize("program", [JOB, pytest.param(BATCH, marks=pytest.mark.long)], ids=["job", "batch"])
+def test_classes_come_from_the_archive(tmp_path: Path, program: str) -> None:
+    loaded = loaded_by(program, tmp_path)
+    shared = [line for line in loaded if "shared objects file" in line]
+    spark = [line for line in shared if line.startswith("org.apache.spark.")]
+    assert len(shared) > 0.6 * len(loaded), f"{len(shared)} of {len(loaded)}"
+    assert len(spark) > 1000

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pyspark
+import pytest
 
 from tests.rig.waiting import patient
 from tocsin.setup.java import find_java
@@ -40,6 +41,7 @@ for number in (0, 1):
 """
 
 
+@pytest.mark.long
 def test_a_worker_dumps_its_stack_while_a_task_keeps_it_busy_and_not_while_it_waits_for_one(tmp_path: Path) -> None:
     own = {"SPARK_HOME": pyspark.__path__[0], "JAVA_HOME": str(find_java().home), "PYSPARK_PYTHON": sys.executable}
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "log")]
