@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.rig.command_line import invoke
 from tests.rig.samples.sealed_days import seal_day
-from tests.spark.conftest import Feed
+from tests.spark.conftest import Feed, sharing
 from tests.spark.sealing import login, project_of_batches
 from tocsin.cases.case_report import Way
 from tocsin.cases.spark.case_run import CaseRun
@@ -70,16 +70,27 @@ def logins(day: date) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def settings(starts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    settings = project_of_batches(tmp_path, monkeypatch, {"detectors/most.py": DETECTOR})
+    return sealed(tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def trained(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    with sharing(spark), pytest.MonkeyPatch.context() as patch:
+        settings = sealed(tmp_path_factory.mktemp("trained"), patch)
+        refreshed = invoke(("table", "--refresh"))
+        assert refreshed.exit_code == 0, refreshed.output[-3000:]
+        yield settings
+
+
+def sealed(folder: Path, patch: pytest.MonkeyPatch) -> Settings:
+    settings = project_of_batches(folder, patch, {"detectors/most.py": DETECTOR})
     for day in DAYS:
         seal_day(settings, day, logins(day))
     return settings
 
 
-def test_a_backfilled_day_is_judged_by_the_model_of_its_day(settings: Settings) -> None:
-    refreshed = invoke(("table", "--refresh"))
-    assert refreshed.exit_code == 0, refreshed.output[-3000:]
-    folder = TableFolder(settings, read_catalog(settings.project).table("model.most"))
+def test_a_backfilled_day_is_judged_by_the_model_of_its_day(trained: Settings) -> None:
+    folder = TableFolder(trained, read_catalog(trained.project).table("model.most"))
     published = folder.current()
     assert published is not None
     rows = pq.read_table(folder.place(published)).to_pylist()
@@ -87,26 +98,15 @@ def test_a_backfilled_day_is_judged_by_the_model_of_its_day(settings: Settings) 
         (str(day), begin(day)) for day in (TODAY + ONE, TODAY, TODAY - ONE)
     ]
     assert main(["backfill", "most", f"--day={DAYS[3]}"]) == 0
-    backfills = Backfills(settings, "most")
+    backfills = Backfills(trained, "most")
     (finding,) = backfills.findings(DAYS[3], backfills.read().published[DAYS[3]])
     assert finding.score == 2, "the model of the day knows the days up to the one before yesterday"
     assert (finding.context or {})["logins"] == 6
     assert str((finding.context or {})["model"]).startswith(f"{DAYS[3]} ")
 
 
-def test_models_change_in_the_middle_of_a_stream_and_the_ways_agree(
-    spark: SparkSession, settings: Settings, tmp_path: Path
-) -> None:
-    made = CaseRun(spark, read_catalog(settings.project), "most", tmp_path / "run")
-    made.run([Way.BATCH, Way.SHUFFLED, Way.RESTARTED], lambda: pytest.fail("no real-time mode"))
-    assert made.outcome.faults == []
-    assert {case.name: case.problems for case in made.outcome.cases} == {"four logins": [], "five are usual": []}
-    assert "it runs Python" in made.query.plan.reason or "model" in made.query.plan.reason
-
-
-def test_stream_and_backfill_agree_where_the_model_changes(spark: SparkSession, settings: Settings, feed: Feed) -> None:
-    assert invoke(("table", "--refresh")).exit_code == 0
-    catalog = read_catalog(settings.project)
+def test_stream_and_backfill_agree_where_the_model_changes(spark: SparkSession, trained: Settings, feed: Feed) -> None:
+    settings, catalog = trained, read_catalog(trained.project)
     spec, source, records = catalog.detector("most"), catalog.source("logins"), list[dict[str, Any]]()
     midnight = begin(TODAY)
     for hour, count in ((-2, 8), (-1, 9), (0, 9), (1, 8), (4, 1), (4, 1), (4, 1)):  # the last ones close the others
@@ -140,6 +140,16 @@ def test_stream_and_backfill_agree_where_the_model_changes(spark: SparkSession, 
     backfilled = sorted(taken(find_in_range(spark, reader, spec, [source], wanted)))
     assert sorted(streamed) == backfilled
     assert [score for _, score, _ in backfilled] == [3, 4, 3, 2], "each by the model of its day"
+
+
+def test_models_change_in_the_middle_of_a_stream_and_the_ways_agree(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    made = CaseRun(spark, read_catalog(settings.project), "most", tmp_path / "run")
+    made.run([Way.BATCH, Way.SHUFFLED, Way.RESTARTED], lambda: pytest.fail("no real-time mode"))
+    assert made.outcome.faults == []
+    assert {case.name: case.problems for case in made.outcome.cases} == {"four logins": [], "five are usual": []}
+    assert "it runs Python" in made.query.plan.reason or "model" in made.query.plan.reason
 
 
 @pytest.mark.usefixtures("starts")
