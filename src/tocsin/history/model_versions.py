@@ -57,6 +57,12 @@ def model_versions(settings: Settings, table: TableSpec) -> list[ModelVersion]:
     return found
 
 
+def _is_before(model: ModelVersion, last: ModelVersion) -> bool:
+    """Return whether `model` was made before `last`: what that was put back in place of held before it, too."""
+    is_older = model.facts is None or last.facts is None or model.facts.trained_at < last.facts.trained_at
+    return is_older and model.hash != last.hash
+
+
 def revert(settings: Settings, table: TableSpec, reason: str) -> ModelVersion:
     """Put the model before the one in force in its place, from now on, and hold it; returns it.
 
@@ -66,7 +72,7 @@ def revert(settings: Settings, table: TableSpec, reason: str) -> ModelVersion:
     with try_lead(settings, settings.checkpoint(refresh_job(table.name)) / "lock"):
         known = model_versions(settings, table)
         in_force = [model for model in known if model.since <= now]
-        others = [model for model in in_force if model.hash != in_force[-1].hash]
+        others = [model for model in in_force if _is_before(model, in_force[-1])]
         if not others:
             raise ConfigError.one(table.trains, "there is no model before the one in force; train another")
         ModelFiles.of(settings, table.trains).read(others[-1].hash)

@@ -119,6 +119,12 @@ def test_reverting_needs_a_model_before_whose_file_is_whole(models: Models) -> N
     assert models.versions.held is None, "nothing has changed"
 
 
+def test_reverting_again_goes_further_back_and_not_to_what_was_left(models: Models) -> None:
+    oldest, _, _ = (models.add(day, rows) for day, rows in ((OLD, 5), (NEW, 9), (TODAY - ONE, 12)))
+    models.versions.put_back(models.versions.read()[1], datetime.now(UTC) - timedelta(hours=1))
+    assert f"{oldest}.pickle: the file is not the model" in fault("hold", "made", "--previous")
+
+
 @pytest.fixture
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
