@@ -124,6 +124,7 @@ def test_a_night_publishes_what_passes_and_of_the_rest_each_owner_gets_one_mail_
     running.reported(mail, "logins", REFUSED, "few_come")
 
 
+@pytest.mark.long  # tests/airflow has that a run without work is skipped, tests/spark the comparison
 def test_what_the_night_has_run_is_not_run_again_and_is_compared_with_the_stream(running: Running) -> None:
     run = running.admin.trigger(BACKFILL)
     running.await_end(BACKFILL, run, "success")

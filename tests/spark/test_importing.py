@@ -132,7 +132,9 @@ def test_a_withdrawn_file_is_left_out_of_what_was_sealed_with_it_and_can_come_ag
 
 
 @pytest.mark.parametrize(
-    ("beside", "is_in_part"), [((), False), ((0, 1), False), ((1,), True)], ids=["alone", "beside others", "in part"]
+    ("beside", "is_in_part"),
+    [pytest.param((), False, marks=pytest.mark.long), ((0, 1), False), ((1,), True)],
+    ids=["alone", "beside others", "in part"],
 )
 def test_what_is_withdrawn_and_imported_again_is_sealed_as_the_source_reads_it_now(
     history: History, spark: SparkSession, tmp_path: Path, beside: tuple[int, ...], is_in_part: bool

@@ -347,7 +347,7 @@ def test_many_are_acknowledged_at_once_and_the_list_is_as_it_was(pages: Pages) -
 
 
 def test_an_event_is_sent_when_an_alert_or_a_silence_changes(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tocsin.web.pages.alerts._STREAM_SECONDS", 1.0)
+    monkeypatch.setattr("tocsin.web.pages.alerts._STREAM_SECONDS", 0.5)
     monkeypatch.setattr("tocsin.web.pages.alerts._LOOK_SECONDS", 0.01)
     monkeypatch.setattr(pages.app.state.site.version, "_seconds", 0.01)
     client = pages.log_in("eve")
