@@ -124,6 +124,16 @@ def optimize(rows: DataFrame) -> Any:
     return rows.sparkSession._jsparkSession.sessionState().optimizer().execute(plan)
 
 
+def optimize_once(rows: DataFrame) -> DataFrame:
+    """Let Spark optimize the stream `rows` before it starts, as it does in each batch: there is less left to do then.
+
+    Not for rows that ask for the present time, of which this makes a constant.
+    """
+    jvm: Any = rows.sparkSession._jvm
+    made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(rows.sparkSession._jsparkSession, optimize(rows))
+    return DataFrame(made, rows.sparkSession)
+
+
 def used_columns(plan: Any, sources: Sequence[Source]) -> dict[str, frozenset[str]]:
     """Find by source the columns that an optimized plan reads, if it was made from `parse_events` with all of them."""
     tree = parse_tree(plan.toJSON())

@@ -24,6 +24,7 @@ from tocsin.platform.kafka.topic_set import TopicSet
 from tocsin.platform.storage.stored_path import remove_tree
 from tocsin.quality.suites.suite_catalog import read_row_rules
 from tocsin.spark.entry import run_query
+from tocsin.spark.events import optimize_once
 from tocsin.spark.query.checkpoint import Checkpoint
 from tocsin.spark.query.poison import Poison, Read, SetAside
 from tocsin.spark.query.progress import BatchProgress
@@ -91,7 +92,7 @@ class Ingest:
     def rows(self, read: Read, *_: object) -> DataFrame:
         """Make events, and records for quarantine, of raw records."""
         events = add_event(parsed(read(self.mover.reads), self.source, self._rules), self.source)
-        return route(observe(events, self._rules), self.source, self._settings.names, self._rules)
+        return optimize_once(route(observe(events, self._rules), self.source, self._settings.names, self._rules))
 
     def set_aside(self, _: Run, record: SetAside) -> None:
         """Put the record into quarantine."""

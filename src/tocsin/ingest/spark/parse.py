@@ -67,6 +67,7 @@ def parsed(records: DataFrame, source: Source, rules: Sequence[RowRule] = ()) ->
     written = [name for name in source.columns if name not in source.enrich]
     found = {f"f_{name}": value_at(source.field_of(name), source) for name in written}
     fields = _fields(read.withColumns({"is_json": _is_json(source)}), source).withColumns(found)
+    fields = _as_written(fields, list(found), source)
     fields = fields.withColumns({f"t_{name}": _value(name, source) for name in written})
     fields = add_enriched(fields, source)
     timed = add_event_time(fields, source)
@@ -184,11 +185,10 @@ def _value(name: str, source: Source) -> Column:
     text = F.col(f"f_{name}")
     if Format.LOGFMT in source.formats:
         text = _plain_or_json(_logfmt_value(name, text, source), text, source)
-    if Format.JSON in source.formats:
-        text = _plain_or_json(text, as_written(text, F.col("text")), source)
     text = F.when(~F.btrim(text, F.lit(BLANK)).isin(*source.nulls), text) if source.nulls else text
-    bare = F.nullif(F.btrim(text, F.lit(BLANK)), F.lit(""))
-    quoted = F.when(F.btrim(text, F.lit(BLANK)) != "", text) if name == source.key else text
+    trimmed = F.btrim(text, F.lit(BLANK))
+    bare = F.when(trimmed != "", trimmed)
+    quoted = F.when(trimmed != "", text) if name == source.key else text
     return quoted if source.formats == (Format.JSON,) else _plain_or_json(bare, quoted, source)
 
 
@@ -293,12 +293,25 @@ def json_objects(text: Column) -> Column:
     return F.from_json(F.concat(F.lit("["), _marked(whole), F.lit("]")), "array<map<string,string>>", _OPTIONS)
 
 
-def as_written(value: Column, text: Column) -> Column:
-    """Turn a value of `json_objects(text)` into what stands in the record; of a nested value, without blanks."""
-    plain = F.when(value.contains(_MARK), F.regexp_replace(value, f'"?{_MARK}([^"]*+)"?', "$1")).otherwise(value)
+def _as_written(read: DataFrame, names: Sequence[str], source: Source) -> DataFrame:
+    """Turn the columns `names`, values of `json_objects`, into what stands in the record; nested ones without blanks.
+
+    In two steps, since each batch is planned anew, and a plan holds an expression once for each place that names it.
+    """
+    if Format.JSON not in source.formats:
+        return read
     # Two backslashes before a u: some text holds such an escape as its own, which must stay.
-    is_escaped = value.rlike(_SURROGATE) & ~text.contains(r"\\uD")
-    return F.when(is_escaped, _joined_surrogates(plain)).otherwise(plain)
+    may_hold_escapes = F.col("is_json") & ~F.col("text").contains(r"\\uD")
+
+    def unmark(value: Column) -> Column:
+        return F.when(value.contains(_MARK), F.regexp_replace(value, f'"?{_MARK}([^"]*+)"?', "$1")).otherwise(value)
+
+    def join(value: Column) -> Column:
+        return F.when(may_hold_escapes & value.rlike(_SURROGATE), _joined_surrogates(value)).otherwise(value)
+
+    for change in (unmark, join):
+        read = read.withColumns({name: change(F.col(name)) for name in names})
+    return read
 
 
 def add_objects(read: DataFrame, source: Source) -> DataFrame:
