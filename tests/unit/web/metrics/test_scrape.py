@@ -65,6 +65,12 @@ def test_without_kafka_the_heartbeats_of_this_machine_serve(installation: Instal
     assert time.monotonic() - began < 15, "Prometheus waits 10 s for each"
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock is not waited for longer than it takes to see it."""
+    monkeypatch.setattr("tocsin.web.metrics.alert_figures._BUSY_SECONDS", 0.1)
+
+
 def lock(installation: Installation) -> Callable[[], None]:
     connection = sqlite3.connect(installation.settings.state / "alerts.db", isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
@@ -83,6 +89,7 @@ def break_views(installation: Installation) -> Callable[[], None]:
     return repair
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     ("what", "breakage", "gone", "name"),
     [
