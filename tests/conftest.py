@@ -50,7 +50,7 @@ LONGEST = (
     *("browser", "spark", "e2e/test_ingest.py", "e2e/test_detect.py"),
     *("e2e/test_detect_gaps.py", "e2e/test_hand_over.py"),
     *("faults/test_kills.py", "e2e/test_parity.py", "faults/test_bad_input.py"),
-    *("e2e/test_stack.py", "airflow"),
+    *("e2e/test_stack.py", "e2e/test_views.py", "faults/test_history.py", "airflow"),
 )
 
 
