@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import re
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,6 @@ from tocsin.history.spark import import_files
 from tocsin.history.spark.seal import SealedDay, Sealer
 from tocsin.history.spark.sealed_days import sealed_events
 from tocsin.platform.storage.stored_path import remove_tree
-from tocsin.quality.spark.day_gate import DayGate
-from tocsin.quality.verdict import Severity
 
 DAY = date(2026, 10, 1)
 
@@ -220,20 +217,6 @@ def test_refused_rows_count_for_their_day_and_those_without_one_for_the_days_of_
     history.seal(spark, judge, day=later)
     (facts,) = judge.facts
     assert (facts.quarantined, facts.records, facts.quarantine_ratio) == (1, 3, 1 / 3)
-
-
-def test_the_gate_holds_a_day_of_which_an_import_has_refused_most(
-    history: History, spark: SparkSession, tmp_path: Path
-) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text("\n".join(json.dumps(one) for one in [*logins(500), *logins(501, action=None)]))
-    bring_in(history, path)
-    sealed = history.seal(spark, DayGate(history.settings, history.source), DAY)
-    (check,) = [one for one in sealed.verdict.failed if one.name == "quarantine"]
-    assert (check.observed, check.severity) == ("50.05%, 501 of 1,001 records", Severity.CRITICAL)
-    assert sealed.version.published_at is None
-    page = (history.settings.state / str(sealed.verdict.report)).read_text()
-    assert re.search(r"In quarantine.{0,200}501.{0,200}50\.05%", page, re.DOTALL)
 
 
 def test_many_files_share_a_session_and_known_ones_start_none(

@@ -118,12 +118,6 @@ def test_each_reason_is_claimed_where_leaving_out_its_events_gives_what_the_stre
     assert "email 75 or email 80; the stream found email 76" in told["sybil"].why
 
 
-def test_without_events_to_leave_out_nothing_is_proved(spark: SparkSession, history: History, day: DayVersion) -> None:
-    told = answers(spark, history, day, [], victor=70)
-    assert told["victor"].reason is DifferenceReason.UNEXPLAINED
-    assert "the stream found email 70" in told["victor"].why
-
-
 def test_a_backfill_that_history_no_longer_gives_is_told(
     spark: SparkSession, history: History, day: DayVersion
 ) -> None:
