@@ -19,7 +19,7 @@ from tocsin.platform.heartbeat import read_beat
 CHANGES = {
     "expect": {
         "from tocsin import ": "from tocsin import Entities, ",
-        'window="10 seconds"': 'window="10 seconds", expect=Entities(["user1", "user2"], minimum=5)',
+        'window="10 seconds"': 'window="10 seconds", expect=Entities(["user1", "user2"], minimum=500)',
     },
 }
 STEP = '''"""Many failures of one user."""
