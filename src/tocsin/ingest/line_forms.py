@@ -99,7 +99,8 @@ def logfmt_fields(line: bytes) -> dict[str, bytes]:
     named = list(zip(SYSLOG_COLUMNS, header.groups(), strict=True)) if header else []
     pairs = _PAIR.finditer(line[header.end() :] if header else line)
     named += ((pair[1].decode("utf-8", "replace"), unquoted(pair[2]).strip(b" \t\r\n")) for pair in pairs)
-    return {name: value for name, value in first_of_each(named).items() if value not in (b"", b"-")}
+    return {name: value for name, value in first_of_each(named).items()
+            if value and (value != b"-" or name not in SYSLOG_COLUMNS)}  # fmt: skip
 
 
 def first_of_each(fields: Iterable[tuple[str, _Value]]) -> dict[str, _Value]:

@@ -36,7 +36,7 @@ from tocsin.ingest.sampling.written_form import UnclearTime
 from tocsin.ingest.time_patterns import MONTHS, time_regex
 
 _BYTES, _LINES = 1_000_000, 1_000
-_PAIR = re.compile(r"(?:\A|\s\|\s)\s*([A-Za-z_][A-Za-z0-9_.-]*):\s")
+_PAIR = re.compile(r"(?:\A|\s\|\s)\s*([A-Za-z_][A-Za-z0-9_.-]*):(?=\s|\Z)")
 _XML = re.compile(r"<[?!]?[A-Za-z]")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _ISO8601 = re.compile(time_regex("iso8601"))

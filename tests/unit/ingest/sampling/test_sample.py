@@ -42,6 +42,17 @@ def test_lines_of_pairs(tmp_path: Path) -> None:
     assert schema.columns == {"user_id": "string", "timestamp": "timestamp", "ip_address": "string", "action": "string"}
 
 
+@pytest.mark.parametrize("empty", ["n: {n} | note: ", "note: | n: {n}"])
+def test_an_empty_value_of_a_pair_is_no_part_of_another(tmp_path: Path, empty: str) -> None:
+    lines = [LOGIN.format(u="ab"[n % 2], n=n) + " | " + empty.format(n=n) for n in range(4)]
+    assert read_schema(sampled(tmp_path, *lines)).columns["n"] == "int"
+
+
+def test_a_dash_in_logfmt_is_a_value_as_for_the_ingest(tmp_path: Path) -> None:
+    lines = [f"{ROUTER.format(u='ab'[n % 2], n=n, more='')} sent={n or '-'}" for n in range(4)]
+    assert read_schema(sampled(tmp_path, *lines)).columns["sent"] == "string"
+
+
 def test_lines_of_a_router_with_a_field_that_some_lack(tmp_path: Path) -> None:
     lines = [ROUTER.format(u="xy"[n % 2], n=n, more=" desc=late at dawn" if n == 2 else "") for n in range(4)]
     schema = read_schema(sampled(tmp_path, *lines))
