@@ -125,6 +125,7 @@ def test_a_kill_between_flush_and_commit_repeats_and_loses_nothing(live: LiveJob
     assert report.rows_dropped_late == 0
 
 
+@pytest.mark.long  # test_landing.py has retention that overtakes a reader, tests/unit/ingest/spark that of a query
 def test_a_drain_that_retention_overtakes_goes_on_behind_the_gap(unhurried: LiveJob) -> None:
     job, topic = unhurried.job, unhurried.topic
     topic.backlog(spans=(600, 600), events=(40_000, 100))
