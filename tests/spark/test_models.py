@@ -30,6 +30,8 @@ from tocsin.spark.events import parse_events, prepare_events
 from tocsin.spark.tables.published_table import TableFolder
 from tocsin.spark.tables.spark.joined_tables import FollowedTables
 
+pytestmark = pytest.mark.usefixtures("quick_batches")
+
 ONE = timedelta(days=1)
 TODAY = datetime.now(UTC).date()
 DAYS = [TODAY - back * ONE for back in (5, 4, 3, 2)]
