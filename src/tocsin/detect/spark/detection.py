@@ -36,7 +36,7 @@ from tocsin.spark.query.drain import SLACK, FeederLag, unread_upstream
 from tocsin.spark.query.keyed_query import EXCHANGES, KeyedQuery
 from tocsin.spark.query.leadership import remove_other_checkpoints
 from tocsin.spark.query.poison import SetAside
-from tocsin.spark.query.progress import BatchProgress
+from tocsin.spark.query.progress import BatchProgress, batches_in, watermark_of
 from tocsin.spark.query.stream_job import StreamJob, StreamSpec, write_to_kafka
 from tocsin.spark.query.work import REAL_TIME, Choice, Run
 from tocsin.spark.session import findings_sink
@@ -100,11 +100,15 @@ class Detection(KeyedQuery[DetectorPlan]):
         self._closed = ClosedWindows(self._lag, longest(self.spec), lateness)
         self._exact = ExactScores(settings, self.spec, self.sources, self.folders.stored)
         self._nobody = ""
+        self._unnoted_from: datetime | None = None
 
     def open(self, run: Run, name: str) -> Checkpoint:
         """Open the checkpoint of the plan, and note that this version runs on it."""
         retention = Retention(self._memory, self.plan.reach)
         checkpoint = open_checkpoint(self.folders, name, run.topics, retention, self._unread)
+        reached = watermark_of(checkpoint.query, max(batches_in(checkpoint.query / "commits"), default=-1))
+        if reached is not None and self.plan.score.counts:
+            self._unnoted_from = reached - longest(self.spec)
         versions = keep_version(self._settings, self.job, self.spec.version, self._text, name)
         if run.reporter.leads:  # it alone removes what no kept version can go back to
             remove_other_checkpoints(self._settings, self.folders, {version.fingerprint for version in versions})
@@ -167,7 +171,7 @@ class Detection(KeyedQuery[DetectorPlan]):
 
     def begin(self, run: Run, choice: Choice) -> None:
         """Follow the query that has started."""
-        self._exact.begin(self.used, self.tables.tables, self._text)
+        self._exact.begin(self.used, self.tables.tables, self._text, self._unnoted_from)
         self._closed.begin(run, choice.mode, self.plan.score.kind, is_draining=self.decision.is_draining)
 
     def look(self, run: Run) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tocsin.declare.model.detector import DetectorSpec
-from tocsin.declare.model.durations import EPOCH, MICROSECOND, Windowed, closed_before
+from tocsin.declare.model.durations import EPOCH, MICROSECOND, Windowed, closed_before, longest
 from tocsin.declare.model.finding import Origin
 from tocsin.declare.model.source import Source
 from tocsin.declare.settings import Settings
@@ -76,17 +76,28 @@ class ExactScores:
         self._computed: OpenWindows | None = None
         self._failed = 0
 
-    def begin(self, used: dict[str, frozenset[str]], tables: JoinedTables | None, text: bytes) -> None:
+    def begin(
+        self,
+        used: dict[str, frozenset[str]],
+        tables: JoinedTables | None,
+        text: bytes,
+        unnoted_from: datetime | None = None,
+    ) -> None:
         """Go on with what the file says is open, now that no other process writes it.
 
         `used` are the columns that the detector uses, by source. `text` is its file in the version that runs; another
-        may lie there by now.
+        may lie there by now. Windows that begin from `unnoted_from` on may be open though the file does not say so: the
+        process before was killed behind the end of a batch and before `note_batch`.
         """
         self._used, self._tables, self._text = used, tables, text
         if self._open is None and self._thread is None:
             # Not of another version: its windows are not ours, and the nightly backfill does them.
             known = state_file.read(self._path, OpenWindows, None)
             self._open = known if known is not None and known.version == self._spec.version else None
+            if unnoted_from is not None:
+                end = datetime.now(UTC) + longest(self._spec)
+                span = OpenWindows(version=self._spec.version, start=min(unnoted_from, end), end=end)
+                self._keep(span.joined(self._open))
 
     def note_batch(self, figures: dict[str, Any], watermark: datetime | None) -> None:
         """Take the edges of what was above the highest limit out of the `figures` of a batch that has ended."""
@@ -119,7 +130,8 @@ class ExactScores:
             log.warning("exact scores failed", attempt=self._failed, error=in_a_line(error))
         else:
             self._failed = 0
-            log.info("exact scores written", findings=count, start=str(closed.start), end=str(closed.end))
+            if count:
+                log.info("exact scores written", findings=count, start=str(closed.start), end=str(closed.end))
 
     def _end(self) -> None:
         computed, self._computed = self._computed, None
@@ -136,15 +148,16 @@ class ExactScores:
             state_file.write(self._path, OpenWindows, unwritten)
 
     def _write(self, spark: SparkSession, closed: OpenWindows) -> int:
-        ids = sorted(self._lower_bounds(closed))
-        if not ids:
-            return 0
         end = closed_before(self._spec, closed.end)
-        wanted = Range(start=closed.start, end=end, run_id="", origin=Origin.STREAM, text=self._text)
-        read = EventReader(lambda _, source: self._events(spark, source, closed.start), tables=lambda _: self._tables)
-        rows = find_in_range(spark, read, self._spec, self._sources, wanted).where(F.col("key").isin(ids))
+        bounds = {one: start for one, start in self._lower_bounds(closed).items() if closed.start <= start < end}
+        if not bounds:
+            return 0
+        start = min(bounds.values())
+        wanted = Range(start=start, end=end, run_id="", origin=Origin.STREAM, text=self._text)
+        read = EventReader(lambda _, source: self._events(spark, source, start), tables=lambda _: self._tables)
+        rows = find_in_range(spark, read, self._spec, self._sources, wanted).where(F.col("key").isin(sorted(bounds)))
         rows.write.format("kafka").options(**findings_sink(self._settings)).save()
-        return len(ids)
+        return len(bounds)
 
     def _events(self, spark: SparkSession, source: Source, since: datetime) -> DataFrame:
         """Read each event since then, once: one is appended at most `max_ahead` before its event time."""
@@ -157,8 +170,9 @@ class ExactScores:
         events = parse_events(records, source, self._used.get(source.name))
         return events.dropDuplicates([*IDENTITY, "event_time"])
 
-    def _lower_bounds(self, closed: OpenWindows) -> set[str]:
-        found = set()
+    def _lower_bounds(self, closed: OpenWindows) -> dict[str, datetime]:
+        """Find which findings have a lower bound for their latest score, and the starts of their windows."""
+        found: dict[str, datetime] = {}
         with TopicReader(self._settings, f"exact:{self._spec.name}", self._settings.names.findings) as topic:
             starts, (_, ends) = (
                 topic.since(closed.start - max(source.max_ahead for source in self._sources)),
@@ -166,8 +180,10 @@ class ExactScores:
             )
             for message in topic.read(starts, ends):
                 value = message.value() or b""
-                if b'"at_least":true' in value:
+                if self._spec.name.encode() in value and b'"at_least":' in value:
                     finding = json.loads(value)
                     if (finding["detector"], finding["version"]) == (self._spec.name, self._spec.version):
-                        found.add(str(finding["finding_id"]))
+                        found.pop(finding["finding_id"], None)
+                        if finding["at_least"]:
+                            found[finding["finding_id"]] = datetime.fromisoformat(finding["window_start"])
         return found

@@ -43,7 +43,7 @@ from tocsin.spark.engine import jvm
 from tocsin.spark.engine.attachment import Attachment, attach
 from tocsin.spark.engine.cluster import ClusterLost, has_lost_executor, is_lost, refusal_of_masters
 from tocsin.spark.engine.deaths import isolation
-from tocsin.spark.query.progress import BatchProgress, listen
+from tocsin.spark.query.progress import BatchProgress, Ended, listen
 from tocsin.spark.query.stream_job import StreamJob
 from tocsin.spark.query.work import WAIT_SECONDS, Run, Started
 from tocsin.spark.session import JOB_SLOTS, streaming_session
@@ -52,6 +52,7 @@ PARTITION_SECONDS = 10.0
 LAG_SECONDS = 5.0
 _POLL_SECONDS = 0.25
 _BOUNDARY_SECONDS = 5.0
+_END_SECONDS = 2.0
 _RETRIES = 5
 _LOSSES = 3
 
@@ -66,9 +67,9 @@ class QueryLoop:
         self._run = Run(settings, job.spec.job, job.spec.topics(), reporter, stop)
         self._run.resources = job.spec.resources if settings.spark.master != LOCAL else None
         self._attachment: Attachment | None = None
-        self._progress: queue.SimpleQueue[BatchProgress] = queue.SimpleQueue()
+        self._progress: queue.SimpleQueue[BatchProgress | Ended] = queue.SimpleQueue()
         self._totals = {"rows_in": 0, "rows_out": 0, "rows_dropped_late": 0}
-        self._since = 0.0
+        self._since, self._ended = 0.0, ""
         self._checked = {"partitions": 0.0, "lag": 0.0}
         self._retries = self._losses = 0
 
@@ -289,13 +290,20 @@ class QueryLoop:
         is_active = started.query.isActive  # raises if the JVM has ended: a record may be the cause
         with contextlib.suppress(TransientError):  # the store is away, which ends no process
             self._job.spec.poison.end()  # process and JVM have not ended
-        if not is_active:
-            return
-        self._await_boundary(started)
-        jvm.log_errors(wanted=False)
-        with contextlib.suppress(Exception):  # a stop that times out leaves a dead query, which the next start reports
-            started.query.stop()
+        if is_active:
+            self._await_boundary(started)
+            jvm.log_errors(wanted=False)
+            with contextlib.suppress(Exception):  # one that times out leaves a dead query, which the next start reports
+                started.query.stop()
+        self._await_end(str(started.query.runId))
+
+    def _await_end(self, run_id: str) -> None:
+        """Take what finished batches of a run that has ended still have to say."""
+        deadline = time.monotonic() + _END_SECONDS
         self._take_progress()
+        while self._ended != run_id and time.monotonic() < deadline:
+            time.sleep(0.02)
+            self._take_progress()
 
     def _await_boundary(self, started: Started) -> None:
         remaining = started.batch_seconds - (time.monotonic() - self._since) if started.batch_seconds else 0.0
@@ -313,6 +321,9 @@ class QueryLoop:
         has_taken, started = False, self._run.started
         while not self._progress.empty():
             progress = self._progress.get()
+            if isinstance(progress, Ended):
+                self._ended = progress.run_id
+                continue
             if started is not None and progress.run_id != str(started.query.runId):
                 continue  # of the query before, which may have read other topics
             self._publish(progress)

@@ -86,6 +86,14 @@ def test_the_next_process_goes_on_with_what_was_open(tmp_path: Path) -> None:
     assert again.computed == [spanning(0, 10)]
 
 
+def test_a_kill_behind_a_batch_that_was_not_noted_forgets_nothing(tmp_path: Path) -> None:
+    again = Scores(tmp_path)
+    again.begin({}, None, b"code", unnoted_from=at(-10))
+    again.note_batch({}, at(10))
+    again.rest()
+    assert again.computed == [spanning(-10, 10)]
+
+
 def test_a_kill_while_it_computes_forgets_nothing(tmp_path: Path) -> None:
     scores = Scores(tmp_path)
     scores.note_batch(figures(0, 10), at(10))
@@ -125,7 +133,7 @@ def test_scores_are_made_exact_by_the_version_that_runs(tmp_path: Path, monkeypa
 
     scores = ExactScores(None, SPEC, [], tmp_path)  # type: ignore[arg-type]  # nothing is read
     monkeypatch.setattr(exact_scores, "find_in_range", find)
-    monkeypatch.setattr(scores, "_lower_bounds", lambda closed: {"id"})
+    monkeypatch.setattr(scores, "_lower_bounds", lambda closed: {"id": T0})
     scores.begin({}, None, b"the code that runs, whatever the file holds by now")
     scores.note_batch(figures(0, 10), at(11))
     scores.look(RUN)

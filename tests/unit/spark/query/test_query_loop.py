@@ -1,6 +1,9 @@
 """What a job does when its query has ended by itself."""
 
+import queue
+from functools import partial
 from pathlib import Path
+from threading import Timer
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import MagicMock
@@ -13,6 +16,7 @@ from tocsin.declare.settings import Settings
 from tocsin.platform.failures import Unwritable
 from tocsin.spark.engine import cluster, jvm
 from tocsin.spark.query import query_loop
+from tocsin.spark.query.progress import Ended
 from tocsin.spark.query.query_loop import QueryLoop
 from tocsin.spark.query.work import Run
 
@@ -87,3 +91,18 @@ def test_an_executor_that_is_gone_when_the_next_query_begins_is_counted_once(mon
     )
     assert [Run.await_slots(run, 1) for _ in range(4)] == [2, 1, 2, 2]
     assert run.counts == {"executors_lost": 1}
+
+
+def test_what_a_finished_batch_says_after_its_query_was_stopped_is_taken_before_the_next_one_starts() -> None:
+    """Spark tells it on another thread, and the end of the run last."""
+    said: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    published: list[int] = []
+    loop: Any = SimpleNamespace(
+        _ended="", _progress=said, _run=SimpleNamespace(started=None),
+        _publish=lambda progress: published.append(progress.batch_id),
+    )  # fmt: skip
+    loop._take_progress = partial(QueryLoop._take_progress, loop)
+    Timer(0.1, said.put, [SimpleNamespace(run_id="a", batch_id=7)]).start()
+    Timer(0.2, said.put, [Ended("a")]).start()
+    QueryLoop._await_end(loop, "a")
+    assert published == [7]
