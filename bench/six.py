@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import product
 
@@ -125,7 +125,11 @@ def carry(rig: Rig, plan: Plan, burden: Burden) -> Carried:
 
 def _servers() -> list[psutil.Process]:
     """What jobs share without an engine: the process that has imported their modules."""
-    return [child for child in psutil.Process().children() if "tocsin.spark.engine.job_server" in child.cmdline()]
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):  # one that has ended and was not waited for has no command
+            found += [child] if "tocsin.spark.engine.job_server" in child.cmdline() else []
+    return found
 
 
 def _all_speak(outputs: Outputs, names: Sequence[str]) -> bool:
