@@ -144,7 +144,7 @@ def expected_notifications(expected: dict[Window, int]) -> dict[str, str]:
     return {user: kind for user, count in users.items() if (kind := level(count)) is not None}
 
 
-_TOLD = ("sent", "pending", "waiting")
+_TOLD = ("sent", "leaving", "pending", "waiting")
 
 
 @dataclass
@@ -152,7 +152,7 @@ class Told:
     """Who was told what.
 
     Attributes:
-        sent: kinds of the notifications that left, or wait for the next message of their group, by user.
+        sent: kinds of the notifications that left, leave, or wait for the next message of their group, by user.
         mails: how often the mail server got each message, by its id.
     """
 
