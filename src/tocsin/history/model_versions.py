@@ -58,7 +58,7 @@ def model_versions(settings: Settings, table: TableSpec) -> list[ModelVersion]:
 
 
 def _is_before(model: ModelVersion, last: ModelVersion) -> bool:
-    """Return whether `model` was made before `last`: what that was put back in place of held before it, too."""
+    """Return whether `model` was trained before `last`: what `last` was put back for was in force before, too."""
     is_older = model.facts is None or last.facts is None or model.facts.trained_at < last.facts.trained_at
     return is_older and model.hash != last.hash
 

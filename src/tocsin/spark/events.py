@@ -129,9 +129,13 @@ def optimize_once(rows: DataFrame) -> DataFrame:
 
     Not for rows that ask for the present time, of which this makes a constant.
     """
-    jvm: Any = rows.sparkSession._jvm
-    made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(rows.sparkSession._jsparkSession, optimize(rows))
-    return DataFrame(made, rows.sparkSession)
+    return rows_of(optimize(rows), rows.sparkSession)
+
+
+def rows_of(plan: Any, spark: SparkSession) -> DataFrame:
+    """Make the rows of a plan, a node of the JVM."""
+    jvm: Any = spark._jvm
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
 def used_columns(plan: Any, sources: Sequence[Source]) -> dict[str, frozenset[str]]:

@@ -106,9 +106,9 @@ class Detection(KeyedQuery[DetectorPlan]):
         """Open the checkpoint of the plan, and note that this version runs on it."""
         retention = Retention(self._memory, self.plan.reach)
         checkpoint = open_checkpoint(self.folders, name, run.topics, retention, self._unread)
-        reached = watermark_of(checkpoint.query, max(batches_in(checkpoint.query / "commits"), default=-1))
-        if reached is not None and self.plan.score.counts:
-            self._unnoted_from = reached - longest(self.spec)
+        if self.plan.score.counts:  # others have no lower bounds
+            reached = watermark_of(checkpoint.query, max(batches_in(checkpoint.query / "commits"), default=-1))
+            self._unnoted_from = None if reached is None else reached - longest(self.spec)
         versions = keep_version(self._settings, self.job, self.spec.version, self._text, name)
         if run.reporter.leads:  # it alone removes what no kept version can go back to
             remove_other_checkpoints(self._settings, self.folders, {version.fingerprint for version in versions})

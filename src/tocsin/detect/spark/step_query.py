@@ -21,7 +21,7 @@ from tocsin.detect.step_program import StepProgram
 from tocsin.detect.stepper import KeyState, PlacedEvent, StepOutcome, Stepper, StepTask
 from tocsin.spark.columns import JSON_TIMES, any_null
 from tocsin.spark.declared_function import DeclaredFunction, QueryFunction
-from tocsin.spark.events import IDENTITY, SourceEvents
+from tocsin.spark.events import IDENTITY, SourceEvents, rows_of
 from tocsin.spark.tables.spark.joined_tables import JoinedTables
 
 if TYPE_CHECKING:
@@ -135,10 +135,7 @@ def _batch(found: list[StepOutcome]) -> pa.RecordBatch:
 def _with_identity(rows: DataFrame) -> DataFrame:
     jvm: Any = rows.sparkSession._jvm
     plan = _kept(jvm, rows._jdf.queryExecution().analyzed())
-    if plan is None:
-        return rows
-    made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(rows.sparkSession._jsparkSession, plan)
-    return DataFrame(made, rows.sparkSession)
+    return rows if plan is None else rows_of(plan, rows.sparkSession)
 
 
 def _kept(jvm: Any, plan: Any) -> Any:

@@ -287,7 +287,8 @@ class QueryLoop:
         started, self._run.started = self._run.started, None
         if started is None:
             return
-        is_active = started.query.isActive  # raises if the JVM has ended: a record may be the cause
+        # These raise if the JVM has ended: a record may be the cause. Later it may end, as it is asked to, too.
+        run_id, is_active = str(started.query.runId), started.query.isActive
         with contextlib.suppress(TransientError):  # the store is away, which ends no process
             self._job.spec.poison.end()  # process and JVM have not ended
         if is_active:
@@ -295,7 +296,7 @@ class QueryLoop:
             jvm.log_errors(wanted=False)
             with contextlib.suppress(Exception):  # one that times out leaves a dead query, which the next start reports
                 started.query.stop()
-        self._await_end(str(started.query.runId))
+        self._await_end(run_id)
 
     def _await_end(self, run_id: str) -> None:
         """Take what finished batches of a run that has ended still have to say."""
