@@ -152,7 +152,7 @@ class Told:
     """Who was told what.
 
     Attributes:
-        sent: kinds of the notifications that left, leave, or wait for the next message of their group, by user.
+        sent: kinds of the notifications in `states`: that left, leave, or wait for their group's next message, by user.
         mails: how often the mail server got each message, by its id.
     """
 
@@ -160,7 +160,7 @@ class Told:
     mails: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, observed: Observed) -> Told:
+    def of(cls, observed: Observed, states: tuple[str, ...] = _TOLD) -> Told:
         """What the alerts DB knows of the detector that notifies, and the mail server of all."""
         told = cls(mails=Counter(observed.message_ids()))
         store = open_store(observed.settings)
@@ -168,7 +168,7 @@ class Told:
             for alert in list_alerts(store, AlertFilter(detector=DETECTOR, limit=100_000)):
                 details = show_alert(store, alert.id)
                 assert details is not None
-                kinds = [n.kind for n in details.notifications if n.state in _TOLD]
+                kinds = [n.kind for n in details.notifications if n.state in states]
                 told.sent[alert.entity["user_id"]] += kinds
         finally:
             store.close()

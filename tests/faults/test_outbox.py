@@ -51,7 +51,7 @@ def _waits_for(installation: Installation, job: str, word: str) -> bool:
 
 
 def _told_once(installation: Installation, *users: str) -> bool:
-    told = Told.of(installation)
+    told = Told.of(installation, ("sent",))
     return not told.twice() and all(told.sent.get(user) == ["urgent"] for user in users)
 
 

@@ -1,6 +1,5 @@
 import os
 import shutil
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from tocsin.declare.setting_blocks import KafkaSettings, SmtpSettings
 from tocsin.declare.settings import RUNNING_FILE, Settings
 from tocsin.dev import diagnosis
 from tocsin.dev.diagnosis import Diagnosis
+from tocsin.dev.servers.ports import free_ports
 from tocsin.platform.heartbeat import note_look
 from tocsin.setup.java import Java
 from tocsin.setup.paths import Paths
@@ -24,9 +24,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
 
 
 @pytest.fixture
