@@ -169,7 +169,7 @@ class SparkSettings(SettingBlock):
     conf: Annotated[dict[str, str], AfterValidator(_conf)] = Field(default_factory=dict)
     latency: Latency = "100 ms"
     trigger_seconds: int = Field(default=300, ge=5, le=300)
-    ingest_trigger_seconds: int = Field(default=15, ge=5, le=300)
+    ingest_trigger_seconds: int = Field(default=60, ge=5, le=300)
     heap_mb: int = Field(default=512, ge=512)
     memory_mb: int | None = Field(default=None, ge=512)
     shuffle_partitions: int = Field(default=1, ge=1, le=64)

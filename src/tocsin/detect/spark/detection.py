@@ -44,7 +44,7 @@ from tocsin.spark.session import findings_sink
 log = structlog.get_logger()
 
 
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS, _REST_SECONDS = 0.5, 1.0
 _WAIT_SECONDS = 30.0
 
 
@@ -60,30 +60,29 @@ class ClosedWindows:
         self._passed_on, self._lateness = PassedOn(ingest), lateness
         self._wait_seconds = (window + lateness).total_seconds() + _WAIT_SECONDS
         self._is_reporting = False
-        self._sent, self._sent_at, self._looked_at = -1.0, 0.0, 0.0
+        self._sent, self._sent_at, self._look_at = -1.0, float("-inf"), 0.0
 
     def begin(self, run: Run, mode: str, kind: ScoreKind | None, *, is_draining: bool) -> None:
         """Begin with a query. Report nothing while it drains, in micro-batch mode, and for scores that can fall."""
         self._passed_on.forget()
         self._is_reporting = mode == REAL_TIME and kind is ScoreKind.RISING and not is_draining
-        self._sent = -1.0  # what was sent before may wait
+        self._sent, self._sent_at = -1.0, float("-inf")  # what was sent before may wait
         run.reporter.update(complete_through=None)
 
     def look(self, run: Run) -> None:
-        """Report what is closed by now; to be called about four times a second. Nothing while Kafka does not answer."""
-        if not self._is_reporting or not self._may_be_awaited(run):
+        """Report what is closed by now, twice a second at most. Nothing while Kafka does not answer."""
+        now = time.monotonic()
+        if not self._is_reporting or now < self._look_at:
             return
-        moment = self._passed_on.look(run)
-        if moment is not None:
+        is_awaited = self._may_be_awaited(run, now)
+        self._look_at = now + (_LOOK_SECONDS if is_awaited else _REST_SECONDS)
+        if is_awaited and (moment := self._passed_on.look(run)) is not None:
             run.reporter.update(complete_through=moment - self._lateness)
 
-    def _may_be_awaited(self, run: Run) -> bool:
-        """Return whether the window of a finding that was sent can still be open; look once a second."""
-        now = time.monotonic()
-        if now - self._looked_at >= _LOOK_SECONDS:
-            self._looked_at, sent = now, run.read_positions.sent()
-            if sent != self._sent:
-                self._sent, self._sent_at = sent, now
+    def _may_be_awaited(self, run: Run, now: float) -> bool:
+        """Return whether the window of a finding that was sent can still be open; asks when the last one's is not."""
+        if now - self._sent_at >= self._wait_seconds and (sent := run.read_positions.sent()) != self._sent:
+            self._sent, self._sent_at = sent, now
         return now - self._sent_at < self._wait_seconds
 
 

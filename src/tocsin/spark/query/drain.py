@@ -16,6 +16,7 @@ from tocsin.declare.model.errors import ConfigError, TransientError
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.model.source import ingested_at, is_tick
 from tocsin.declare.settings import Settings
+from tocsin.platform.heartbeat import read_beat
 from tocsin.platform.kafka.reader import appended_at, came_in_at
 from tocsin.platform.kafka.reporter import ReportReader
 from tocsin.platform.kafka.topic_set import Place, Position, TopicSet, oldest
@@ -178,12 +179,19 @@ class FeederLag:
         return min(moments) if moments and len(moments) == len(reports) else None
 
     def _report(self, job: str) -> JobReport | None:
+        beat = read_beat(self._settings.state, job)
+        if beat is not None and _is_fresh(beat.report):  # Kafka is asked about jobs of other machines alone
+            return beat.report
         try:
             self._reports = self._reports or ReportReader(self._settings)
             report = self._reports.latest().get(job)
         except (ConfigError, TransientError):
             return None
-        return None if report is None or datetime.now(UTC) - report.at > _FEEDER_FRESH else report
+        return report if report is not None and _is_fresh(report) else None
+
+
+def _is_fresh(report: JobReport) -> bool:
+    return datetime.now(UTC) - report.at <= _FEEDER_FRESH
 
 
 class WatermarkDelay:

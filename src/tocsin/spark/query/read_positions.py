@@ -26,6 +26,7 @@ UNSENT_SECONDS = 1.0
 """Under load there is always something that was not acknowledged yet; what was polled so long ago was."""
 
 _GUARD_SECONDS = 0.5
+_FIND_SECONDS = 2.0  # the JVM looks through all its beans; a consumer that is not known yet makes nothing complete
 _CONSUMERS = 'kafka.consumer:type=consumer-fetch-manager-metrics,client-id="consumer-{group}*",partition=*,*'
 _PRODUCERS = "kafka.producer:type=producer-metrics,*"
 
@@ -89,11 +90,14 @@ class Clients:
         self._tags = {f"topic={name.replace('.', '_')},": name for name in topics}
         self._consumers = _CONSUMERS.format(group=group)  # an engine has those of many jobs
         self._beans: _Beans | None = None
+        self._names, self._found_at = list[str](), float("-inf")
 
     def leads(self) -> Leads:
         """Read the leads of all consumers of the topics; those that have not polled are left out."""
         found: dict[tuple[str, Place], float] = {}
-        for name in self._ask().find(self._consumers):
+        if time.monotonic() - self._found_at > _FIND_SECONDS:
+            self._names, self._found_at = self._ask().find(self._consumers), time.monotonic()
+        for name in self._names:
             partition = re.search(r"[:,]partition=(\d+)", name)
             # The client writes a dot in the name of a topic as another character.
             topic = next((topic for tag, topic in self._tags.items() if tag in f"{name},"), None)

@@ -1,5 +1,6 @@
 """What a query has read between two boundaries: never more than it has, and nothing where that cannot be told."""
 
+import itertools
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -83,6 +84,11 @@ def test_nothing_is_said_of_micro_batches() -> None:
     between = ReadPositions(SimpleNamespace(names=("events.logins",)), "spark")  # type: ignore[arg-type]  # asked for nothing
     between.begin({P0: 5}, 0.0)
     assert between.offsets() == {}
+
+
+@pytest.fixture(autouse=True)
+def _each_look_is_a_second_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.monotonic", itertools.count(0.0, 1.0).__next__)
 
 
 class Job:
