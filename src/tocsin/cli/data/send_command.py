@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -113,12 +113,12 @@ def _send_file(
 def _records(file: str, source: str) -> tuple[Iterator[bytes], float | None]:
     """Read `file` as the records that `tocsin run` finds in it, and its size where that is theirs."""
     from tocsin.declare.model.source import Format
-    from tocsin.ingest.files.past_rows import FileForm, form_of, read_records
+    from tocsin.ingest.files.past_rows import FileForm, form_of, read_lines, read_records
 
     formats, path, size = load_project()[1].recorded_source(source).formats, Path(file), 0.0
     records: Iterator[bytes]
     if file == "-":
-        records = (raw.removesuffix(b"\n") for raw in whole_lines(sys.stdin.buffer))
+        records = read_lines(sys.stdin.buffer, RAW_BYTES)
     else:
         form = form_of(path) if Format.JSON in formats else FileForm.LINES
         records = read_records(path, form, RAW_BYTES)
@@ -205,11 +205,3 @@ def limit_rate(items: Iterable[_Item], rate: float, stop: threading.Event) -> It
         if stop.wait(ahead) if ahead > 0 else stop.is_set():
             return
         yield item
-
-
-def whole_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines of `stream`; of one too long for the topic only as much as is refused, since it may fill the memory."""
-    while raw := stream.readline(RAW_BYTES + 2):
-        yield raw
-        while not raw.endswith(b"\n") and (raw := stream.readline(RAW_BYTES)):
-            pass

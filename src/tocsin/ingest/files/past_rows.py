@@ -1,11 +1,12 @@
 """Files of past events as rows: each line, CSV row or Parquet row is one record, numbered from 1.
 
-Lines are records as they are. Rows of CSV and Parquet become JSON objects, an empty or null cell being no value, so
-that the same rules read them as read everything else.
+Lines are records as they are, without the mark of UTF-8 before the first. Rows of CSV and Parquet become JSON objects,
+an empty or null cell being no value, so that the same rules read them as read everything else.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -19,7 +20,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tocsin.declare.model.errors import ConfigError
 
@@ -120,7 +121,8 @@ def read_records(path: Path, form: FileForm, longest: int) -> Iterator[bytes]:
     """Read the rows of `path` as records. Lines are cut as by `stage`, and ConfigError is raised as there."""
     match form:
         case FileForm.LINES:
-            yield from _lines(path, longest)
+            with open_text(path) as file:
+                yield from read_lines(file, longest)
         case FileForm.CSV:
             yield from csv_records(path)
         case FileForm.PARQUET:
@@ -154,13 +156,15 @@ def open_text(path: Path) -> Iterator[io.BufferedReader]:
         raise ConfigError.one(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _lines(path: Path, longest: int) -> Iterator[bytes]:
-    with open_text(path) as file:
-        while line := file.readline(longest + 2):
-            rest = line
-            while not rest.endswith(b"\n") and (rest := file.readline(_LONGEST_CELL)):
-                pass
-            yield line.removesuffix(b"\n")
+def read_lines(file: BinaryIO, longest: int) -> Iterator[bytes]:
+    """Read the lines of `file`, without the mark of UTF-8 at its beginning; long ones are cut as by `stage`."""
+    mark = codecs.BOM_UTF8  # some editors of Windows write it
+    while line := file.readline(longest + 2):
+        rest = line
+        while not rest.endswith(b"\n") and (rest := file.readline(_LONGEST_CELL)):
+            pass
+        yield line.removeprefix(mark).removesuffix(b"\n")
+        mark = b""
 
 
 def csv_records(path: Path) -> Iterator[bytes]:

@@ -1,5 +1,4 @@
 import gzip
-import io
 import re
 import threading
 import time
@@ -106,14 +105,6 @@ def test_a_line_that_no_topic_takes_is_told_and_the_others_arrive(tmp_path: Path
     assert done.exit_code == 1
     assert Sent.lines == [b"one", b"two"]
     assert "refused 1 line: too large" in done.stderr
-
-
-@pytest.mark.parametrize("size", [RAW_BYTES - 1, RAW_BYTES, RAW_BYTES + 1, RAW_BYTES + 2, RAW_BYTES + 3, 4 * RAW_BYTES])
-def test_long_lines_keep_their_neighbours_apart(size: int) -> None:
-    lines = list(send_command.whole_lines(io.BytesIO(b"a\n" + b"x" * size + b"\nb\n")))
-    assert (len(lines), lines[0], lines[2]) == (3, b"a\n", b"b\n")
-    assert (len(lines[1].rstrip(b"\n")) > RAW_BYTES) == (size > RAW_BYTES)
-    assert len(lines[1]) <= RAW_BYTES + 2
 
 
 def test_a_count_ends_it(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import bz2
+import codecs
 import gzip
 import json
 import lzma
@@ -40,14 +41,15 @@ def test_lines_are_records_as_they_are_also_in_gzip(tmp_path: Path) -> None:
     text = b'{"a":1}\n\nuser_id: x | action: y\r\n\xff\nlast'
     lines = [b'{"a":1}', b"", b"user_id: x | action: y\r", b"\xff", b"last"]
     (tmp_path / "a.jsonl").write_bytes(text)
-    (tmp_path / "b.log.gz").write_bytes(gzip.compress(text))
+    (tmp_path / "b.log.gz").write_bytes(gzip.compress(codecs.BOM_UTF8 + text))
     assert staged(tmp_path / "a.jsonl") == lines
     assert staged(tmp_path / "b.log.gz") == lines
 
 
 def test_a_line_that_is_too_long_is_cut_behind_the_first_byte_too_many(tmp_path: Path) -> None:
-    (tmp_path / "a.log").write_bytes(b"x" * 50 + b"\n" + b"y" * 10 + b"\n" + b"z" * 9_000)
-    assert [len(value) for value in staged(tmp_path / "a.log", longest=10)] == [12, 10, 12]
+    sizes = [50, 10, 11, 12, 13, 9, 9_000]
+    (tmp_path / "a.log").write_bytes(b"\n".join(b"x" * size for size in sizes))
+    assert [len(value) for value in staged(tmp_path / "a.log", longest=10)] == [12, 10, 11, 12, 12, 9, 12]
 
 
 def test_rows_of_csv_become_objects_and_an_empty_cell_no_value(tmp_path: Path) -> None:
