@@ -2,6 +2,7 @@
 
 import asyncio
 import email
+import logging
 from collections.abc import Callable
 from email.message import EmailMessage
 from email.policy import default
@@ -19,6 +20,8 @@ def read_body(mail: EmailMessage, kind: str = "plain") -> str:
     return str(part.get_content()).replace("\r\n", "\n")
 
 
+# Each connection is a line, also after the standard error that a test has given to logging is closed.
+logging.getLogger("mail.log").setLevel(logging.WARNING)
 OK, DROPPED, LOST = "250 OK", "", "lost"
 """`DROPPED` and `LOST` are no answers: the server ends the connection. It keeps a mail whose answer is lost."""
 

@@ -31,7 +31,7 @@ from tocsin.declare.settings import load_settings
 
 LIMIT_BYTES = 64 * 1024 * 1024
 """Three times the length at which supervision rotates a log."""
-_LOOK_SECONDS = 0.5
+_LOOK_SECONDS = 0.25
 # `httpx` logs whole addresses, and those of receivers are secrets. A module of Great Expectations sets its own level,
 # and py4j tells the root logger, with a traceback, of what it tries once more, as when its JVM has just been ended.
 _CHATTY = ("great_expectations", "httpx", "py4j", "pyiceberg")
