@@ -159,11 +159,11 @@ def open_text(path: Path) -> Iterator[io.BufferedReader]:
 def read_lines(file: BinaryIO, longest: int) -> Iterator[bytes]:
     """Read the lines of `file`, without the mark of UTF-8 at its beginning; long ones are cut as by `stage`."""
     mark = codecs.BOM_UTF8  # some editors of Windows write it
-    while line := file.readline(longest + 2):
+    while line := file.readline(longest + 2 + len(mark)):
         rest = line
         while not rest.endswith(b"\n") and (rest := file.readline(_LONGEST_CELL)):
             pass
-        yield line.removeprefix(mark).removesuffix(b"\n")
+        yield line.removeprefix(mark)[: longest + 2].removesuffix(b"\n")
         mark = b""
 
 

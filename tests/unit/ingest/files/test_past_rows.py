@@ -50,6 +50,8 @@ def test_a_line_that_is_too_long_is_cut_behind_the_first_byte_too_many(tmp_path:
     sizes = [50, 10, 11, 12, 13, 9, 9_000]
     (tmp_path / "a.log").write_bytes(b"\n".join(b"x" * size for size in sizes))
     assert [len(value) for value in staged(tmp_path / "a.log", longest=10)] == [12, 10, 11, 12, 12, 9, 12]
+    (tmp_path / "a.log").write_bytes(codecs.BOM_UTF8 + b"x" * 13 + b"\n" + b"y" * 10)
+    assert [len(value) for value in staged(tmp_path / "a.log", longest=10)] == [12, 10]
 
 
 def test_rows_of_csv_become_objects_and_an_empty_cell_no_value(tmp_path: Path) -> None:
