@@ -80,7 +80,7 @@ class ClosedWindows:
             run.reporter.update(complete_through=moment - self._lateness)
 
     def _may_be_awaited(self, run: Run, now: float) -> bool:
-        """Return whether the window of a finding that was sent can still be open; asks when the last one's is not."""
+        """Return whether the window of a finding that was sent can still be open; asks for more if none is known."""
         if now - self._sent_at >= self._wait_seconds and (sent := run.read_positions.sent()) != self._sent:
             self._sent, self._sent_at = sent, now
         return now - self._sent_at < self._wait_seconds

@@ -26,7 +26,9 @@ UNSENT_SECONDS = 1.0
 """Under load there is always something that was not acknowledged yet; what was polled so long ago was."""
 
 _GUARD_SECONDS = 0.5
-_FIND_SECONDS = 2.0  # the JVM looks through all its beans; a consumer that is not known yet makes nothing complete
+_FIND_SECONDS = (
+    2.0  # the JVM looks through all its beans; within a batch a consumer not yet known makes nothing complete
+)
 _CONSUMERS = 'kafka.consumer:type=consumer-fetch-manager-metrics,client-id="consumer-{group}*",partition=*,*'
 _PRODUCERS = "kafka.producer:type=producer-metrics,*"
 
@@ -92,10 +94,10 @@ class Clients:
         self._beans: _Beans | None = None
         self._names, self._found_at = list[str](), float("-inf")
 
-    def leads(self) -> Leads:
-        """Read the leads of all consumers of the topics; those that have not polled are left out."""
+    def leads(self, *, anew: bool = False) -> Leads:
+        """Read the leads of the consumers of the topics, of all there are now if `anew`; without those yet to poll."""
         found: dict[tuple[str, Place], float] = {}
-        if time.monotonic() - self._found_at > _FIND_SECONDS:
+        if anew or time.monotonic() - self._found_at > _FIND_SECONDS:
             self._names, self._found_at = self._ask().find(self._consumers), time.monotonic()
         for name in self._names:
             partition = re.search(r"[:,]partition=(\d+)", name)
@@ -181,7 +183,7 @@ class ReadPositions:
             with contextlib.suppress(ConfigError, TransientError, Py4JError):
                 first, _ = self._topics.bounds()
                 ends_at = time.monotonic() + batch_seconds
-                self._reading.begin(committed, first, self._clients.leads(), ends_at)
+                self._reading.begin(committed, first, self._clients.leads(anew=True), ends_at)
 
     def offsets(self) -> Position:
         """Return what `Reading.look` does; empty while nothing is known, as in micro-batch mode."""

@@ -14,6 +14,7 @@ from tocsin.declare.model.detector import ScoreKind
 from tocsin.declare.model.job_report import JobReport, JobState
 from tocsin.declare.settings import Settings
 from tocsin.detect.spark.detection import ClosedWindows
+from tocsin.platform.heartbeat import beat
 from tocsin.platform.kafka.topic_set import Place, Position, place_of
 from tocsin.spark.query.drain import FeederLag
 from tocsin.spark.query.read_positions import SETTLE_SECONDS, UNSENT_SECONDS, Reading, ReadPositions
@@ -84,6 +85,32 @@ def test_nothing_is_said_of_micro_batches() -> None:
     between = ReadPositions(SimpleNamespace(names=("events.logins",)), "spark")  # type: ignore[arg-type]  # asked for nothing
     between.begin({P0: 5}, 0.0)
     assert between.offsets() == {}
+
+
+def test_a_batch_begins_with_the_leads_of_all_consumers_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One missed then would look as if it had read on what the batch before had only polled."""
+    monkeypatch.setattr("time.monotonic", lambda: 0.0)
+    names = ["client-id=a,topic=events_logins,partition=0"]
+    topics = SimpleNamespace(names=("events.logins",), bounds=lambda: (FIRST, {}))
+    between = ReadPositions(topics, "spark")  # type: ignore[arg-type]  # asked for nothing else
+    between._clients._beans = SimpleNamespace(find=lambda _: list(names), read=lambda *_: 5.0)  # type: ignore[assignment]  # the JVM
+    assert len(between._clients.leads()) == 1
+    names.append("client-id=b,topic=events_logins,partition=1")
+    assert len(between._clients.leads()) == 1, "looked for a moment ago"
+    between.begin({}, 60.0)
+    assert len(between._reading._base) == 2
+
+
+def test_the_heartbeat_of_an_ingest_on_this_machine_is_read_instead_of_its_report(tmp_path: Path) -> None:
+    lag = FeederLag(Settings(state=tmp_path), [Feeder("ingest:logins", ("logins",), is_ingest=True)])
+    now = datetime.now(UTC)
+    report = JobReport(job="ingest:logins", at=now, state=JobState.RUNNING, complete_through=T0)
+    lag._reports = SimpleNamespace(latest=lambda: {report.job: report})  # type: ignore[assignment]
+    later = T0 + timedelta(seconds=3)
+    beat(tmp_path, report.model_copy(update={"complete_through": later}))
+    assert lag.complete_through() == later
+    beat(tmp_path, report.model_copy(update={"complete_through": later, "at": now - timedelta(seconds=60)}))
+    assert lag.complete_through() == T0, "it is on another machine now"
 
 
 @pytest.fixture(autouse=True)
